@@ -1,0 +1,3 @@
+"""drkit: a disaster-recovery failover toolkit for Apache Kafka."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,116 @@
+"""Finding and reading the configuration: flag, `$DRKIT_CONFIG`, `./drkit.toml`, environment on top."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from drkit.config.schema import Config
+from drkit.model.errors import ConfigError
+
+ENV_PREFIX = "DRKIT_"
+_NOT_CONFIGURATION = frozenset({"DRKIT_CONFIG"})
+
+
+def find_config(path: Path | None) -> Path:
+    """The file to read: `path`, else `$DRKIT_CONFIG`, else `./drkit.toml`."""
+    if path is not None:
+        return path
+    from_env = os.environ.get("DRKIT_CONFIG")
+    return Path(from_env) if from_env else Path("drkit.toml")
+
+
+def load_config(path: Path | None = None) -> Config:
+    """Read and check the configuration.
+
+    Raises:
+        ConfigError: no such file, not TOML, an unknown key, a bad value, a missing cluster; the
+            message names the file, the key and what was expected.
+    """
+    file = find_config(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no configuration at {file}",
+            remedy="Give --config PATH or set DRKIT_CONFIG; `drkit lab up` writes one for a lab",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} can't be read: {error}", remedy="Check the path and its permissions") from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}", remedy="Mend that line") from error
+    merged = _merge(data, _environment())
+    try:
+        config = Config.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(
+            _explain(file, error), remedy="Mend the keys named; docs/configuration.md has them all"
+        ) from None
+    return _anchor_store(config, file)
+
+
+def _environment() -> dict[str, Any]:
+    """`DRKIT_STORE__URL=…` and the like as the nested mapping that the file would hold."""
+
+    class FromEnvironment(BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="ignore")
+        clusters: dict[str, Any] = {}
+        store: dict[str, Any] = {}
+        links: list[dict[str, Any]] = []
+        objectives: dict[str, Any] = {}
+
+    try:
+        source = EnvSettingsSource(FromEnvironment)
+        found: dict[str, Any] = source()
+    except Exception as error:  # pydantic-settings wraps a JSON error in an exception class of its own
+        raise ConfigError(
+            f"an environment variable {ENV_PREFIX}… can't be read: {error}", remedy="Mend or unset it"
+        ) from error
+    return found
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        mine = merged.get(key)
+        merged[key] = _merge(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _explain(file: Path, error: ValidationError) -> str:
+    lines = []
+    for finding in error.errors(include_input=False, include_url=False):
+        key = ".".join(str(part) for part in finding["loc"] if not _is_union_arm(part))
+        message = finding["msg"].removeprefix("Value error, ")
+        if finding["type"] == "extra_forbidden":
+            message = "unknown key"
+        lines.append(f"{file}: {key}: {message}" if key else f"{file}: {message}")
+    return "; ".join(dict.fromkeys(lines))
+
+
+def _is_union_arm(part: object) -> bool:
+    """pydantic names the arm of a union in the location; a reader of the file has no such key."""
+    return isinstance(part, str) and part in {
+        "SecretStr",
+        "SecretFromEnv",
+        "SecretFromFile",
+        "function-after[_regex(), str]",
+    }
+
+
+def _anchor_store(config: Config, file: Path) -> Config:
+    """A relative SQLite path is relative to the configuration file, not to where one stands."""
+    prefix = "sqlite:///"
+    url = config.store.plain_url if not hasattr(config.store.url, "env") else None
+    if url is None or not url.startswith(prefix) or url.startswith("sqlite:////") or url == prefix + ":memory:":
+        return config
+    path = (file.parent / url.removeprefix(prefix)).resolve()
+    store = type(config.store)(url=f"{prefix}{path}")  # type: ignore[arg-type]  # pydantic takes a str here
+    return config.model_copy(update={"store": store})

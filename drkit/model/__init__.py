@@ -1,0 +1,1 @@
+"""The vocabulary of drkit: frozen value types and the error tree. No I/O here."""

@@ -1,0 +1,27 @@
+"""Instants: always aware, UTC, to the microsecond; written as ISO-8601 with `Z`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def now() -> datetime:
+    """The present instant, UTC."""
+    return datetime.now(UTC)
+
+
+def iso(instant: datetime | None) -> str | None:
+    """`2026-11-20T04:03:10.123Z`; None stays None (what isn't known is null)."""
+    if instant is None:
+        return None
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_millis(millis: int) -> datetime:
+    """A Kafka timestamp (ms since the epoch) as an instant."""
+    return datetime.fromtimestamp(millis / 1000, UTC)
+
+
+def to_millis(instant: datetime) -> int:
+    """An instant as a Kafka timestamp (ms since the epoch, rounded down)."""
+    return int(instant.timestamp() * 1000)

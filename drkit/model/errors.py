@@ -1,0 +1,86 @@
+"""The error tree. Every error carries what happened, what it means and what to do next.
+
+    DrkitError                    1  failed
+     ├─ ConfigError               2  a configuration file, variable or flag is wrong
+     ├─ Refused                   3  a precondition does not hold; nothing was changed
+     ├─ StalePlan                 4  the world moved since the plan was made
+     ├─ PartlyDone                7  some stages are done; `drkit resume` continues
+     ├─ OutcomeUnknown            8  it was attempted and the answer never came
+     └─ Unreachable               1  a cluster or store did not answer in time (transient)
+
+Exit codes 5 (audit deviation) and 6 (objective missed) are results, not errors: see `ExitCode`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the outside contract (docs/contract.md)."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    REFUSED = 3
+    STALE = 4
+    DEVIATION = 5
+    OBJECTIVE_MISSED = 6
+    PARTLY_DONE = 7
+    UNKNOWN = 8
+
+
+class DrkitError(Exception):
+    """Base of every error that drkit raises on purpose.
+
+    Args:
+        what: what happened, one sentence without a trailing period.
+        meaning: what it means for the operator, or ``""`` where `what` says it all.
+        remedy: what to do next.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(self, what: str, *, meaning: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.meaning = meaning
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [self.what, self.meaning, self.remedy]
+        return ". ".join(part.rstrip(".") for part in parts if part) + "."
+
+
+class ConfigError(DrkitError):
+    """A configuration file, environment variable or flag is wrong."""
+
+    exit_code = ExitCode.USAGE
+
+
+class Refused(DrkitError):
+    """A precondition does not hold; nothing was changed."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class StalePlan(DrkitError):
+    """The world moved since the plan was made."""
+
+    exit_code = ExitCode.STALE
+
+
+class PartlyDone(DrkitError):
+    """Some stages are done and journaled; `drkit resume` continues."""
+
+    exit_code = ExitCode.PARTLY_DONE
+
+
+class OutcomeUnknown(DrkitError):
+    """Something was attempted and its answer never came: observe before acting again."""
+
+    exit_code = ExitCode.UNKNOWN
+
+
+class Unreachable(DrkitError):
+    """A cluster or store did not answer within its timeout. Transient: trying again may work."""

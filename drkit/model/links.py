@@ -1,0 +1,84 @@
+"""What the store keeps about a link besides offsets: control state, topics, problems, leases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.model.topology import LinkId
+
+
+class Direction(StrEnum):
+    """The durable, decided state of a link. What runs right now is derived (see `observe`)."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    SEALED = "sealed"  # failed away from: a mirror won't run
+    REVERSED = "reversed"  # the way back is flowing: data goes target -> source
+
+
+@dataclass(frozen=True, slots=True)
+class LinkControl:
+    """The decision that governs a link; changed by compare-and-set on `version`.
+
+    `version` grows by one at each change. `run` names the journaled run that decided, if any.
+    """
+
+    link: LinkId
+    direction: Direction
+    version: int
+    changed_at: datetime
+    reason: str = ""
+    run: str | None = None
+    paused_topics: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """What the mirror knows of a topic of a link.
+
+    `epoch` counts incarnations of the source topic (a recreated topic starts a new epoch);
+    topic ids are Kafka's (KIP-516) in their base64 form.
+    """
+
+    topic: str
+    target_topic: str
+    source_topic_id: str
+    target_topic_id: str
+    epoch: int
+    partitions: int
+    created_by_drkit: bool
+    engine: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something an operator must know about a link, kept until it is cleared.
+
+    `kind` is a short stable word (`retention_gap`, `topic_recreated`, `foreign_writer`,
+    `source_truncated`, `target_lost_data` …); `partition` is None where it concerns the topic.
+    `halted` says that the partition (or topic) is not being mirrored because of it.
+    """
+
+    kind: str
+    topic: str
+    partition: int | None
+    reason: str
+    remedy: str
+    halted: bool
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A named, time-limited right to act, held by `owner` until `expires_at`.
+
+    `epoch` grows each time the lease changes hands: a late holder can be told from a newer one.
+    """
+
+    name: str
+    owner: str
+    epoch: int
+    expires_at: datetime

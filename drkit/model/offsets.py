@@ -1,0 +1,109 @@
+"""Offsets on both sides of a link: mapping rows, watermarks, group positions, translations.
+
+Offsets are non-negative integers; every `_end` and `through` is exclusive (the next offset).
+`delta = target_offset - source_offset`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.model.topology import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetMapping:
+    """One mapping row: from `source_offset` on, the delta is `target_offset - source_offset`.
+
+    A row is written only where the delta changes, before the first record of its segment is
+    produced (write-ahead). It holds until the next row of the same epoch.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    source_offset: int
+    target_offset: int
+
+    @property
+    def delta(self) -> int:
+        return self.target_offset - self.source_offset
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """What is known to be on the target, and what the mirror last saw of both logs.
+
+    `source_through`: everything below it is on the target (or is a hole on the source).
+    `target_end`: the target offset that the next record gets.
+    `source_end`: last stable offset under read_committed, else the high watermark.
+    `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    source_through: int
+    target_end: int
+    source_start: int
+    source_end: int
+    target_start: int
+    observed_at: datetime
+    behind_since: datetime | None = None
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def lag_records(self) -> int:
+        return max(0, self.source_end - self.source_through)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """A consumer group's committed offset on the source, as captured. Its metadata is kept."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    captured_at: datetime
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Certainty(StrEnum):
+    """How surely a source position is known on the target."""
+
+    EXACT = "exact"
+    CONSERVATIVE = "conservative"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The answer to "where is this source offset on the target?".
+
+    `target_offset` is None only when unavailable. `reread` is the number of target offsets at or
+    above `target_offset` that stand for source records below `source_offset` (read already, to be
+    read again); `skipped` the number of source records at or above `source_offset` that a consumer
+    starting at `target_offset` will never see although they are on the target (0 by construction).
+    `reason` is None when exact.
+    """
+
+    source_offset: int
+    certainty: Certainty
+    target_offset: int | None
+    reason: str | None = None
+    reread: int | None = 0
+    skipped: int | None = 0

@@ -1,0 +1,5 @@
+"""The durable memory of drkit: mapping rows, watermarks, group positions, link state, journal.
+
+`api.py` states the protocols; `sqlite.py` and `cassandra.py` are the two homes. Open one with
+`drkit.store.open_store`.
+"""

@@ -1,0 +1,129 @@
+"""The protocols that every store backend keeps; `tests/contract/test_store.py` runs on each.
+
+All calls are synchronous and durable on return: what `append_mappings` was given survives a
+SIGKILL or a power cut after it returned. Every call raises `Unreachable` when the store doesn't
+answer in its timeout (transient, the outcome of a write is then unknown and may be repeated: every
+write here is idempotent) and `DrkitError` for what trying again can't mend. A store object may be
+shared by threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.links import Lease, LinkControl, Problem, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+
+
+class MappingStore(Protocol):
+    """Offsets of links: mapping rows, watermarks, group positions."""
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping]) -> None:
+        """Keep rows; a row of the same place (epoch, topic, partition, source offset) replaces it."""
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
+        """All rows of a partition in an epoch, ascending by source offset."""
+
+    def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The newest row at or below `source_offset`."""
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The first row strictly above `source_offset`."""
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        """The row with the greatest `target_offset` <= `target_end` (ties: greatest source offset).
+
+        Rows above it are ahead of the log after a crash.
+        """
+
+    def supersede_mappings(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> int:
+        """Remove the rows whose `target_offset` > `target_end`; returns how many there were."""
+
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark]) -> None:
+        """Replace the watermark of each partition named."""
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+        """The newest watermark of every partition of the link, by source topic."""
+
+    def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
+        """Replace the captured position of each (group, topic, partition) named."""
+
+    def group_positions(self, link: LinkId) -> list[GroupPosition]:
+        """The newest captured positions, sorted by group, topic, partition."""
+
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
+        """Remove the captured positions of these groups (deleted on the source)."""
+
+
+class LinkStore(Protocol):
+    """State of links besides offsets."""
+
+    def link_control(self, link: LinkId) -> LinkControl | None:
+        """The decided state, or None where none was ever decided (then: active)."""
+
+    def set_link_control(self, control: LinkControl, *, expected_version: int | None) -> bool:
+        """Compare-and-set: keeps `control` if the kept version is `expected_version` (None: none is
+        kept). Returns whether it was kept. Linearizable."""
+
+    def put_topic_states(self, link: LinkId, states: Sequence[TopicState]) -> None:
+        """Replace the state of each topic named."""
+
+    def topic_states(self, link: LinkId) -> dict[str, TopicState]:
+        """States by source topic."""
+
+    def forget_link_data(self, link: LinkId) -> None:
+        """Remove mapping rows, watermarks, group positions, topic states and problems of a link (its
+        control stays). Used when a link's data is re-seeded."""
+
+    def put_problem(self, link: LinkId, problem: Problem) -> None:
+        """Keep a problem; one per (kind, topic, partition), the earliest `since` stays."""
+
+    def problems(self, link: LinkId) -> list[Problem]:
+        """All kept problems, oldest first."""
+
+    def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
+        """Remove problems (of a topic, of a kind); returns how many."""
+
+
+class LeaseStore(Protocol):
+    """Named leases. Linearizable; expiry is judged by the caller's clock `at`."""
+
+    def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
+        """Take or renew. Returns the lease as it now stands: it is the caller's where `owner`
+        matches, else it is somebody else's and still valid. `epoch` grows when the owner changes."""
+
+    def release_lease(self, name: str, owner: str) -> None:
+        """Give up a lease if `owner` holds it."""
+
+    def break_lease(self, name: str, owner: str) -> bool:
+        """Remove the lease if it is held by exactly `owner` (known to be dead)."""
+
+    def lease(self, name: str) -> Lease | None:
+        """The lease as kept, expired or not."""
+
+
+class RunJournal(Protocol):
+    """Journals of runs (failover, failback, audit, drill), hash-chained by `JournalEntry`."""
+
+    def append_entry(self, entry: JournalEntry) -> bool:
+        """Keep an entry unless its (run, seq) exists; returns whether it was kept. Linearizable."""
+
+    def entries(self, run: str) -> list[JournalEntry]:
+        """Entries of a run in order of seq."""
+
+    def put_run(self, summary: RunSummary) -> None:
+        """Replace the listing of a run."""
+
+    def runs(self) -> list[RunSummary]:
+        """All runs, newest first."""
+
+
+class Store(MappingStore, LinkStore, LeaseStore, RunJournal, Protocol):
+    """Everything drkit remembers, in one place."""
+
+    def close(self) -> None:
+        """Release connections. The object isn't used afterwards."""
