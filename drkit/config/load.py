@@ -7,14 +7,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from drkit.config.schema import Config
+from drkit.config.schema import Config, Secret, StoreConfig, reveal
 from drkit.model.errors import ConfigError
 
 ENV_PREFIX = "DRKIT_"
-_NOT_CONFIGURATION = frozenset({"DRKIT_CONFIG"})
 
 
 def find_config(path: Path | None) -> Path:
@@ -53,6 +52,7 @@ def load_config(path: Path | None = None) -> Config:
         raise ConfigError(
             _explain(file, error), remedy="Mend the keys named; docs/configuration.md has them all"
         ) from None
+    _check_secrets(config, file)
     return _anchor_store(config, file)
 
 
@@ -96,21 +96,28 @@ def _explain(file: Path, error: ValidationError) -> str:
 
 
 def _is_union_arm(part: object) -> bool:
-    """pydantic names the arm of a union in the location; a reader of the file has no such key."""
-    return isinstance(part, str) and part in {
-        "SecretStr",
-        "SecretFromEnv",
-        "SecretFromFile",
-        "function-after[_regex(), str]",
-    }
+    """Pydantic names the arm of a union in the location; a reader of the file has no such key."""
+    arms = {"SecretStr", "SecretFromEnv", "SecretFromFile", "function-after[_regex(), str]"}
+    return isinstance(part, str) and part in arms
+
+
+def _check_secrets(config: Config, file: Path) -> None:
+    """A secret that can't be read is found now, by its key, not in the middle of a failover."""
+    secrets: list[tuple[str, Secret]] = [("store.url", config.store.url)]
+    for alias, cluster in config.clusters.items():
+        secrets += [(f'clusters.{alias}.client."{name}"', value) for name, value in cluster.client.items()]
+    for key, value in secrets:
+        try:
+            reveal(value)
+        except ValueError as error:
+            raise ConfigError(f"{file}: {key}: {error}", remedy="Provide the secret where the key says it is") from None
 
 
 def _anchor_store(config: Config, file: Path) -> Config:
     """A relative SQLite path is relative to the configuration file, not to where one stands."""
     prefix = "sqlite:///"
-    url = config.store.plain_url if not hasattr(config.store.url, "env") else None
-    if url is None or not url.startswith(prefix) or url.startswith("sqlite:////") or url == prefix + ":memory:":
+    url = config.store.plain_url
+    if not url.startswith(prefix) or url.startswith("sqlite:////"):
         return config
     path = (file.parent / url.removeprefix(prefix)).resolve()
-    store = type(config.store)(url=f"{prefix}{path}")  # type: ignore[arg-type]  # pydantic takes a str here
-    return config.model_copy(update={"store": store})
+    return config.model_copy(update={"store": StoreConfig(url=SecretStr(f"{prefix}{path}"))})

@@ -29,10 +29,12 @@ class OffsetMapping:
 
     @property
     def delta(self) -> int:
+        """Target offset minus source offset, for the whole segment."""
         return self.target_offset - self.source_offset
 
     @property
     def tp(self) -> TopicPartition:
+        """The partition, by its source topic."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -59,10 +61,12 @@ class Watermark:
 
     @property
     def tp(self) -> TopicPartition:
+        """The partition, by its source topic."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def lag_records(self) -> int:
+        """Source offsets not yet on the target, as last seen."""
         return max(0, self.source_end - self.source_through)
 
 
@@ -79,6 +83,7 @@ class GroupPosition:
 
     @property
     def tp(self) -> TopicPartition:
+        """The partition, by its source topic."""
         return TopicPartition(self.topic, self.partition)
 
 

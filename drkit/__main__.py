@@ -1,0 +1,5 @@
+"""`python -m drkit` is `drkit`."""
+
+from drkit.cli.main import main
+
+main()

@@ -1,0 +1,127 @@
+"""What every verb shares: the common options, one invocation's context, errors turned into exit codes.
+
+A verb is thin: it opens `command(…)`, calls the library, hands a result to the writer.
+
+    def translate(config: ConfigOption = None, output: OutputOption = OutputMode.HUMAN, verbose: VerboseOption = False):
+        with command(config, output, verbose) as run:
+            store = run.store()
+            run.writer.emit(document, human)
+            run.exit(ExitCode.DEVIATION)        # only where the code isn't 0
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from drkit.cli.output import OutputMode, Writer
+from drkit.config import Config, load_config
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.topology import Link, LinkId
+from drkit.store import open_store
+from drkit.store.api import Store
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file (default: $DRKIT_CONFIG, else ./drkit.toml).")
+]
+OutputOption = Annotated[OutputMode, typer.Option("--output", "-o", help="For people, or one JSON document on stdout.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; show the trace of an error.")]
+LinkOption = Annotated[
+    str | None, typer.Option("--link", help="One link, as source->target (default: all links).", metavar="L")
+]
+
+
+@dataclass
+class Invocation:
+    """One run of a verb: its options, and what it opened (closed when the verb ends)."""
+
+    config_path: Path | None
+    writer: Writer
+    verbose: bool
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _config: Config | None = None
+    _store: Store | None = None
+
+    @property
+    def config(self) -> Config:
+        """The configuration, read at first use."""
+        if self._config is None:
+            self._config = load_config(self.config_path)
+        return self._config
+
+    def store(self, *, create: bool = True) -> Store:
+        """The configured store, opened at first use and closed when the verb ends."""
+        if self._store is None:
+            self._store = open_store(self.config.store.plain_url, create=create)
+            self._stack.callback(self._store.close)
+        return self._store
+
+    def links(self, selected: str | None) -> list[Link]:
+        """The configured links, or the one that `--link` names."""
+        return select_links(self.config, selected)
+
+    def exit(self, code: ExitCode) -> NoReturn:
+        """End the verb with this exit code."""
+        raise typer.Exit(int(code))
+
+
+def select_links(config: Config, selected: str | None) -> list[Link]:
+    """Links of the configuration, or the one named.
+
+    Raises:
+        ConfigError: no such link, not a link's name, or none configured.
+    """
+    links = [link.link() for link in config.links]
+    if not links:
+        raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
+    if selected is None:
+        return links
+    try:
+        wanted = LinkId.parse(selected)
+    except ValueError as error:
+        raise ConfigError(f"--link: {error}", remedy=f"Known links: {_names(links)}") from None
+    found = [link for link in links if link.id == wanted]
+    if not found:
+        raise ConfigError(f"--link: no link {wanted} is configured", remedy=f"Known links: {_names(links)}")
+    return found
+
+
+def _names(links: Sequence[Link]) -> str:
+    return ", ".join(str(link.id) for link in links)
+
+
+@contextmanager
+def command(config: Path | None, output: OutputMode, verbose: bool) -> Iterator[Invocation]:
+    """Run a verb's body: errors become messages on stderr and exit codes, resources are closed."""
+    writer = Writer.for_mode(output)
+    run = Invocation(config, writer, verbose)
+    try:
+        with run._stack:  # noqa: SLF001  # the invocation's own stack; verbs never see it
+            yield run
+    except DrkitError as error:
+        writer.error(error)
+        if verbose:
+            traceback.print_exc()
+        raise typer.Exit(int(error.exit_code)) from None
+    except KeyboardInterrupt:
+        writer.error(DrkitError("interrupted", remedy="Run the command again; finished work is kept"))
+        raise typer.Exit(int(ExitCode.FAILED)) from None
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace
+        writer.error(
+            DrkitError(
+                f"internal error: {type(error).__name__}: {error}",
+                meaning="This is a defect of drkit, not of your set-up",
+                remedy="Run again with --verbose and report the trace",
+            )
+        )
+        if verbose:
+            traceback.print_exc()
+        raise typer.Exit(int(ExitCode.FAILED)) from None

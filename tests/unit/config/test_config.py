@@ -1,0 +1,124 @@
+"""Reading drkit.toml: what is accepted, and how what is wrong is named."""
+
+from pathlib import Path
+
+import pytest
+
+from drkit.config import load_config
+from drkit.config.schema import reveal
+from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.topology import LinkId
+
+GOOD = """
+[clusters.primary]
+bootstrap_servers = "127.0.0.1:19092"
+[clusters.primary.client]
+"security.protocol" = "SASL_SSL"
+"sasl.password" = { env = "TEST_PRIMARY_PASSWORD" }
+
+[clusters.dr]
+bootstrap_servers = "dr-1:9092,dr-2:9092"
+
+[store]
+url = "sqlite:///state/drkit.db"
+
+[[links]]
+source = "primary"
+target = "dr"
+topics = ["flights", "orders[.].*"]
+
+[objectives]
+rpo_records = 0
+rpo_seconds = 5
+rto_seconds = 60
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TEST_PRIMARY_PASSWORD", "s3cret")
+
+    def _write(text: str) -> Path:
+        path = tmp_path / "drkit.toml"
+        path.write_text(text)
+        return path
+
+    return _write
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert caught.value.exit_code is ExitCode.USAGE
+    return str(caught.value)
+
+
+def test_the_contracts_example_is_read(write):
+    config = load_config(write(GOOD))
+    link = config.links[0].link()
+    assert link.id == LinkId("primary", "dr")
+    assert link.covers_topic("orders.items")
+    assert not link.covers_topic("orders")
+    assert not link.covers_topic("__consumer_offsets")
+    assert config.objectives.rto_seconds == 60
+    assert reveal(config.clusters["primary"].client["sasl.password"]) == "s3cret"
+
+
+def test_a_secret_is_never_in_the_representation(write):
+    text = GOOD.replace('{ env = "TEST_PRIMARY_PASSWORD" }', '"pl41n"').replace(
+        "sqlite:///state/drkit.db", "cassandra://me:pw9@h/drkit"
+    )
+    config = load_config(write(text))
+    assert "pl41n" not in repr(config)
+    assert "pw9" not in repr(config)
+
+
+def test_a_relative_sqlite_path_is_beside_the_file(write):
+    path = write(GOOD)
+    assert load_config(path).store.plain_url == f"sqlite:///{path.parent}/state/drkit.db"
+
+
+def test_environment_overrides_the_file(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_STORE__URL", "cassandra://h1/drkit")
+    monkeypatch.setenv("DRKIT_CLUSTERS__DR__BOOTSTRAP_SERVERS", "elsewhere:1")
+    config = load_config(write(GOOD))
+    assert config.store.plain_url == "cassandra://h1/drkit"
+    assert config.clusters["dr"].bootstrap_servers == "elsewhere:1"
+    assert config.clusters["primary"].bootstrap_servers == "127.0.0.1:19092"
+
+
+def test_the_path_may_come_from_the_environment(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_CONFIG", str(write(GOOD)))
+    assert load_config().links[0].source == "primary"
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (("rpo_records = 0", "rpo_recrods = 0"), ["objectives.rpo_recrods", "unknown key"]),
+        (('source = "primary"', 'source = "primry"'), ["links.0.source", "'primry'", "dr, primary"]),
+        (('source = "primary"', 'source = "dr"'), ["links.0", "same cluster"]),
+        (('"flights"', '"fl(ights"'), ["links.0.topics.0", "regular expression"]),
+        (('"127.0.0.1:19092"', '"127.0.0.1"'), ["clusters.primary.bootstrap_servers", "host:port"]),
+        (('"security.protocol"', '"linger.ms"'), ["clusters.primary.client", "'linger.ms'", "known are"]),
+        (("rpo_seconds = 5", "rpo_seconds = -5"), ["objectives.rpo_seconds", "greater than or equal to 0"]),
+        (("TEST_PRIMARY_PASSWORD", "TEST_UNSET"), ['clusters.primary.client."sasl.password"', "TEST_UNSET is not set"]),
+        (('target = "dr"', 'target = "dr"\npolicy = "sideways"'), ["links.0.policy", "'identity' or 'prefix'"]),
+        (("[objectives]", "[objectives"), ["not valid TOML", "line"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_key(write, change, names):
+    assert change[0] in GOOD
+    path = write(GOOD.replace(*change, 1))
+    message = error_of(path)
+    for name in [str(path), *names]:
+        assert name in message
+
+
+def test_a_missing_file_says_what_to_do(tmp_path):
+    assert "drkit lab up" in error_of(tmp_path / "none.toml")
+
+
+def test_a_link_given_twice_is_refused(write):
+    twice = GOOD + '\n[[links]]\nsource = "primary"\ntarget = "dr"\n'
+    assert "configured twice" in error_of(write(twice))
