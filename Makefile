@@ -1,0 +1,41 @@
+# The two commands: `make demo` and `make test`. Both set everything up first; nothing but Python is needed.
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3 python,$(if $(shell $(p) -c 'import sys; print(sys.version_info[:2] >= (3, 11) and sys.version_info[:2] < (3, 14) or "")' 2>/dev/null | grep True),$(p))))
+BIN := .venv/bin
+PYTEST_ARGS ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit containers lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: ## the environment with everything that the tests need
+	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
+	@$(PYTHON) tools/bootstrap.py --extra dev
+
+demo: ## set up, then play the main job on real clusters with real data (ARGS="--keep" leaves the lab up)
+	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
+	@$(PYTHON) tools/bootstrap.py
+	@$(BIN)/drkit demo $(ARGS)
+
+test: setup lint ## set up, then run every check and test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup ## formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: setup ## only the tests that need no cluster
+	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+
+containers: setup ## only the tests that need a container engine
+	$(BIN)/python -m pytest -m containers $(PYTEST_ARGS)
+
+lock: setup ## resolve the jars anew and rewrite their lock files
+	$(BIN)/python -m drkit.lab.toolchain lock
+
+clean: ## remove the environment and caches of this checkout
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,31 @@
+"""The status snapshot as the contract's JSON (docs/schemas/status.schema.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from drkit.observe.status import LinkStatus
+
+
+def status_document(statuses: Sequence[LinkStatus]) -> dict[str, Any]:
+    """`drkit status --output json`."""
+    return {"links": [_link(status) for status in statuses]}
+
+
+def _link(status: LinkStatus) -> dict[str, Any]:
+    return {
+        "source": status.link.id.source,
+        "target": status.link.id.target,
+        "state": status.state,
+        "reason": status.reason,
+        "source_reachable": status.source_reachable,
+        "target_reachable": status.target_reachable,
+        "worker": status.worker,
+        "observed_at": status.observed_at,
+        "partitions": [asdict(partition) for partition in status.partitions],
+        "groups": [asdict(group) for group in status.groups],
+        "problems": [asdict(problem) for problem in status.problems],
+        "recovery_point": asdict(status.recovery_point),
+    }

@@ -1,0 +1,264 @@
+"""The status snapshot: what each link's mirror has done, how far behind it is, where groups stand.
+
+The store says what the mirror recorded; both clusters are asked for their log ends, each within a
+timeout. A cluster that doesn't answer leaves the last observation in place and says so: a dead
+primary must not hide how far the mirror had come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from drkit.config import ClusterConfig, Config
+from drkit.kafka.admin import ClusterAdmin
+from drkit.mapping.translate import Translator
+from drkit.model.clock import now
+from drkit.model.errors import Unreachable
+from drkit.model.links import Direction, Lease, LinkControl, Problem, TopicState
+from drkit.model.offsets import Certainty, GroupPosition, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Start and end offsets of one cluster's partitions, by that cluster's topic names.
+
+    `reason` says why nothing is known; then both mappings are empty.
+    """
+
+    start: dict[TopicPartition, int] = field(default_factory=dict)
+    end: dict[TopicPartition, int] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the cluster answered."""
+        return self.reason is None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of a link. Offsets are exclusive ends; None is "not known"."""
+
+    topic: str
+    target_topic: str
+    partition: int
+    source_start: int | None
+    source_end: int | None
+    mirrored_through: int | None
+    target_start: int | None
+    target_end: int | None
+    delta: int | None
+    lag_records: int | None
+    lag_seconds: float | None
+    engine: str | None = None
+    engine_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Where a group stands on the source, as captured, and where that is on the target."""
+
+    group: str
+    topic: str
+    partition: int
+    source_offset: int
+    target_offset: int | None
+    translation: Certainty
+    reason: str | None
+    captured_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPoint:
+    """What a failover now would lose: records not on the target, and the age of the oldest."""
+
+    records: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One link, all of it."""
+
+    link: Link
+    state: str
+    reason: str | None
+    source_reachable: bool
+    target_reachable: bool
+    worker: str | None
+    observed_at: datetime | None
+    partitions: tuple[PartitionStatus, ...]
+    groups: tuple[GroupStatus, ...]
+    problems: tuple[Problem, ...]
+    recovery_point: RecoveryPoint
+
+
+def link_statuses(
+    config: Config, store: Store, links: Sequence[Link], *, timeout_seconds: float = 5.0
+) -> list[LinkStatus]:
+    """The status of each link, and of the way back of a link that is turned round.
+
+    Raises:
+        Unreachable: the store doesn't answer; without it nothing is known.
+    """
+    statuses = []
+    for link in links:
+        control = store.link_control(link.id)
+        statuses.append(_link_status(config, store, link, control, timeout_seconds))
+        if control is not None and control.direction is Direction.REVERSED:
+            back = link.reversed()
+            statuses.append(_link_status(config, store, back, store.link_control(back.id), timeout_seconds))
+    return statuses
+
+
+def read_log_ends(
+    alias: str, cluster: ClusterConfig, partitions: Sequence[TopicPartition], timeout_seconds: float
+) -> LogEnds:
+    """Start and end offsets of those partitions that exist on the cluster (last stable offsets)."""
+    try:
+        with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
+            known = admin.topics({tp.topic for tp in partitions})
+            there = [tp for tp in partitions if tp.topic in known and tp.partition < known[tp.topic].partitions]
+            return LogEnds(admin.start_offsets(there), admin.end_offsets(there))
+    except Unreachable as error:
+        return LogEnds(reason=str(error))
+
+
+def _link_status(
+    config: Config, store: Store, link: Link, control: LinkControl | None, timeout_seconds: float
+) -> LinkStatus:
+    at = now()
+    watermarks = store.watermarks(link.id)
+    topics = store.topic_states(link.id)
+    problems = tuple(store.problems(link.id))
+    lease = store.lease(f"mirror:{link.id}")
+    running = lease is not None and lease.expires_at > at
+    source, target = _both_ends(config, link, sorted(watermarks), timeout_seconds)
+    translator = Translator(store, link.id)
+    partitions = tuple(
+        _partition(link, topics.get(tp.topic), mark, source, target, translator, at=at, running=running)
+        for tp, mark in sorted(watermarks.items())
+    )
+    state, reason = _state(control, problems, running=running, known=bool(watermarks))
+    return LinkStatus(
+        link=link,
+        state=state,
+        reason=reason,
+        source_reachable=source.reachable,
+        target_reachable=target.reachable,
+        worker=_worker(lease) if running else None,
+        observed_at=max((mark.observed_at for mark in watermarks.values()), default=None),
+        partitions=partitions,
+        groups=tuple(_group(position, translator) for position in store.group_positions(link.id)),
+        problems=problems,
+        recovery_point=_recovery_point(partitions),
+    )
+
+
+def _both_ends(
+    config: Config, link: Link, partitions: Sequence[TopicPartition], timeout_seconds: float
+) -> tuple[LogEnds, LogEnds]:
+    """Ask both clusters at once: a dead one costs one timeout, not two."""
+    there = [TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in partitions]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        asked = [
+            pool.submit(read_log_ends, alias, config.clusters[alias], which, timeout_seconds)
+            for alias, which in ((link.id.source, partitions), (link.id.target, there))
+        ]
+        return asked[0].result(), asked[1].result()
+
+
+def _partition(
+    link: Link,
+    topic: TopicState | None,
+    mark: Watermark,
+    source: LogEnds,
+    target: LogEnds,
+    translator: Translator,
+    *,
+    at: datetime,
+    running: bool,
+) -> PartitionStatus:
+    tp = mark.tp
+    there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+    source_end = source.end.get(tp, mark.source_end)
+    lag = max(0, source_end - mark.source_through)
+    row = translator.row_at(tp, mark.source_through)
+    return PartitionStatus(
+        topic=tp.topic,
+        target_topic=there.topic,
+        partition=tp.partition,
+        source_start=source.start.get(tp, mark.source_start),
+        source_end=source_end,
+        mirrored_through=mark.source_through,
+        target_start=target.start.get(there, mark.target_start),
+        target_end=target.end.get(there, mark.target_end),
+        delta=None if row is None else row.delta,
+        lag_records=lag,
+        lag_seconds=_lag_seconds(mark, lag, at, running=running),
+        engine=None if topic is None else topic.engine,
+        engine_reason=None if topic is None else topic.reason or None,
+    )
+
+
+def _lag_seconds(mark: Watermark, lag: int, at: datetime, *, running: bool) -> float:
+    """Seconds since the source's end was first seen beyond what is mirrored.
+
+    Where the mirror was caught up when it last looked and is not running now, records came at some
+    moment since then: the time since that look is the conservative answer.
+    """
+    if lag == 0:
+        return 0.0
+    if mark.behind_since is not None:
+        return max(0.0, (at - mark.behind_since).total_seconds())
+    return 0.0 if running else max(0.0, (at - mark.observed_at).total_seconds())
+
+
+def _group(position: GroupPosition, translator: Translator) -> GroupStatus:
+    answer = translator.translate(position.tp, position.offset)
+    return GroupStatus(
+        group=position.group,
+        topic=position.topic,
+        partition=position.partition,
+        source_offset=position.offset,
+        target_offset=answer.target_offset,
+        translation=answer.certainty,
+        reason=answer.reason,
+        captured_at=position.captured_at,
+    )
+
+
+def _state(
+    control: LinkControl | None, problems: Sequence[Problem], *, running: bool, known: bool
+) -> tuple[str, str | None]:
+    """The link's state in the contract's words, and why where it isn't plain."""
+    if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
+        return control.direction.value, control.reason or None
+    if control is not None and control.direction is Direction.PAUSED:
+        return "paused", control.reason or None
+    if not running:
+        return "stopped", None if known else "no mirror has run on this link yet"
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return "degraded", problems[0].reason + more
+    return "mirroring", None
+
+
+def _worker(lease: Lease | None) -> str | None:
+    return None if lease is None else lease.owner
+
+
+def _recovery_point(partitions: Sequence[PartitionStatus]) -> RecoveryPoint:
+    if not partitions:
+        return RecoveryPoint(None, None)
+    records = [p.lag_records for p in partitions]
+    seconds = [p.lag_seconds for p in partitions]
+    return RecoveryPoint(
+        sum(r for r in records if r is not None),
+        max((s for s in seconds if s is not None), default=None),
+    )
