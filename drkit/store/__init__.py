@@ -3,3 +3,8 @@
 `api.py` states the protocols; `sqlite.py` and `cassandra.py` are the two homes. Open one with
 `drkit.store.open_store`.
 """
+
+from drkit.store.api import Store
+from drkit.store.open import open_store
+
+__all__ = ["Store", "open_store"]

@@ -1,0 +1,72 @@
+"""Opening a store by its URL: the one place that knows which home a scheme means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from drkit.model.errors import ConfigError
+from drkit.store.api import Store
+from drkit.store.sqlite import DEFAULT_TIMEOUT_SECONDS, SqliteStore
+from drkit.store.sqlite_connection import MEMORY
+
+_FORMS = "sqlite:///PATH or cassandra://user:password@host1,host2:9042/keyspace?dc=NAME&replication_factor=3"
+
+
+def open_store(url: str, create: bool = True) -> Store:
+    """Open the store that `url` names.
+
+    Args:
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db` (optionally `?timeout=SECONDS`), or
+            `cassandra://user:password@h1,h2:9042/keyspace?…` (see `cassandra_url`).
+        create: create what is missing and bring an older schema up to date. With false, for commands
+            that only look, nothing is created: a store that was never used is an empty one that
+            refuses writes (nothing recorded is the truth about it), and an older schema is an error.
+
+    Raises:
+        ConfigError: an unknown scheme, a URL that can't be read, an unknown parameter, a directory
+            that doesn't exist.
+        Unreachable: the store doesn't answer.
+        DrkitError: it can't be opened, or a newer drkit wrote it.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise ConfigError("store.url is not a URL", remedy=f"Write it as {_FORMS}")
+    if scheme == "sqlite":
+        return _open_sqlite(url, create=create)
+    raise ConfigError(f"store.url names an unknown kind of store, {scheme!r}", remedy=f"Write it as {_FORMS}")
+
+
+def _open_sqlite(url: str, *, create: bool) -> Store:
+    location, _, query = url.partition("?")
+    if not location.startswith("sqlite:///") or location == "sqlite:///":
+        raise ConfigError(
+            f"store.url {url!r} names no file",
+            remedy="Write sqlite:///relative.db or sqlite:////absolute/path.db (three or four slashes)",
+        )
+    timeout_seconds = _timeout(query)
+    path = location.removeprefix("sqlite:///")
+    if path == MEMORY:
+        return SqliteStore(MEMORY, timeout_seconds=timeout_seconds)
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise ConfigError(
+            f"store.url: there is no directory {file.parent} for the store", remedy="Create it or mend store.url"
+        )
+    if not create and not file.exists():
+        return SqliteStore.empty(f"nothing was ever recorded at {file}")
+    return SqliteStore(path, create=create, timeout_seconds=timeout_seconds)
+
+
+def _timeout(query: str) -> float:
+    seconds = DEFAULT_TIMEOUT_SECONDS
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "timeout":
+            raise ConfigError(f"store.url: unknown parameter {name!r}", remedy="A sqlite URL knows only timeout")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not seconds > 0:
+            raise ConfigError(f"store.url: timeout={value!r} is not a number of seconds above 0", remedy="Mend it")
+    return seconds

@@ -1,0 +1,366 @@
+"""The embedded home of the store: one SQLite file, for a laptop, a lab or a single mirror host.
+
+Every call is one transaction (`BEGIN IMMEDIATE` for writes), so compare-and-set and leases are
+linearizable over all processes that have the file open. WAL lets readers go on beside the writer;
+synchronous=FULL makes a commit survive a power cut.
+"""
+
+# ruff: noqa: D102  # the protocol in api.py documents every method
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.links import Direction, Lease, LinkControl, Problem, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.codec import (
+    from_micros,
+    from_optional_micros,
+    optional_micros,
+    read_topics,
+    to_micros,
+    write_topics,
+)
+from drkit.store.leases import KeptLease, decide
+from drkit.store.sqlite_connection import MEMORY, SqliteConnection
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+WHOLE_TOPIC = -1
+
+_PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
+_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
+
+
+class SqliteStore:
+    """A `Store` in a SQLite file; see `drkit.store.api` for what each method promises.
+
+    Args:
+        path: the file, or ``:memory:``.
+        create: make the file where there is none, and bring its schema up to date.
+        timeout_seconds: how long a call waits for another process's transaction.
+        refuse_writes: why writing is refused, or None where it is allowed.
+
+    Raises:
+        DrkitError: the file can't be opened or isn't a drkit store.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        refuse_writes: str | None = None,
+    ) -> None:
+        self._db = SqliteConnection(path, create=create, timeout_seconds=timeout_seconds, refuse_writes=refuse_writes)
+
+    @classmethod
+    def empty(cls, reason: str) -> SqliteStore:
+        """A store that holds nothing and refuses every write with `reason`."""
+        return cls(MEMORY, refuse_writes=reason)
+
+    # ---- mapping rows -------------------------------------------------------------------------
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping]) -> None:
+        name = str(link)
+        self._put(
+            "INSERT OR REPLACE INTO mapping VALUES (?, ?, ?, ?, ?, ?)",
+            [(name, r.topic, r.partition, r.epoch, r.source_offset, r.target_offset) for r in rows],
+        )
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
+        found = self._db.rows(
+            f"SELECT source_offset, target_offset FROM mapping WHERE {_PLACE} ORDER BY source_offset",  # noqa: S608  # our constant
+            (str(link), *tp, epoch),
+        )
+        return [OffsetMapping(*tp, epoch, source, target) for source, target in found]
+
+    def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        return self._mapping(link, tp, epoch, "source_offset <= ? ORDER BY source_offset DESC", source_offset)
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        return self._mapping(link, tp, epoch, "source_offset > ? ORDER BY source_offset", source_offset)
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        # target offsets never fall as source offsets grow, so the topmost match is the greatest target
+        return self._mapping(link, tp, epoch, "target_offset <= ? ORDER BY source_offset DESC", target_end)
+
+    def supersede_mappings(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> int:
+        with self._db.writing() as connection:
+            return connection.execute(
+                f"DELETE FROM mapping WHERE {_PLACE} AND target_offset > ?",  # noqa: S608  # our constant
+                (str(link), *tp, epoch, target_end),
+            ).rowcount
+
+    # ---- watermarks and group positions ---------------------------------------------------------
+
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark]) -> None:
+        name = str(link)
+        self._put(
+            "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    name,
+                    w.topic,
+                    w.partition,
+                    w.epoch,
+                    w.source_through,
+                    w.target_end,
+                    w.source_start,
+                    w.source_end,
+                    w.target_start,
+                    to_micros(w.observed_at),
+                    optional_micros(w.behind_since),
+                )
+                for w in watermarks
+            ],
+        )
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+        found = self._db.rows(
+            "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
+            " observed_at, behind_since FROM watermark WHERE link = ? ORDER BY topic, partition",
+            (str(link),),
+        )
+        marks = (
+            Watermark(*row[:8], observed_at=from_micros(row[8]), behind_since=from_optional_micros(row[9]))
+            for row in found
+        )
+        return {mark.tp: mark for mark in marks}
+
+    def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
+        name = str(link)
+        self._put(
+            "INSERT OR REPLACE INTO group_position VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(name, p.group, p.topic, p.partition, p.offset, p.metadata, to_micros(p.captured_at)) for p in positions],
+        )
+
+    def group_positions(self, link: LinkId) -> list[GroupPosition]:
+        found = self._db.rows(
+            "SELECT group_id, topic, partition, source_offset, metadata, captured_at FROM group_position"
+            " WHERE link = ? ORDER BY group_id, topic, partition",
+            (str(link),),
+        )
+        return [GroupPosition(*row[:5], captured_at=from_micros(row[5])) for row in found]
+
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
+        name = str(link)
+        self._put("DELETE FROM group_position WHERE link = ? AND group_id = ?", [(name, group) for group in groups])
+
+    # ---- links ------------------------------------------------------------------------------------
+
+    def link_control(self, link: LinkId) -> LinkControl | None:
+        row = self._db.row(
+            "SELECT direction, version, changed_at, reason, run, paused_topics FROM link_control WHERE link = ?",
+            (str(link),),
+        )
+        if row is None:
+            return None
+        direction, version, changed_at, reason, run, paused = row
+        return LinkControl(
+            link, Direction(direction), version, from_micros(changed_at), reason, run, read_topics(paused)
+        )
+
+    def set_link_control(self, control: LinkControl, *, expected_version: int | None) -> bool:
+        name = str(control.link)
+        with self._db.writing() as connection:
+            kept = connection.execute("SELECT version FROM link_control WHERE link = ?", (name,)).fetchone()
+            if (None if kept is None else kept[0]) != expected_version:
+                return False
+            connection.execute(
+                "INSERT OR REPLACE INTO link_control VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    name,
+                    control.direction.value,
+                    control.version,
+                    to_micros(control.changed_at),
+                    control.reason,
+                    control.run,
+                    write_topics(control.paused_topics),
+                ),
+            )
+        return True
+
+    def put_topic_states(self, link: LinkId, states: Sequence[TopicState]) -> None:
+        name = str(link)
+        self._put(
+            "INSERT OR REPLACE INTO topic_state VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    name,
+                    s.topic,
+                    s.target_topic,
+                    s.source_topic_id,
+                    s.target_topic_id,
+                    s.epoch,
+                    s.partitions,
+                    int(s.created_by_drkit),
+                    s.engine,
+                    s.reason,
+                )
+                for s in states
+            ],
+        )
+
+    def topic_states(self, link: LinkId) -> dict[str, TopicState]:
+        found = self._db.rows(
+            "SELECT topic, target_topic, source_topic_id, target_topic_id, epoch, partitions, created_by_drkit,"
+            " engine, reason FROM topic_state WHERE link = ? ORDER BY topic",
+            (str(link),),
+        )
+        return {
+            row[0]: TopicState(*row[:6], created_by_drkit=bool(row[6]), engine=row[7], reason=row[8]) for row in found
+        }
+
+    def forget_link_data(self, link: LinkId) -> None:
+        with self._db.writing() as connection:
+            for table in _LINK_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE link = ?", (str(link),))  # noqa: S608  # our constants
+
+    def put_problem(self, link: LinkId, problem: Problem) -> None:
+        self._put(
+            "INSERT INTO problem VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (link, kind, topic, partition) DO UPDATE SET"
+            " reason = excluded.reason, remedy = excluded.remedy, halted = excluded.halted,"
+            " since = min(since, excluded.since)",
+            [
+                (
+                    str(link),
+                    problem.kind,
+                    problem.topic,
+                    WHOLE_TOPIC if problem.partition is None else problem.partition,
+                    problem.reason,
+                    problem.remedy,
+                    int(problem.halted),
+                    to_micros(problem.since),
+                )
+            ],
+        )
+
+    def problems(self, link: LinkId) -> list[Problem]:
+        found = self._db.rows(
+            "SELECT kind, topic, partition, reason, remedy, halted, since FROM problem WHERE link = ?"
+            " ORDER BY since, topic, partition, kind",
+            (str(link),),
+        )
+        return [
+            Problem(
+                kind, topic, None if part == WHOLE_TOPIC else part, reason, remedy, bool(halted), from_micros(since)
+            )
+            for kind, topic, part, reason, remedy, halted, since in found
+        ]
+
+    def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
+        with self._db.writing() as connection:
+            return connection.execute(
+                "DELETE FROM problem WHERE link = ? AND topic = coalesce(?, topic) AND kind = coalesce(?, kind)",
+                (str(link), topic, kind),
+            ).rowcount
+
+    # ---- leases -----------------------------------------------------------------------------------
+
+    def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
+        with self._db.writing() as connection:
+            kept = _kept_lease(
+                connection.execute(
+                    "SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,)
+                ).fetchone()
+            )
+            decided = decide(kept, name=name, owner=owner, ttl_seconds=ttl_seconds, at=at)
+            if decided.owner == owner:
+                connection.execute(
+                    "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)",
+                    (name, decided.owner, decided.epoch, to_micros(decided.expires_at)),
+                )
+        return decided
+
+    def release_lease(self, name: str, owner: str) -> None:
+        self.break_lease(name, owner)
+
+    def break_lease(self, name: str, owner: str) -> bool:
+        with self._db.writing() as connection:
+            changed = connection.execute("UPDATE lease SET owner = NULL WHERE name = ? AND owner = ?", (name, owner))
+            return changed.rowcount == 1
+
+    def lease(self, name: str) -> Lease | None:
+        kept = _kept_lease(self._db.row("SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,)))
+        return None if kept is None else kept.lease()
+
+    # ---- journal ----------------------------------------------------------------------------------
+
+    def append_entry(self, entry: JournalEntry) -> bool:
+        with self._db.writing() as connection:
+            return (
+                connection.execute(
+                    "INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        entry.run,
+                        entry.seq,
+                        to_micros(entry.at),
+                        entry.stage,
+                        entry.event,
+                        entry.payload,
+                        entry.previous,
+                        entry.hash,
+                    ),
+                ).rowcount
+                == 1
+            )
+
+    def entries(self, run: str) -> list[JournalEntry]:
+        found = self._db.rows(
+            "SELECT run, seq, at, stage, event, payload, previous, hash FROM journal WHERE run = ? ORDER BY seq", (run,)
+        )
+        return [JournalEntry(row[0], row[1], from_micros(row[2]), *row[3:]) for row in found]
+
+    def put_run(self, summary: RunSummary) -> None:
+        self._put(
+            "INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    summary.run,
+                    summary.kind,
+                    summary.state,
+                    to_micros(summary.started_at),
+                    to_micros(summary.updated_at),
+                    summary.detail,
+                )
+            ],
+        )
+
+    def runs(self) -> list[RunSummary]:
+        found = self._db.rows(
+            "SELECT run, kind, state, started_at, updated_at, detail FROM run ORDER BY started_at DESC, run DESC"
+        )
+        return [
+            RunSummary(*row[:3], started_at=from_micros(row[3]), updated_at=from_micros(row[4]), detail=row[5])
+            for row in found
+        ]
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _put(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run one statement for each row, all in one transaction."""
+        rows = list(rows)
+        if not rows:
+            return
+        with self._db.writing() as connection:
+            connection.executemany(sql, rows)
+
+    def _mapping(
+        self, link: LinkId, tp: TopicPartition, epoch: int, condition: str, bound: int
+    ) -> OffsetMapping | None:
+        row = self._db.row(
+            f"SELECT source_offset, target_offset FROM mapping WHERE {_PLACE} AND {condition} LIMIT 1",  # noqa: S608  # our constants
+            (str(link), *tp, epoch, bound),
+        )
+        return None if row is None else OffsetMapping(*tp, epoch, *row)
+
+
+def _kept_lease(row: tuple[Any, ...] | None) -> KeptLease | None:
+    return None if row is None else KeptLease(row[0], row[1], row[2], from_micros(row[3]))
