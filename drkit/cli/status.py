@@ -152,7 +152,10 @@ def _groups(groups: Sequence[GroupStatus], *, verbose: bool) -> Table:
             f"{each.topic}:{each.partition}",
             _count(each.source_offset),
             _count(each.target_offset),
-            Text(each.translation.value if exact else f"{each.translation.value}: {each.reason}", "" if exact else "yellow"),
+            Text(
+                each.translation.value if exact else f"{each.translation.value}: {each.reason}",
+                "" if exact else "yellow",
+            ),
             _age(each.captured_at, at),
         )
     if not verbose and len(groups) > _MAX_ROWS:

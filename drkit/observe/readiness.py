@@ -1,0 +1,214 @@
+"""Readiness: would a failover now succeed, and at what loss? One function per question.
+
+Each check answers ok, warn, fail or unknown, with a reason. Unknown is not failed and failed is not
+fine: a check that could not be made says so. `fail` means that a failover would be refused or would
+leave a group without a position; `warn`, that it would go through at a cost named in the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drkit.config import ClusterConfig, Config, Objectives
+from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.kafka.groups import GroupAdmin
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.offsets import Certainty
+from drkit.model.topology import Link
+from drkit.observe.status import LinkStatus, link_statuses
+from drkit.store.api import Store
+
+STALE_POSITIONS_SECONDS = 10.0
+"""Group positions are captured every second; older than this they are behind."""
+
+
+class Outcome(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question and its answer; `remedy` is empty where there is nothing to do."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """All checks of one link, and what a failover now would cost."""
+
+    link: Link
+    checks: tuple[Check, ...]
+    expected_loss_records: int | None
+    expected_loss_seconds: float | None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst outcome of the checks."""
+        for worst in (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN):
+            if any(check.outcome is worst for check in self.checks):
+                return worst
+        return Outcome.OK
+
+
+def readiness(config: Config, store: Store, link: Link, *, timeout_seconds: float = 5.0) -> Readiness:
+    """Ask every question about one link.
+
+    Raises:
+        Unreachable: the store doesn't answer: without it a failover by mapping can't be made.
+    """
+    status = link_statuses(config, store, [link], timeout_seconds=timeout_seconds)[0]
+    checks = [
+        _mirror(status),
+        _objectives(status, config.objectives),
+        *_problems(status),
+        _positions_fresh(status),
+        _positions_known(status),
+        _clusters(status),
+    ]
+    target = config.clusters[link.id.target]
+    checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, target, timeout_seconds)))
+    checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, target, timeout_seconds)))
+    point = status.recovery_point
+    return Readiness(link, tuple(checks), point.records, point.seconds)
+
+
+def _asked(name: str, check: Callable[[], Check]) -> Check:
+    """A check that needs a cluster: no answer is unknown."""
+    try:
+        return check()
+    except Unreachable as error:
+        return Check(name, Outcome.UNKNOWN, error.what, error.remedy)
+    except DrkitError as error:
+        return Check(name, Outcome.FAIL, error.what, error.remedy)
+
+
+def _mirror(status: LinkStatus) -> Check:
+    name = "mirror"
+    if status.state in {"sealed", "reversed"}:
+        why = f"the link is {status.state}: it was failed over already"
+        return Check(name, Outcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
+    if not status.partitions:
+        return Check(name, Outcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
+    if status.state == "stopped":
+        return Check(name, Outcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
+    if status.state == "paused":
+        why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
+        return Check(name, Outcome.WARN, why, f"drkit link resume '{status.link.id}'")
+    return Check(name, Outcome.OK, f"running as {status.worker}")
+
+
+def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
+    name = "recovery point"
+    point = status.recovery_point
+    if point.records is None:
+        return Check(name, Outcome.UNKNOWN, "nothing was mirrored yet, so the loss can't be told")
+    seconds = point.seconds or 0.0
+    seen = "" if status.source_reachable else " as last seen (the source does not answer: at least this much)"
+    loss = f"a failover now loses {point.records:,} records, the oldest {seconds:.1f} s behind{seen}"
+    missed = []
+    if objectives.rpo_records is not None and point.records > objectives.rpo_records:
+        missed.append(f"rpo_records = {objectives.rpo_records}")
+    if objectives.rpo_seconds is not None and seconds > objectives.rpo_seconds:
+        missed.append(f"rpo_seconds = {objectives.rpo_seconds:g}")
+    if missed:
+        return Check(name, Outcome.WARN, f"{loss}: misses {', '.join(missed)}", "Let the mirror catch up")
+    return Check(name, Outcome.OK, loss)
+
+
+def _problems(status: LinkStatus) -> list[Check]:
+    if not status.problems:
+        return [Check("problems", Outcome.OK, "none recorded")]
+    return [
+        Check(
+            f"problem: {problem.kind}", Outcome.FAIL if problem.halted else Outcome.WARN, problem.reason, problem.remedy
+        )
+        for problem in status.problems
+    ]
+
+
+def _positions_fresh(status: LinkStatus) -> Check:
+    name = "group positions captured"
+    if not status.groups:
+        return Check(name, Outcome.WARN, "no group position is known: no group would be moved", "Do groups commit?")
+    oldest = min(group.captured_at for group in status.groups)
+    age = (now() - oldest).total_seconds()
+    text = f"{len(status.groups):,} positions, the oldest captured {age:.1f} s ago"
+    if age > STALE_POSITIONS_SECONDS:
+        return Check(name, Outcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?")
+    return Check(name, Outcome.OK, text)
+
+
+def _positions_known(status: LinkStatus) -> Check:
+    name = "group positions translatable"
+    if not status.groups:
+        return Check(name, Outcome.UNKNOWN, "no group position is known")
+    missing = [g for g in status.groups if g.translation is Certainty.UNAVAILABLE]
+    if missing:
+        first = missing[0]
+        why = f"{len(missing)} of {len(status.groups)} can't be translated, first {first.group} on {first.topic}:"
+        return Check(
+            name, Outcome.FAIL, f"{why}{first.partition}: {first.reason}", "`drkit status --verbose` lists them"
+        )
+    rough = sum(g.translation is Certainty.CONSERVATIVE for g in status.groups)
+    if rough:
+        return Check(name, Outcome.WARN, f"{rough} of {len(status.groups)} are conservative", "`drkit status` says why")
+    return Check(name, Outcome.OK, f"all {len(status.groups)} exact")
+
+
+def _clusters(status: LinkStatus) -> Check:
+    name = "clusters"
+    if not status.target_reachable:
+        why = f"{status.link.id.target} does not answer: there is nothing to fail over to"
+        return Check(name, Outcome.FAIL, why, "Check bootstrap_servers, the network and the brokers")
+    if not status.source_reachable:
+        why = f"{status.link.id.source} does not answer: it can't be fenced"
+        return Check(name, Outcome.WARN, why, "A failover needs --accept-unfenced; keep its producers stopped")
+    return Check(name, Outcome.OK, "both answer")
+
+
+def _topics(status: LinkStatus, alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
+    name = "topics on the target"
+    wanted: dict[str, int] = {}
+    for each in status.partitions:
+        wanted[each.target_topic] = max(wanted.get(each.target_topic, 0), each.partition + 1)
+    with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
+        there: dict[str, TopicInfo] = admin.topics(wanted)
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        return Check(name, Outcome.FAIL, f"missing on {alias}: {', '.join(missing[:5])}", "Start `drkit mirror`")
+    short = [t for t, count in sorted(wanted.items()) if there[t].partitions < count]
+    if short:
+        return Check(
+            name, Outcome.FAIL, f"too few partitions on {alias}: {', '.join(short[:5])}", "Start `drkit mirror`"
+        )
+    single = [t for t in sorted(wanted) if there[t].replication_factor < 2]  # noqa: PLR2004  # 1 = no replica
+    if single:
+        why = f"{len(wanted)} topics are there; {len(single)} have one replica only, e.g. {single[0]}"
+        return Check(name, Outcome.WARN, why, "After a failover one broker's loss would take their data")
+    return Check(name, Outcome.OK, f"all {len(wanted)} are there with their partitions")
+
+
+def _groups(status: LinkStatus, alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
+    name = "groups on the target"
+    groups = sorted({group.group for group in status.groups})
+    if not groups:
+        return Check(name, Outcome.UNKNOWN, "no group position is known")
+    with GroupAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
+        members = admin.members(groups)
+    active = [group for group in groups if members.get(group, 0) > 0]
+    if active:
+        why = f"active on {alias}, a failover refuses them: {', '.join(active[:5])}"
+        return Check(name, Outcome.FAIL, why, "Stop their consumers on the target")
+    return Check(name, Outcome.OK, f"none of the {len(groups)} groups is active on {alias}")
