@@ -1,0 +1,5 @@
+"""Everything that speaks Kafka: client configurations, cluster administration, group offsets.
+
+Admin and coordinator calls go through kafka-python, because librdkafka's admin client can abort the
+whole process while brokers restart; records go through confluent-kafka (see `drkit.mirror`).
+"""

@@ -1,0 +1,431 @@
+"""Administration of one cluster: topics, their configuration, log offsets. See `drkit.kafka.wire`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka import offsets
+from drkit.kafka.wire import Again, Wire, check, describe, error_class
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.topology import TopicPartition, is_internal
+
+_TOPIC_RESOURCE = 2
+_SET = 0
+_TOPICS_A_REQUEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker as its cluster's metadata lists it (fenced and dead ones aren't listed)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as metadata shows it. `topic_id` is Kafka's own text form (URL-safe base64, 22 characters).
+
+    `leaderless` names the partitions that have no leader now: they can be neither read nor written.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+    leaderless: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class ClusterAdmin:
+    """Topics, configurations and log offsets of one cluster. Connects at the first call.
+
+    Every call ends within `timeout_seconds`, raising `Unreachable` when the cluster didn't answer;
+    authorization failures are `Refused`, rejected credentials `ConfigError`.
+    """
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+        self.alias = alias
+        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._wire.close()
+
+    # -- the cluster -------------------------------------------------------------------------------
+
+    def cluster_id(self) -> str:
+        """Kafka's id of the cluster."""
+        response = self._wire.call("read the cluster's id", _metadata([]))
+        cluster_id: str | None = response.cluster_id
+        if not cluster_id:
+            raise DrkitError(f"cluster {self.alias} reports no cluster id", remedy="It must run Kafka 0.10.1 or later")
+        return cluster_id
+
+    def brokers(self) -> list[Broker]:
+        """The brokers alive, by node id."""
+        response = self._wire.call("list brokers", _metadata([]))
+        return sorted(
+            (Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
+            key=lambda broker: broker.node_id,
+        )
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
+        """Topics by name: all that may be seen, or those of `names` that exist."""
+        wanted = None if names is None else list(names)
+        if wanted is not None and not wanted:
+            return {}
+        response = self._wire.call("list topics", _metadata(wanted))
+        found = {}
+        for topic in response.topics:
+            error = error_class(topic.error_code)
+            if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+                continue
+            if topic.error_code and not error.retriable:
+                raise Refused(
+                    f"cluster {self.alias} does not show topic {topic.name}: {describe(error)}",
+                    remedy="Grant drkit's principal DESCRIBE on it",
+                )
+            found[topic.name] = _topic_info(topic)
+        return found
+
+    def topic_configs(self, names: Iterable[str], *, keys: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+        """Effective configuration of topics (broker defaults included), by topic.
+
+        `keys` restricts it to these settings (far cheaper over many topics). Topics that don't exist
+        and settings without a value are left out.
+        """
+        wanted = list(names)
+        found: dict[str, dict[str, str]] = {}
+
+        async def step(wire: Wire) -> None:
+            for start in range(0, len(wanted), _TOPICS_A_REQUEST):
+                chunk = wanted[start : start + _TOPICS_A_REQUEST]
+                resource = DescribeConfigsRequest.DescribeConfigsResource
+                response = await wire.send(
+                    DescribeConfigsRequest(
+                        resources=[
+                            resource(
+                                resource_type=_TOPIC_RESOURCE,
+                                resource_name=name,
+                                configuration_keys=None if keys is None else list(keys),
+                            )
+                            for name in chunk
+                        ],
+                        min_version=1,
+                    )
+                )
+                for result in response.results:
+                    if error_class(result.error_code) is kafka_errors.UnknownTopicOrPartitionError:
+                        continue
+                    check(result.error_code, f"topic {result.resource_name}")
+                    found[result.resource_name] = {
+                        entry.name: entry.value for entry in result.configs if entry.value is not None
+                    }
+
+        if wanted:
+            self._wire.call("read topic configurations", step)
+        return found
+
+    def create_topic(
+        self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic and wait until each partition has a leader.
+
+        Raises:
+            Refused: it exists, or the cluster can't hold it (with its reason).
+        """
+        failures = self.create_topics([NewTopic(name, partitions, replication_factor, config or {})])
+        if name in failures:
+            raise Refused(
+                f"topic {name} can't be created on cluster {self.alias}: {failures[name]}",
+                remedy="Remove the cause named, or create the topic by hand",
+            )
+
+    def create_topics(self, new: Sequence[NewTopic]) -> dict[str, str]:
+        """Create many topics, waiting until they can be written; returns why, by topic, for those that failed.
+
+        A topic that exists already is a failure (``TOPIC_ALREADY_EXISTS``), unless it appeared after
+        an attempt of ours whose answer was lost.
+        """
+        left = {topic.name: topic for topic in new}
+        existing = self.topics(left) if left else {}
+        failures = {name: "TOPIC_ALREADY_EXISTS" for name in existing}
+        for name in existing:
+            del left[name]
+        asked: set[str] = set()
+
+        async def step(wire: Wire) -> None:
+            chunk = list(left.values())[:_TOPICS_A_REQUEST]
+            while chunk:
+                sent_before = set(asked)
+                asked.update(topic.name for topic in chunk)
+                response = await wire.send(_create_request(chunk, wire.timeout_seconds))
+                for topic in response.topics:
+                    error = error_class(topic.error_code)
+                    if topic.error_code and error.retriable:
+                        raise error(topic.name)
+                    exists = error is kafka_errors.TopicAlreadyExistsError
+                    if topic.error_code and not (exists and topic.name in sent_before):
+                        failures[topic.name] = _reason(error, topic.error_message)
+                    left.pop(topic.name, None)
+                chunk = list(left.values())[:_TOPICS_A_REQUEST]
+
+        if left:
+            self._wire.call("create topics", step)
+        created = [topic.name for topic in new if topic.name not in failures]
+        self._wait_for_topics(
+            "wait for new topics", created, lambda seen: [n for n in created if n not in seen or seen[n].leaderless]
+        )
+        return failures
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions and wait until each has a leader.
+
+        Raises:
+            Refused: the topic has as many or more, or the cluster denies it.
+        """
+
+        async def step(wire: Wire) -> None:
+            topic_type = CreatePartitionsRequest.CreatePartitionsTopic
+            response = await wire.send(
+                CreatePartitionsRequest(
+                    topics=[topic_type(name=name, count=total, assignments=None)],
+                    timeout_ms=int(wire.timeout_seconds * 1000),
+                    validate_only=False,
+                )
+            )
+            for result in response.results:
+                error = error_class(result.error_code)
+                if result.error_code == 0:
+                    continue
+                if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                    raise error(name)
+                seen = (await _metadata([name])(wire)).topics[0]
+                if len(seen.partitions) == total:
+                    return  # an earlier attempt, whose answer was lost, did it
+                raise Refused(
+                    f"topic {name} on cluster {self.alias} can't be grown to {total} partitions: "
+                    f"{_reason(error, result.error_message)}",
+                    remedy="Remove the cause named, or add the partitions by hand",
+                )
+
+        self._wire.call(f"add partitions to {name}", step)
+        self._wait_for_topics(
+            f"wait for new partitions of {name}",
+            [name],
+            lambda seen: (
+                [] if name in seen and seen[name].partitions >= total and not seen[name].leaderless else [name]
+            ),
+        )
+
+    def set_topic_configs(self, name: str, config: Mapping[str, str]) -> None:
+        """Set these settings of a topic, leaving its others as they are.
+
+        Raises:
+            Refused: the cluster denies a value (with its reason).
+        """
+        failures = self.set_many_topic_configs({name: config})
+        if name in failures:
+            raise Refused(
+                f"topic {name} on cluster {self.alias} can't be configured: {failures[name]}",
+                remedy="Remove the cause named, or configure the topic by hand",
+            )
+
+    def set_many_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """Set settings of many topics; returns why, by topic, for those that failed."""
+        wanted = [(name, config) for name, config in configs.items() if config]
+        failures: dict[str, str] = {}
+
+        async def step(wire: Wire) -> None:
+            for start in range(0, len(wanted), _TOPICS_A_REQUEST):
+                response = await wire.send(_alter_request(wanted[start : start + _TOPICS_A_REQUEST]))
+                for result in response.responses:
+                    error = error_class(result.error_code)
+                    if result.error_code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                        raise error(result.resource_name)
+                    if result.error_code:
+                        failures[result.resource_name] = _reason(error, result.error_message)
+
+        if wanted:
+            self._wire.call("configure topics", step)
+        return failures
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics and wait until the cluster no longer lists them. Absent ones are fine.
+
+        Raises:
+            Refused: the cluster denies it (``delete.topic.enable=false``).
+        """
+        wanted = list(names)
+
+        async def step(wire: Wire) -> None:
+            state = DeleteTopicsRequest.DeleteTopicState
+            response = await wire.send(
+                DeleteTopicsRequest(
+                    topics=[state(name=name) for name in wanted],
+                    topic_names=wanted,
+                    timeout_ms=int(wire.timeout_seconds * 1000),
+                )
+            )
+            for result in response.responses:
+                error = error_class(result.error_code)
+                if result.error_code == 0 or error is kafka_errors.UnknownTopicOrPartitionError:
+                    continue
+                if error.retriable:
+                    raise error(result.name)
+                raise Refused(
+                    f"topic {result.name} can't be deleted on cluster {self.alias}: {describe(error)}",
+                    remedy="Allow topic deletion on that cluster, or delete it by hand",
+                )
+
+        if wanted:
+            self._wire.call("delete topics", step)
+            self._wait_for_topics("wait for topics to be gone", wanted, list)
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def start_offsets(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
+        """The log start of each partition. Partitions that don't exist are left out.
+
+        `partial`: leave out those that no leader answers for, too, rather than raise `Unreachable`.
+        """
+        return offsets.list_offsets(
+            self._wire, "list start offsets", dict.fromkeys(tps, offsets.EARLIEST), partial=partial
+        )
+
+    def end_offsets(
+        self, tps: Iterable[TopicPartition], *, committed: bool = True, partial: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The end (exclusive) of each partition: its last stable offset, or (`committed=False`) high watermark.
+
+        Partitions that don't exist are left out; `partial` as in `start_offsets`.
+        """
+        return offsets.list_offsets(
+            self._wire, "list end offsets", dict.fromkeys(tps, offsets.LATEST), committed=committed, partial=partial
+        )
+
+    def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset stamped at or after a time (ms), by partition; None: there is no such record.
+
+        The answer may be a control record. Partitions that don't exist are left out.
+        """
+        found = offsets.list_offsets(self._wire, "find offsets by time", at)
+        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
+        offsets.delete_records(self._wire, before)
+
+    def _wait_for_topics(
+        self, what: str, names: Sequence[str], unready: Callable[[dict[str, TopicInfo]], list[str]]
+    ) -> None:
+        """Wait until `unready`, given the topics seen, names none of them."""
+
+        async def step(wire: Wire) -> None:
+            response = await _metadata(names)(wire)
+            missing = kafka_errors.UnknownTopicOrPartitionError
+            seen = {t.name: _topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}
+            waiting = unready(seen)
+            if waiting:
+                raise Again(f"{len(waiting)} topics not there yet, e.g. {waiting[0]}")
+
+        if names:
+            self._wire.call(what, step)
+
+
+def _metadata(names: Sequence[str] | None) -> Callable[[Wire], Any]:
+    async def step(wire: Wire) -> Any:
+        topic_type = MetadataRequest.MetadataRequestTopic
+        topics = None if names is None else [topic_type(name=name) for name in names]
+        return await wire.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+
+    return step
+
+
+def _topic_info(topic: Any) -> TopicInfo:
+    replicas = [len(partition.replica_nodes) for partition in topic.partitions]
+    return TopicInfo(
+        name=topic.name,
+        topic_id=base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="),
+        partitions=len(topic.partitions),
+        replication_factor=max(replicas, default=0),
+        internal=bool(topic.is_internal) or is_internal(topic.name),
+        leaderless=tuple(p.partition_index for p in topic.partitions if p.leader_id < 0),
+    )
+
+
+def _create_request(topics: Sequence[NewTopic], timeout_seconds: float) -> CreateTopicsRequest:
+    topic_type = CreateTopicsRequest.CreatableTopic
+    config_type = topic_type.CreatableTopicConfig
+    return CreateTopicsRequest(
+        topics=[
+            topic_type(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[],
+                configs=[config_type(name=name, value=value) for name, value in topic.config.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=int(timeout_seconds * 1000),
+        validate_only=False,
+    )
+
+
+def _alter_request(configs: Sequence[tuple[str, Mapping[str, str]]]) -> IncrementalAlterConfigsRequest:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    entry = resource.AlterableConfig
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            resource(
+                resource_type=_TOPIC_RESOURCE,
+                resource_name=name,
+                configs=[entry(name=key, config_operation=_SET, value=value) for key, value in config.items()],
+            )
+            for name, config in configs
+        ],
+        validate_only=False,
+    )
+
+
+def _reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
+    return f"{describe(error)}: {message}" if message else describe(error)

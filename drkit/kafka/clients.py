@@ -1,0 +1,239 @@
+"""One cluster configuration, three dialects: librdkafka, kafka-python and Java.
+
+`config/schema.py` states which librdkafka names a configuration may use (`CLIENT_PROPERTIES`). Each
+function here maps all of them; a value that a client can't express is a `ConfigError` that names
+the property, never a silent difference between clients. The results hold secrets: never log them.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drkit.config.schema import ClusterConfig
+from drkit.model.errors import ConfigError
+
+PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+MECHANISMS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+"""SASL mechanisms that need no more than a user name and a password, and their JAAS modules."""
+
+
+def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[str, Any]:
+    """Configuration for a confluent-kafka client: the properties as they stand.
+
+    `extra` holds further librdkafka properties with underscores for dots (``group_id="x"``).
+
+    Raises:
+        ConfigError: a value that not every client of drkit can express.
+    """
+    properties = _checked(cluster)
+    config: dict[str, Any] = {"bootstrap.servers": _servers(cluster), "log.connection.close": False}
+    config.update(properties)
+    config.update({name.replace("_", "."): value for name, value in extra.items()})
+    return config
+
+
+def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
+    """Keyword arguments for a kafka-python client.
+
+    Raises:
+        ConfigError: a value that kafka-python can't express.
+    """
+    properties = _checked(cluster)
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    config: dict[str, Any] = {"bootstrap_servers": _servers(cluster).split(","), "security_protocol": protocol}
+    if "client.id" in properties:
+        config["client_id"] = properties["client.id"]
+    timeout = _timeout_ms(properties)
+    if timeout is not None:
+        config["request_timeout_ms"] = timeout
+    if protocol.startswith("SASL"):
+        config["sasl_mechanism"] = properties["sasl.mechanisms"]
+        config["sasl_plain_username"] = properties["sasl.username"]
+        config["sasl_plain_password"] = properties["sasl.password"]
+    if protocol.endswith("SSL"):
+        config["ssl_context"] = _ssl_context(properties)
+        config["ssl_check_hostname"] = _checks_hostname(properties)
+    return config
+
+
+def java_properties(cluster: ClusterConfig) -> dict[str, str]:
+    """Properties for a Java client (Kafka's tools; Spark, with ``kafka.`` put before each name).
+
+    Raises:
+        ConfigError: a value that Java's client can't express.
+    """
+    properties = _checked(cluster)
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    java = {"bootstrap.servers": _servers(cluster), "security.protocol": protocol}
+    if "client.id" in properties:
+        java["client.id"] = properties["client.id"]
+    timeout = _timeout_ms(properties)
+    if timeout is not None:
+        java["request.timeout.ms"] = str(timeout)
+    if protocol.startswith("SASL"):
+        mechanism = properties["sasl.mechanisms"]
+        java["sasl.mechanism"] = mechanism
+        java["sasl.jaas.config"] = (
+            f"{MECHANISMS[mechanism]} required username={_jaas_quoted(properties['sasl.username'])} "
+            f"password={_jaas_quoted(properties['sasl.password'])};"
+        )
+    if protocol.endswith("SSL"):
+        java.update(_java_ssl(properties))
+    return java
+
+
+def java_properties_text(properties: Mapping[str, str]) -> str:
+    """The text of a ``.properties`` file that holds exactly these properties (it holds secrets)."""
+    return "".join(f"{_escaped(name, key=True)}={_escaped(value, key=False)}\n" for name, value in properties.items())
+
+
+def _servers(cluster: ClusterConfig) -> str:
+    return ",".join(server.strip() for server in cluster.bootstrap_servers.split(","))
+
+
+def _checked(cluster: ClusterConfig) -> dict[str, str]:
+    """The client properties, checked and normalised: one name for the mechanism, upper case values."""
+    try:
+        properties = cluster.properties()
+    except ValueError as error:
+        raise ConfigError(
+            f"a client property can't be read: {error}", remedy="Set the variable or mend the file"
+        ) from None
+    protocol = properties.get("security.protocol")
+    if protocol is not None:
+        properties["security.protocol"] = protocol = protocol.upper()
+        if protocol not in PROTOCOLS:
+            raise _bad("security.protocol", f"must be one of {', '.join(sorted(PROTOCOLS))}")
+    mechanism = properties.pop("sasl.mechanism", None)
+    if mechanism is not None and properties.setdefault("sasl.mechanisms", mechanism) != mechanism:
+        raise _bad("sasl.mechanism", "differs from sasl.mechanisms; give one of them")
+    _check_sasl(properties, needed=(protocol or "").startswith("SASL"))
+    _check_ssl(properties, used=(protocol or "").endswith("SSL"))
+    for name in ("socket.timeout.ms", "request.timeout.ms"):
+        if name in properties and not (properties[name].isdecimal() and int(properties[name]) > 0):
+            raise _bad(name, "must be a positive number of milliseconds")
+    return properties
+
+
+def _check_sasl(properties: dict[str, str], *, needed: bool) -> None:
+    names = ("sasl.mechanisms", "sasl.username", "sasl.password")
+    if not needed:
+        for name in names:
+            if name in properties:
+                raise _bad(name, "is given, but security.protocol is not SASL_PLAINTEXT or SASL_SSL")
+        return
+    for name in names:
+        if name not in properties:
+            raise _bad(name, f"is missing: security.protocol is {properties['security.protocol']}")
+    properties["sasl.mechanisms"] = properties["sasl.mechanisms"].upper()
+    if properties["sasl.mechanisms"] not in MECHANISMS:
+        raise _bad("sasl.mechanisms", f"must be one of {', '.join(MECHANISMS)}; others can't be mapped to every client")
+
+
+def _check_ssl(properties: dict[str, str], *, used: bool) -> None:
+    names = [name for name in properties if name.startswith("ssl.") or name == "enable.ssl.certificate.verification"]
+    if names and not used:
+        raise _bad(names[0], "is given, but security.protocol is not SSL or SASL_SSL")
+    if "ssl.ca.location" in properties and not Path(properties["ssl.ca.location"]).is_file():
+        raise _bad("ssl.ca.location", "must be a PEM file that can be read")
+    if ("ssl.certificate.location" in properties) != ("ssl.key.location" in properties):
+        raise _bad("ssl.certificate.location", "and ssl.key.location go together")
+    algorithm = properties.get("ssl.endpoint.identification.algorithm")
+    if algorithm is not None and algorithm not in {"https", "none"}:
+        raise _bad("ssl.endpoint.identification.algorithm", "must be https or none")
+    if properties.get("enable.ssl.certificate.verification", "true") not in {"true", "false"}:
+        raise _bad("enable.ssl.certificate.verification", "must be true or false")
+
+
+def _timeout_ms(properties: Mapping[str, str]) -> int | None:
+    """What the other clients call the request timeout is librdkafka's socket timeout."""
+    value = properties.get("socket.timeout.ms", properties.get("request.timeout.ms"))
+    return None if value is None else int(value)
+
+
+def _checks_hostname(properties: Mapping[str, str]) -> bool:
+    return properties.get("ssl.endpoint.identification.algorithm", "https") == "https"
+
+
+def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"))
+        if "ssl.certificate.location" in properties:
+            context.load_cert_chain(
+                properties["ssl.certificate.location"],
+                properties["ssl.key.location"],
+                properties.get("ssl.key.password", ""),  # "" rather than None: None would ask on the terminal
+            )
+    except (OSError, ssl.SSLError) as error:
+        raise _bad("ssl.*", f"can't be used: {error}") from error
+    context.check_hostname = _checks_hostname(properties)
+    if properties.get("enable.ssl.certificate.verification") == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:
+    if properties.get("enable.ssl.certificate.verification") == "false":
+        raise _bad(
+            "enable.ssl.certificate.verification", "can't be false for Java clients (Spark, Kafka's tools); give a CA"
+        )
+    java = {"ssl.endpoint.identification.algorithm": "https" if _checks_hostname(properties) else ""}
+    if "ssl.ca.location" in properties:
+        java["ssl.truststore.type"] = "PEM"
+        java["ssl.truststore.location"] = str(Path(properties["ssl.ca.location"]).resolve())
+    if "ssl.certificate.location" in properties:
+        key = _pem("ssl.key.location", properties)
+        if "BEGIN PRIVATE KEY" not in key and "BEGIN ENCRYPTED PRIVATE KEY" not in key:
+            raise _bad(
+                "ssl.key.location", "must be a PKCS #8 key for Java clients; convert it with openssl pkcs8 -topk8"
+            )
+        java["ssl.keystore.type"] = "PEM"
+        java["ssl.keystore.certificate.chain"] = _pem("ssl.certificate.location", properties)
+        java["ssl.keystore.key"] = key
+        if "ssl.key.password" in properties:
+            java["ssl.key.password"] = properties["ssl.key.password"]
+    return java
+
+
+def _pem(name: str, properties: Mapping[str, str]) -> str:
+    try:
+        return Path(properties[name]).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad(name, f"can't be read as PEM: {error}") from error
+
+
+def _jaas_quoted(value: str) -> str:
+    """A JAAS string: Java reads it with StreamTokenizer, which ends it at a bare quote or line end."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def _escaped(text: str, *, key: bool) -> str:
+    """Escape for `java.util.Properties.load`: ISO-8859-1, backslashes, separators and leading blanks."""
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    if key:
+        special |= {" ": "\\ ", ":": "\\:", "=": "\\=", "#": "\\#", "!": "\\!"}
+    out = []
+    for position, char in enumerate(text):
+        if char in special:
+            out.append(special[char])
+        elif position == 0 and char == " ":
+            out.append("\\ ")
+        elif " " <= char <= "~":
+            out.append(char)
+        else:
+            units = char.encode("utf-16-be")
+            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    return "".join(out)
+
+
+def _bad(name: str, expected: str) -> ConfigError:
+    return ConfigError(f"client property {name} {expected}", remedy="Mend the cluster's [clusters.….client] table")

@@ -1,0 +1,439 @@
+"""The group coordinator of one cluster: committed offsets, members, deletion. See `drkit.kafka.wire`.
+
+Every call here goes to the coordinator of each group, one request for all groups of a coordinator.
+A coordinator that moved is looked up again; one that is loading is retried until the timeout.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from drkit.kafka.wire import Again, Wire, check, describe, error_class
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.topology import TopicPartition
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+_GROUP_KEY = 0
+_GROUPS_A_REQUEST = 500
+_NO_GENERATION = -1
+_GONE = frozenset({"Empty", "Dead"})
+_ACTIVE_GROUP = frozenset(
+    {
+        kafka_errors.UnknownMemberIdError,
+        kafka_errors.IllegalGenerationError,
+        kafka_errors.RebalanceInProgressError,
+        kafka_errors.NonEmptyGroupError,
+        kafka_errors.StaleMemberEpochError,
+        kafka_errors.FencedMemberEpochError,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group as its coordinator lists it.
+
+    `state`: Empty, Stable, PreparingRebalance …; `type`: classic, consumer, share, streams (lower
+    case; ``classic`` on brokers that know no other).
+    """
+
+    group: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed position: the next offset that the group will read, and the metadata kept with it."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(slots=True)
+class FetchedOffsets:
+    """Committed offsets by group, and why, by group, for those that can't be known now."""
+
+    offsets: dict[str, list[CommittedOffset]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupListing:
+    """Groups by name. `complete` is false while a coordinator is down: then a group that isn't listed may exist."""
+
+    groups: dict[str, GroupInfo]
+    complete: bool
+
+
+class GroupAdmin:
+    """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+        self.alias = alias
+        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._wire.close()
+
+    def list_groups(self) -> dict[str, GroupInfo]:
+        """All groups, by name.
+
+        Raises:
+            Unreachable: also while part of the coordinators is down: a part is never given for the whole.
+        """
+        listing = self.list_reachable_groups()
+        if not listing.complete:
+            raise Unreachable(
+                f"part of the group coordinators of cluster {self.alias} is down, so its groups can't all be listed",
+                remedy="Bring the brokers that lead __consumer_offsets back, then try again",
+            )
+        return listing.groups
+
+    def list_reachable_groups(self) -> GroupListing:
+        """The groups of the coordinators that are up, and whether these are all."""
+
+        async def step(wire: Wire) -> GroupListing:
+            topic_type = MetadataRequest.MetadataRequestTopic
+            metadata = await wire.send(
+                MetadataRequest(topics=[topic_type(name=_OFFSETS_TOPIC)], allow_auto_topic_creation=False)
+            )
+            offsets_topic = metadata.topics[0]
+            missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
+            complete = missing or (
+                offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)
+            )
+            groups: dict[str, GroupInfo] = {}
+            for broker in metadata.brokers:
+                response = await wire.send(ListGroupsRequest(states_filter=[], types_filter=[]), broker.node_id)
+                check(response.error_code, f"list groups of broker {broker.node_id}")
+                for group in response.groups:
+                    kind = (group.group_type or "classic").lower()
+                    groups[group.group_id] = GroupInfo(group.group_id, group.group_state or "Unknown", kind)
+            return GroupListing(groups, complete)
+
+        return self._wire.call("list groups", step)
+
+    def committed(self, groups: Sequence[str] | None = None) -> list[CommittedOffset]:
+        """Committed offsets of these groups (None: of all but share groups), sorted; one request per coordinator.
+
+        A group without commits, or that doesn't exist, has none.
+
+        Raises:
+            DrkitError: a group's offsets can't be read, with the reason.
+        """
+        if groups is None:
+            groups = [group.group for group in self.list_groups().values() if group.type != "share"]
+        fetched = self.fetch(groups)
+        if fetched.failures:
+            group, why = next(iter(fetched.failures.items()))
+            raise DrkitError(
+                f"committed offsets of {len(fetched.failures)} groups of cluster {self.alias} can't be read, "
+                f"e.g. {group}: {why}",
+                remedy="Grant drkit's principal DESCRIBE on the groups and their topics",
+            )
+        everything = [offset for group in fetched.offsets.values() for offset in group]
+        return sorted(everything, key=lambda offset: (offset.group, offset.topic, offset.partition))
+
+    def fetch(self, groups: Iterable[str]) -> FetchedOffsets:
+        """As `committed`, but with the reason, by group, where one can't be read, instead of an error."""
+        left = dict.fromkeys(groups)
+        fetched = FetchedOffsets()
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            group_type = OffsetFetchRequest.OffsetFetchRequestGroup
+            request = OffsetFetchRequest(
+                groups=[group_type(group_id=group, topics=None) for group in chunk], min_version=8, max_version=8
+            )
+            response = await wire.send(request, node)
+            for group in response.groups:
+                _read_group(group, left, fetched)
+
+        try:
+            self._on_coordinators("read committed offsets", left, ask)
+        except Unreachable as error:
+            if not fetched.offsets:
+                raise
+            fetched.failures.update(dict.fromkeys(left, str(error)))
+        return fetched
+
+    def members(self, groups: Sequence[str]) -> dict[str, int]:
+        """Active members per group; 0 when it is empty, dead or absent.
+
+        Share and streams groups: 1 stands for "at least one" (their members can't be listed here).
+        """
+        listed = self.list_groups()
+        counts = {group: 0 for group in groups}
+        alive = [group for group in counts if group in listed and listed[group].state not in _GONE]
+        by_type: dict[str, dict[str, None]] = defaultdict(dict)
+        for group in alive:
+            by_type[listed[group].type][group] = None
+        for kind, left in by_type.items():
+            if kind == "classic":
+                self._on_coordinators(
+                    "describe groups", left, _describing(DescribeGroupsRequest, "groups", left, counts)
+                )
+            elif kind == "consumer":
+                describing = _describing(ConsumerGroupDescribeRequest, "group_ids", left, counts)
+                self._on_coordinators("describe groups", left, describing)
+            else:
+                counts.update(dict.fromkeys(left, 1))
+        return counts
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit (offset, metadata) by partition for a group that has no members (it is created if need be).
+
+        The leader epoch committed is -1: an epoch of another cluster would send consumers astray.
+
+        Raises:
+            Refused: the group is active, or a partition was rejected (named, with the reason); partitions
+                not named were committed.
+        """
+        if not offsets:
+            return
+
+        async def ask(wire: Wire, node: int, _: list[str]) -> None:
+            response = await wire.send(_commit_request(group, offsets), node)
+            rejected: dict[TopicPartition, type[kafka_errors.KafkaError]] = {}
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if partition.error_code:
+                        error = error_class(partition.error_code)
+                        if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                            raise error(group)
+                        rejected[TopicPartition(topic.name, partition.partition_index)] = error
+            if rejected:
+                raise self._refused_commit(group, rejected)
+            left.clear()
+
+        left: dict[str, None] = {group: None}
+        self._on_coordinators(f"commit offsets of group {group}", left, ask)
+
+    def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+        """Forget a group's committed offsets of these partitions. An absent group or offset is fine.
+
+        Raises:
+            Refused: the group is subscribed to the topic, naming it.
+        """
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for tp in tps:
+            by_topic[tp.topic].append(tp.partition)
+        if not by_topic:
+            return
+
+        async def ask(wire: Wire, node: int, _: list[str]) -> None:
+            topic_type = OffsetDeleteRequest.OffsetDeleteRequestTopic
+            partition_type = topic_type.OffsetDeleteRequestPartition
+            request = OffsetDeleteRequest(
+                group_id=group,
+                topics=[
+                    topic_type(name=name, partitions=[partition_type(partition_index=p) for p in partitions])
+                    for name, partitions in by_topic.items()
+                ],
+            )
+            response = await wire.send(request, node)
+            if error_class(response.error_code) is not kafka_errors.GroupIdNotFoundError:
+                if error_class(response.error_code) in _ACTIVE_GROUP:
+                    raise self._refused_deletion(group, describe(error_class(response.error_code)))
+                check(response.error_code, group)
+                for topic in response.topics:
+                    for partition in topic.partitions:
+                        error = error_class(partition.error_code)
+                        if partition.error_code == 0 or error is kafka_errors.UnknownTopicOrPartitionError:
+                            continue
+                        if error.retriable:
+                            raise error(group)
+                        raise self._refused_deletion(
+                            f"{group} ({topic.name}:{partition.partition_index})", describe(error)
+                        )
+            left.clear()
+
+        left: dict[str, None] = {group: None}
+        self._on_coordinators(f"delete offsets of group {group}", left, ask)
+
+    def delete_groups(self, groups: Sequence[str]) -> None:
+        """Delete groups with all their offsets. Absent ones are fine.
+
+        Raises:
+            Refused: a group has members, naming it.
+        """
+        left = dict.fromkeys(groups)
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            response = await wire.send(DeleteGroupsRequest(groups_names=chunk), node)
+            for result in response.results:
+                error = error_class(result.error_code)
+                if result.error_code and error is not kafka_errors.GroupIdNotFoundError:
+                    if error.retriable:
+                        continue
+                    raise self._refused_deletion(result.group_id, describe(error))
+                left.pop(result.group_id, None)
+
+        self._on_coordinators("delete groups", left, ask)
+
+    def _on_coordinators(
+        self, what: str, left: dict[str, None], ask: Callable[[Wire, int, list[str]], Awaitable[None]]
+    ) -> None:
+        """Ask each group's coordinator until `ask` has taken every group out of `left`."""
+
+        async def step(wire: Wire) -> None:
+            coordinators, why = await _find_coordinators(wire, list(left))
+            for node, groups in coordinators.items():
+                for start in range(0, len(groups), _GROUPS_A_REQUEST):
+                    try:
+                        await ask(wire, node, groups[start : start + _GROUPS_A_REQUEST])
+                    except kafka_errors.KafkaError as error:
+                        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+                            raise
+                        why = str(error)
+            if left:
+                raise Again(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
+
+        if left:
+            self._wire.call(what, step)
+
+    def _refused_commit(self, group: str, rejected: Mapping[TopicPartition, type[kafka_errors.KafkaError]]) -> Refused:
+        named = ", ".join(f"{tp} ({describe(error)})" for tp, error in sorted(rejected.items()))
+        if any(error in _ACTIVE_GROUP for error in rejected.values()):
+            return Refused(
+                f"group {group} on cluster {self.alias} is active; not committed: {named}",
+                meaning="Kafka takes a position from outside only while a group has no members",
+                remedy=f"Stop the consumers of {group} on {self.alias}, then try again",
+            )
+        return Refused(
+            f"cluster {self.alias} did not take positions of group {group}: {named}",
+            remedy="Remove the cause named (a topic that doesn't exist, metadata too large, a missing right)",
+        )
+
+    def _refused_deletion(self, group: str, why: str) -> Refused:
+        return Refused(
+            f"group {group} on cluster {self.alias} can't be deleted: {why}",
+            remedy="Stop its consumers on that cluster, then try again",
+        )
+
+
+async def _find_coordinators(wire: Wire, groups: list[str]) -> tuple[dict[int, list[str]], str]:
+    """Groups by coordinator's node id, and why the others have none now."""
+    coordinators: dict[int, list[str]] = defaultdict(list)
+    why = "no coordinator found"
+    batched = (wire.supports(FindCoordinatorRequest) or 0) >= 4  # noqa: PLR2004 - KIP-699
+    chunks = [groups[i : i + _GROUPS_A_REQUEST] for i in range(0, len(groups), _GROUPS_A_REQUEST)]
+    for chunk in chunks if batched else [[group] for group in groups]:
+        if batched:
+            request = FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=chunk, min_version=4, max_version=4)
+            answers = [(answer.key, answer) for answer in (await wire.send(request)).coordinators]
+        else:
+            request = FindCoordinatorRequest(key=chunk[0], key_type=_GROUP_KEY, max_version=3)
+            answers = [(chunk[0], await wire.send(request))]
+        for group, answer in answers:
+            if answer.error_code:
+                error = error_class(answer.error_code)
+                if not error.retriable:
+                    raise error(group)
+                why = describe(error)
+            else:
+                coordinators[answer.node_id].append(group)
+    return coordinators, why
+
+
+def _read_group(group: Any, left: dict[str, None], fetched: FetchedOffsets) -> None:
+    """Take one group's answer; a transient error leaves it in `left`, to be asked again."""
+    name = group.group_id
+    found = []
+    error = error_class(group.error_code)
+    if group.error_code and error is not kafka_errors.GroupIdNotFoundError:
+        if not error.retriable:
+            fetched.failures[name] = describe(error)
+            left.pop(name, None)
+        return
+    for topic in group.topics:
+        for partition in topic.partitions:
+            if partition.error_code:
+                partition_error = error_class(partition.error_code)
+                if not partition_error.retriable:
+                    fetched.failures[name] = f"{topic.name}:{partition.partition_index}: {describe(partition_error)}"
+                    left.pop(name, None)
+                return
+            if partition.committed_offset >= 0:
+                found.append(
+                    CommittedOffset(
+                        name,
+                        topic.name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.metadata or "",
+                    )
+                )
+    fetched.offsets[name] = found
+    left.pop(name, None)
+
+
+def _describing(
+    request_type: Any, names_field: str, left: dict[str, None], counts: dict[str, int]
+) -> Callable[[Wire, int, list[str]], Awaitable[None]]:
+    """Count the members of groups by one of the two describe calls."""
+
+    async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+        request = request_type(**{names_field: chunk, "include_authorized_operations": False})
+        response = await wire.send(request, node)
+        for group in response.groups:
+            error = error_class(group.error_code)
+            if group.error_code and error is not kafka_errors.GroupIdNotFoundError:
+                if not error.retriable:
+                    raise error(group.group_id)
+                continue
+            counts[group.group_id] = len(group.members)
+            left.pop(group.group_id, None)
+
+    return ask
+
+
+def _commit_request(group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> OffsetCommitRequest:
+    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition_type = topic_type.OffsetCommitRequestPartition
+    by_topic: dict[str, list[object]] = defaultdict(list)
+    for tp, (offset, metadata) in offsets.items():
+        by_topic[tp.topic].append(
+            partition_type(
+                partition_index=tp.partition,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                committed_metadata=metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=_NO_GENERATION,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+        max_version=9,
+    )

@@ -1,0 +1,251 @@
+"""A bounded conversation with one cluster: every call ends within its timeout, whatever the brokers do.
+
+kafka-python's public admin methods wait without a bound of their own, raise on the first partition
+that fails and stop at stale metadata. So drkit sends the protocol's requests itself, through the
+connection manager of a `KafkaAdminClient` (its `_manager`: no public name exists), and this module
+is the only one that touches it:
+
+- a call runs as a coroutine on the client's I/O thread under a deadline;
+- transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
+  each time on a fresh client when the connection itself failed, so that moved brokers are found;
+- then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafka import errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.clients import kafka_python_config
+from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
+
+T = TypeVar("T")
+Step = Callable[["Wire"], Awaitable[T]]
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.5
+
+
+class Again(Exception):  # noqa: N818 - a signal to the retry loop, never seen by callers
+    """Raised by a step whose answer was transient: try the step again until the deadline."""
+
+
+class Wire:
+    """Requests to one cluster. Connects at the first call; may be shared by threads.
+
+    Args:
+        alias: the cluster's name in messages.
+        cluster: how to reach it.
+        timeout_seconds: the bound of every call.
+    """
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+        self.alias = alias
+        self.timeout_seconds = timeout_seconds
+        self._config = kafka_python_config(cluster)
+        self._lock = threading.Lock()
+        self._client: KafkaAdminClient | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection. The object isn't used afterwards."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            _discard(client)
+
+    def call(self, what: str, step: Step[T], *, timeout_seconds: float | None = None) -> T:
+        """Run `step` on the client's I/O thread; retry it while its failure is transient.
+
+        Args:
+            what: what is attempted, for messages: "list topics".
+            step: a coroutine function; it may run several times.
+            timeout_seconds: the bound, where it isn't the object's own.
+
+        Raises:
+            Unreachable: no answer within the timeout.
+            Refused: the cluster denied it (authorization).
+            ConfigError: the cluster rejected the credentials.
+            DrkitError: the cluster answered with another error.
+        """
+        bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = time.monotonic() + bound
+        pause = _FIRST_PAUSE
+        last = "no answer"
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Unreachable(
+                    f"cluster {self.alias} did not answer within {bound:g} s: {what}",
+                    meaning=f"The last thing seen was: {last}",
+                    remedy="Check that its brokers run and that bootstrap_servers is right; trying again may work",
+                )
+            client: KafkaAdminClient | None = None
+            try:
+                client = self._connected(left)
+                return self._bounded(client, step, deadline - time.monotonic())
+            except Again as error:
+                last = str(error)
+            except kafka_errors.KafkaError as error:
+                permanent = self._permanent(what, error)
+                if permanent is not None:
+                    raise permanent from None
+                last = str(error) or type(error).__name__
+                if client is not None and _connection_failed(error):
+                    self._drop(client)
+            time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        """Send one protocol request (within a step); None: to any broker."""
+        client = self._client
+        if client is None:
+            raise kafka_errors.KafkaConnectionError("connection given up")
+        manager = client._manager  # noqa: SLF001 - see the module docstring
+        if node_id is None:
+            node_id = manager.least_loaded_node()
+        return await manager.send(request, node_id=node_id)
+
+    def supports(self, request_type: Any) -> int | None:
+        """The highest version of a request that brokers and client share; None: not at all."""
+        client = self._client
+        if client is None:
+            return None
+        try:
+            version: int = client._manager.broker_version_data.api_version(request_type)  # noqa: SLF001 - see above
+        except kafka_errors.KafkaError:
+            return None
+        return version
+
+    def _bounded(self, client: KafkaAdminClient, step: Step[T], seconds: float) -> T:
+        manager = client._manager  # noqa: SLF001 - see the module docstring
+
+        async def run() -> T:
+            result: T = await manager.wait_for(manager.call_soon(step, self), max(1.0, seconds * 1000))
+            return result
+
+        try:
+            outcome: T = manager.run(run)
+        except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
+            raise kafka_errors.KafkaConnectionError(str(error)) from error
+        return outcome
+
+    def _connected(self, seconds: float) -> KafkaAdminClient:
+        with self._lock:
+            if self._closed:
+                raise DrkitError(f"the connection to cluster {self.alias} was closed")
+            if self._client is None:
+                self._client = _connect(self._config, seconds)
+            return self._client
+
+    def _drop(self, client: KafkaAdminClient) -> None:
+        with self._lock:
+            if self._client is client:
+                self._client = None
+        _discard(client)
+
+    def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
+        """The error to raise at once, or None where trying again may mend it."""
+        if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
+            return ConfigError(
+                f"cluster {self.alias} rejected the credentials",
+                remedy="Check sasl.username, sasl.password and sasl.mechanisms of that cluster",
+            )
+        if isinstance(error, kafka_errors.AuthorizationError):
+            return Refused(
+                f"cluster {self.alias} denied it: {what} ({type(error).__name__})",
+                remedy="Grant drkit's principal the right on that cluster",
+            )
+        if error.retriable or isinstance(error, kafka_errors.UnknownBrokerIdError | kafka_errors.InvalidReceiveError):
+            return None
+        return DrkitError(f"cluster {self.alias} answered {describe(type(error))}: {what}")
+
+
+def error_class(code: int) -> type[kafka_errors.KafkaError]:
+    """kafka-python's error class of a protocol error code (`NoError` for 0)."""
+    found: type[kafka_errors.KafkaError] = kafka_errors.for_code(code)
+    return found
+
+
+def describe(error: type[kafka_errors.KafkaError]) -> str:
+    """Kafka's own name of an error (``GROUP_AUTHORIZATION_FAILED``), else the class's."""
+    return getattr(error, "message", None) or error.__name__
+
+
+def check(code: int, context: str = "") -> None:
+    """Raise what a response's error code stands for; nothing for 0. Retriable ones are retried by `call`."""
+    if code:
+        raise error_class(code)(context)
+
+
+def _connection_failed(error: kafka_errors.KafkaError) -> bool:
+    return not isinstance(error, kafka_errors.BrokerResponseError) or isinstance(
+        error, kafka_errors.RequestTimedOutError
+    )
+
+
+def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
+    """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would."""
+    built: list[KafkaNetClient] = []
+
+    def capture(**options: Any) -> KafkaNetClient:
+        net = KafkaNetClient(**options)
+        built.append(net)
+        return net
+
+    millis = max(1, int(seconds * 1000))
+    options = {
+        **config,
+        "request_timeout_ms": min(config.get("request_timeout_ms", millis), millis),
+        "bootstrap_timeout_ms": millis,
+        "reconnect_backoff_max_ms": 500,
+        "kafka_client": capture,
+    }
+    try:
+        return KafkaAdminClient(**options)
+    except BaseException:
+        for net in built:
+            _in_background(partial(_stop, net))
+        raise
+
+
+def _stop(net: KafkaNetClient) -> None:
+    net._manager.close()  # noqa: SLF001 - see the module docstring
+    net._net.stop()  # noqa: SLF001 - as above
+    net.close()
+
+
+def _discard(client: KafkaAdminClient) -> None:
+    _in_background(client.close)
+
+
+def _in_background(close: Callable[[], object]) -> None:
+    """Close without waiting for long: kafka-python joins its I/O thread, which a dead broker may hold."""
+
+    def quietly() -> None:
+        try:
+            close()
+        except (kafka_errors.KafkaError, RuntimeError, OSError, ValueError, KeyError):
+            return  # given up anyway: its sockets are closed with the process at the latest
+
+    closer = threading.Thread(target=quietly, name="drkit-close-kafka", daemon=True)
+    closer.start()
+    closer.join(1.0)
