@@ -1,17 +1,31 @@
-"""How values that both homes keep are written: instants as whole microseconds, topic sets as JSON."""
+"""How values become rows and back, the same in both homes.
+
+`…_row` gives the columns in the order of the tables (without the link); `read_…` takes them in that
+order. Instants are whole microseconds since 1970: neither home has a type that keeps them exactly.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.links import Direction, LinkControl, Problem, TopicState
+from drkit.model.offsets import GroupPosition, Watermark
+from drkit.model.topology import LinkId
+from drkit.store.leases import KeptLease
+
+WHOLE_TOPIC = -1
+"""Stands for "no partition" where a problem concerns a topic: null can't be part of a primary key."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(instant: datetime) -> int:
-    """An aware instant as whole microseconds since 1970 (exact; neither home has such a type)."""
+    """An aware instant as whole microseconds since 1970."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
@@ -20,21 +34,190 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def optional_micros(instant: datetime | None) -> int | None:
-    """As `to_micros`; None stays None."""
-    return None if instant is None else to_micros(instant)
+def watermark_row(mark: Watermark) -> tuple[Any, ...]:
+    """topic, partition, epoch, source_through … behind_since."""
+    return (
+        mark.topic,
+        mark.partition,
+        mark.epoch,
+        mark.source_through,
+        mark.target_end,
+        mark.source_start,
+        mark.source_end,
+        mark.target_start,
+        to_micros(mark.observed_at),
+        None if mark.behind_since is None else to_micros(mark.behind_since),
+    )
 
 
-def from_optional_micros(micros: int | None) -> datetime | None:
-    """As `from_micros`; None stays None."""
-    return None if micros is None else from_micros(micros)
+def read_watermark(
+    topic: str,
+    partition: int,
+    epoch: int,
+    source_through: int,
+    target_end: int,
+    source_start: int,
+    source_end: int,
+    target_start: int,
+    observed_at: int,
+    behind_since: int | None,
+) -> Watermark:
+    """As `watermark_row` wrote it."""
+    return Watermark(
+        topic,
+        partition,
+        epoch,
+        source_through,
+        target_end,
+        source_start,
+        source_end,
+        target_start,
+        from_micros(observed_at),
+        None if behind_since is None else from_micros(behind_since),
+    )
 
 
-def write_topics(topics: Iterable[str]) -> str:
-    """A set of topic names as JSON text, sorted so that equal sets are equal text."""
+def group_position_row(position: GroupPosition) -> tuple[Any, ...]:
+    """group, topic, partition, offset, metadata, captured_at."""
+    return (
+        position.group,
+        position.topic,
+        position.partition,
+        position.offset,
+        position.metadata,
+        to_micros(position.captured_at),
+    )
+
+
+def read_group_position(
+    group: str, topic: str, partition: int, offset: int, metadata: str, captured_at: int
+) -> GroupPosition:
+    """As `group_position_row` wrote it."""
+    return GroupPosition(group, topic, partition, offset, metadata, from_micros(captured_at))
+
+
+def link_control_row(control: LinkControl) -> tuple[Any, ...]:
+    """direction, version, changed_at, reason, run, paused_topics."""
+    return (
+        control.direction.value,
+        control.version,
+        to_micros(control.changed_at),
+        control.reason,
+        control.run,
+        _write_topics(control.paused_topics),
+    )
+
+
+def read_link_control(
+    link: LinkId, direction: str, version: int, changed_at: int, reason: str, run: str | None, paused_topics: str
+) -> LinkControl:
+    """As `link_control_row` wrote it."""
+    return LinkControl(
+        link, Direction(direction), version, from_micros(changed_at), reason, run, frozenset(json.loads(paused_topics))
+    )
+
+
+def topic_state_row(state: TopicState) -> tuple[Any, ...]:
+    """topic, target_topic, source_topic_id … reason."""
+    return (
+        state.topic,
+        state.target_topic,
+        state.source_topic_id,
+        state.target_topic_id,
+        state.epoch,
+        state.partitions,
+        int(state.created_by_drkit),
+        state.engine,
+        state.reason,
+    )
+
+
+def read_topic_state(
+    topic: str,
+    target_topic: str,
+    source_topic_id: str,
+    target_topic_id: str,
+    epoch: int,
+    partitions: int,
+    created_by_drkit: int,
+    engine: str,
+    reason: str,
+) -> TopicState:
+    """As `topic_state_row` wrote it."""
+    return TopicState(
+        topic,
+        target_topic,
+        source_topic_id,
+        target_topic_id,
+        epoch,
+        partitions,
+        created_by_drkit=bool(created_by_drkit),
+        engine=engine,
+        reason=reason,
+    )
+
+
+def problem_row(problem: Problem) -> tuple[Any, ...]:
+    """kind, topic, partition (`WHOLE_TOPIC` for none), reason, remedy, halted, since."""
+    return (
+        problem.kind,
+        problem.topic,
+        WHOLE_TOPIC if problem.partition is None else problem.partition,
+        problem.reason,
+        problem.remedy,
+        int(problem.halted),
+        to_micros(problem.since),
+    )
+
+
+def read_problem(kind: str, topic: str, partition: int, reason: str, remedy: str, halted: int, since: int) -> Problem:
+    """As `problem_row` wrote it."""
+    where = None if partition == WHOLE_TOPIC else partition
+    return Problem(kind, topic, where, reason, remedy, halted=bool(halted), since=from_micros(since))
+
+
+def read_kept_lease(name: str, owner: str | None, epoch: int, expires_at: int) -> KeptLease:
+    """A lease as the homes keep it."""
+    return KeptLease(name, owner, epoch, from_micros(expires_at))
+
+
+def entry_row(entry: JournalEntry) -> tuple[Any, ...]:
+    """run, seq, at, stage, event, payload, previous, hash."""
+    return (
+        entry.run,
+        entry.seq,
+        to_micros(entry.at),
+        entry.stage,
+        entry.event,
+        entry.payload,
+        entry.previous,
+        entry.hash,
+    )
+
+
+def read_entry(
+    run: str, seq: int, at: int, stage: str, event: str, payload: str, previous: str, digest: str
+) -> JournalEntry:
+    """As `entry_row` wrote it."""
+    return JournalEntry(run, seq, from_micros(at), stage, event, payload, previous, digest)
+
+
+def run_row(summary: RunSummary) -> tuple[Any, ...]:
+    """run, kind, state, started_at, updated_at, detail."""
+    return (
+        summary.run,
+        summary.kind,
+        summary.state,
+        to_micros(summary.started_at),
+        to_micros(summary.updated_at),
+        summary.detail,
+    )
+
+
+def read_run(run: str, kind: str, state: str, started_at: int, updated_at: int, detail: str) -> RunSummary:
+    """As `run_row` wrote it."""
+    return RunSummary(run, kind, state, from_micros(started_at), from_micros(updated_at), detail)
+
+
+def _write_topics(topics: Iterable[str]) -> str:
     return json.dumps(sorted(topics), ensure_ascii=False)
-
-
-def read_topics(text: str) -> frozenset[str]:
-    """The set that `write_topics` wrote."""
-    return frozenset(json.loads(text))

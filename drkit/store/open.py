@@ -54,7 +54,7 @@ def _open_sqlite(url: str, *, create: bool) -> Store:
             f"store.url: there is no directory {file.parent} for the store", remedy="Create it or mend store.url"
         )
     if not create and not file.exists():
-        return SqliteStore.empty(f"nothing was ever recorded at {file}")
+        return SqliteStore(MEMORY, refuse_writes=f"nothing was ever recorded at {file}")
     return SqliteStore(path, create=create, timeout_seconds=timeout_seconds)
 
 

@@ -4,7 +4,6 @@ Every call is one transaction (`BEGIN IMMEDIATE` for writes), so compare-and-set
 linearizable over all processes that have the file open. WAL lets readers go on beside the writer;
 synchronous=FULL makes a commit survive a power cut.
 """
-
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
 from __future__ import annotations
@@ -14,22 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from drkit.model.journal import JournalEntry, RunSummary
-from drkit.model.links import Direction, Lease, LinkControl, Problem, TopicState
+from drkit.model.links import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.codec import (
-    from_micros,
-    from_optional_micros,
-    optional_micros,
-    read_topics,
-    to_micros,
-    write_topics,
-)
-from drkit.store.leases import KeptLease, decide
-from drkit.store.sqlite_connection import MEMORY, SqliteConnection
+from drkit.store import codec
+from drkit.store.leases import decide
+from drkit.store.sqlite_connection import SqliteConnection
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
-WHOLE_TOPIC = -1
 
 _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
 _LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
@@ -58,18 +49,13 @@ class SqliteStore:
     ) -> None:
         self._db = SqliteConnection(path, create=create, timeout_seconds=timeout_seconds, refuse_writes=refuse_writes)
 
-    @classmethod
-    def empty(cls, reason: str) -> SqliteStore:
-        """A store that holds nothing and refuses every write with `reason`."""
-        return cls(MEMORY, refuse_writes=reason)
-
     # ---- mapping rows -------------------------------------------------------------------------
 
     def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping]) -> None:
         name = str(link)
         self._put(
             "INSERT OR REPLACE INTO mapping VALUES (?, ?, ?, ?, ?, ?)",
-            [(name, r.topic, r.partition, r.epoch, r.source_offset, r.target_offset) for r in rows],
+            ((name, r.topic, r.partition, r.epoch, r.source_offset, r.target_offset) for r in rows),
         )
 
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
@@ -102,22 +88,7 @@ class SqliteStore:
         name = str(link)
         self._put(
             "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    name,
-                    w.topic,
-                    w.partition,
-                    w.epoch,
-                    w.source_through,
-                    w.target_end,
-                    w.source_start,
-                    w.source_end,
-                    w.target_start,
-                    to_micros(w.observed_at),
-                    optional_micros(w.behind_since),
-                )
-                for w in watermarks
-            ],
+            ((name, *codec.watermark_row(mark)) for mark in watermarks),
         )
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
@@ -126,17 +97,13 @@ class SqliteStore:
             " observed_at, behind_since FROM watermark WHERE link = ? ORDER BY topic, partition",
             (str(link),),
         )
-        marks = (
-            Watermark(*row[:8], observed_at=from_micros(row[8]), behind_since=from_optional_micros(row[9]))
-            for row in found
-        )
-        return {mark.tp: mark for mark in marks}
+        return {mark.tp: mark for mark in (codec.read_watermark(*row) for row in found)}
 
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
         name = str(link)
         self._put(
             "INSERT OR REPLACE INTO group_position VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(name, p.group, p.topic, p.partition, p.offset, p.metadata, to_micros(p.captured_at)) for p in positions],
+            ((name, *codec.group_position_row(position)) for position in positions),
         )
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
@@ -145,11 +112,11 @@ class SqliteStore:
             " WHERE link = ? ORDER BY group_id, topic, partition",
             (str(link),),
         )
-        return [GroupPosition(*row[:5], captured_at=from_micros(row[5])) for row in found]
+        return [codec.read_group_position(*row) for row in found]
 
     def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
         name = str(link)
-        self._put("DELETE FROM group_position WHERE link = ? AND group_id = ?", [(name, group) for group in groups])
+        self._put("DELETE FROM group_position WHERE link = ? AND group_id = ?", ((name, group) for group in groups))
 
     # ---- links ------------------------------------------------------------------------------------
 
@@ -158,12 +125,7 @@ class SqliteStore:
             "SELECT direction, version, changed_at, reason, run, paused_topics FROM link_control WHERE link = ?",
             (str(link),),
         )
-        if row is None:
-            return None
-        direction, version, changed_at, reason, run, paused = row
-        return LinkControl(
-            link, Direction(direction), version, from_micros(changed_at), reason, run, read_topics(paused)
-        )
+        return None if row is None else codec.read_link_control(link, *row)
 
     def set_link_control(self, control: LinkControl, *, expected_version: int | None) -> bool:
         name = str(control.link)
@@ -173,15 +135,7 @@ class SqliteStore:
                 return False
             connection.execute(
                 "INSERT OR REPLACE INTO link_control VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    name,
-                    control.direction.value,
-                    control.version,
-                    to_micros(control.changed_at),
-                    control.reason,
-                    control.run,
-                    write_topics(control.paused_topics),
-                ),
+                (name, *codec.link_control_row(control)),
             )
         return True
 
@@ -189,21 +143,7 @@ class SqliteStore:
         name = str(link)
         self._put(
             "INSERT OR REPLACE INTO topic_state VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    name,
-                    s.topic,
-                    s.target_topic,
-                    s.source_topic_id,
-                    s.target_topic_id,
-                    s.epoch,
-                    s.partitions,
-                    int(s.created_by_drkit),
-                    s.engine,
-                    s.reason,
-                )
-                for s in states
-            ],
+            ((name, *codec.topic_state_row(state)) for state in states),
         )
 
     def topic_states(self, link: LinkId) -> dict[str, TopicState]:
@@ -212,9 +152,7 @@ class SqliteStore:
             " engine, reason FROM topic_state WHERE link = ? ORDER BY topic",
             (str(link),),
         )
-        return {
-            row[0]: TopicState(*row[:6], created_by_drkit=bool(row[6]), engine=row[7], reason=row[8]) for row in found
-        }
+        return {state.topic: state for state in (codec.read_topic_state(*row) for row in found)}
 
     def forget_link_data(self, link: LinkId) -> None:
         with self._db.writing() as connection:
@@ -223,22 +161,10 @@ class SqliteStore:
 
     def put_problem(self, link: LinkId, problem: Problem) -> None:
         self._put(
-            "INSERT INTO problem VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (link, kind, topic, partition) DO UPDATE SET"
-            " reason = excluded.reason, remedy = excluded.remedy, halted = excluded.halted,"
+            "INSERT INTO problem VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (link, kind, topic, partition)"
+            " DO UPDATE SET reason = excluded.reason, remedy = excluded.remedy, halted = excluded.halted,"
             " since = min(since, excluded.since)",
-            [
-                (
-                    str(link),
-                    problem.kind,
-                    problem.topic,
-                    WHOLE_TOPIC if problem.partition is None else problem.partition,
-                    problem.reason,
-                    problem.remedy,
-                    int(problem.halted),
-                    to_micros(problem.since),
-                )
-            ],
+            [(str(link), *codec.problem_row(problem))],
         )
 
     def problems(self, link: LinkId) -> list[Problem]:
@@ -247,12 +173,7 @@ class SqliteStore:
             " ORDER BY since, topic, partition, kind",
             (str(link),),
         )
-        return [
-            Problem(
-                kind, topic, None if part == WHOLE_TOPIC else part, reason, remedy, bool(halted), from_micros(since)
-            )
-            for kind, topic, part, reason, remedy, halted, since in found
-        ]
+        return [codec.read_problem(*row) for row in found]
 
     def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
         with self._db.writing() as connection:
@@ -265,16 +186,15 @@ class SqliteStore:
 
     def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
         with self._db.writing() as connection:
-            kept = _kept_lease(
-                connection.execute(
-                    "SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,)
-                ).fetchone()
-            )
+            row = connection.execute(
+                "SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,)
+            ).fetchone()
+            kept = None if row is None else codec.read_kept_lease(*row)
             decided = decide(kept, name=name, owner=owner, ttl_seconds=ttl_seconds, at=at)
             if decided.owner == owner:
                 connection.execute(
                     "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)",
-                    (name, decided.owner, decided.epoch, to_micros(decided.expires_at)),
+                    (name, decided.owner, decided.epoch, codec.to_micros(decided.expires_at)),
                 )
         return decided
 
@@ -287,59 +207,32 @@ class SqliteStore:
             return changed.rowcount == 1
 
     def lease(self, name: str) -> Lease | None:
-        kept = _kept_lease(self._db.row("SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,)))
-        return None if kept is None else kept.lease()
+        row = self._db.row("SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,))
+        return None if row is None else codec.read_kept_lease(*row).lease()
 
     # ---- journal ----------------------------------------------------------------------------------
 
     def append_entry(self, entry: JournalEntry) -> bool:
         with self._db.writing() as connection:
-            return (
-                connection.execute(
-                    "INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        entry.run,
-                        entry.seq,
-                        to_micros(entry.at),
-                        entry.stage,
-                        entry.event,
-                        entry.payload,
-                        entry.previous,
-                        entry.hash,
-                    ),
-                ).rowcount
-                == 1
+            kept = connection.execute(
+                "INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)", codec.entry_row(entry)
             )
+            return kept.rowcount == 1
 
     def entries(self, run: str) -> list[JournalEntry]:
         found = self._db.rows(
             "SELECT run, seq, at, stage, event, payload, previous, hash FROM journal WHERE run = ? ORDER BY seq", (run,)
         )
-        return [JournalEntry(row[0], row[1], from_micros(row[2]), *row[3:]) for row in found]
+        return [codec.read_entry(*row) for row in found]
 
     def put_run(self, summary: RunSummary) -> None:
-        self._put(
-            "INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    summary.run,
-                    summary.kind,
-                    summary.state,
-                    to_micros(summary.started_at),
-                    to_micros(summary.updated_at),
-                    summary.detail,
-                )
-            ],
-        )
+        self._put("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?)", [codec.run_row(summary)])
 
     def runs(self) -> list[RunSummary]:
         found = self._db.rows(
             "SELECT run, kind, state, started_at, updated_at, detail FROM run ORDER BY started_at DESC, run DESC"
         )
-        return [
-            RunSummary(*row[:3], started_at=from_micros(row[3]), updated_at=from_micros(row[4]), detail=row[5])
-            for row in found
-        ]
+        return [codec.read_run(*row) for row in found]
 
     def close(self) -> None:
         self._db.close()
@@ -360,7 +253,3 @@ class SqliteStore:
             (str(link), *tp, epoch, bound),
         )
         return None if row is None else OffsetMapping(*tp, epoch, *row)
-
-
-def _kept_lease(row: tuple[Any, ...] | None) -> KeptLease | None:
-    return None if row is None else KeptLease(row[0], row[1], row[2], from_micros(row[3]))

@@ -50,18 +50,17 @@ class SqliteConnection:
         with self._lock, self._explained("read"):
             return self._connection.execute(sql, parameters).fetchall()
 
-    def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
-        """The first row of a query, or None."""
+    def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+        """The first row (a tuple) of a query, or None."""
         with self._lock, self._explained("read"):
-            found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
-            return found
+            return self._connection.execute(sql, parameters).fetchone()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction: durable when the block is left, undone where it raises."""
         if self._refuse_writes is not None:
             raise DrkitError(
-                f"the store {self.path} can't be written: {self._refuse_writes}",
+                f"the store can't be written: {self._refuse_writes}",
                 remedy="Start `drkit mirror`, which creates the store, or mend store.url",
             )
         with self._lock, self._explained("written"):
