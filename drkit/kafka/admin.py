@@ -187,7 +187,7 @@ class ClusterAdmin:
         """
         left = {topic.name: topic for topic in new}
         existing = self.topics(left) if left else {}
-        failures = {name: "TOPIC_ALREADY_EXISTS" for name in existing}
+        failures = dict.fromkeys(existing, "TOPIC_ALREADY_EXISTS")
         for name in existing:
             del left[name]
         asked: set[str] = set()
@@ -248,13 +248,12 @@ class ClusterAdmin:
                 )
 
         self._wire.call(f"add partitions to {name}", step)
-        self._wait_for_topics(
-            f"wait for new partitions of {name}",
-            [name],
-            lambda seen: (
-                [] if name in seen and seen[name].partitions >= total and not seen[name].leaderless else [name]
-            ),
-        )
+
+        def unready(seen: dict[str, TopicInfo]) -> list[str]:
+            grown = name in seen and seen[name].partitions >= total and not seen[name].leaderless
+            return [] if grown else [name]
+
+        self._wait_for_topics(f"wait for new partitions of {name}", [name], unready)
 
     def set_topic_configs(self, name: str, config: Mapping[str, str]) -> None:
         """Set these settings of a topic, leaving its others as they are.

@@ -65,6 +65,7 @@ class CommittedOffset:
 
     @property
     def tp(self) -> TopicPartition:
+        """The partition, by this cluster's name of the topic."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -190,21 +191,20 @@ class GroupAdmin:
         Share and streams groups: 1 stands for "at least one" (their members can't be listed here).
         """
         listed = self.list_groups()
-        counts = {group: 0 for group in groups}
+        counts = dict.fromkeys(groups, 0)
         alive = [group for group in counts if group in listed and listed[group].state not in _GONE]
         by_type: dict[str, dict[str, None]] = defaultdict(dict)
         for group in alive:
             by_type[listed[group].type][group] = None
         for kind, left in by_type.items():
             if kind == "classic":
-                self._on_coordinators(
-                    "describe groups", left, _describing(DescribeGroupsRequest, "groups", left, counts)
-                )
+                describing = _describing(DescribeGroupsRequest, "groups", left, counts)
             elif kind == "consumer":
                 describing = _describing(ConsumerGroupDescribeRequest, "group_ids", left, counts)
-                self._on_coordinators("describe groups", left, describing)
             else:
                 counts.update(dict.fromkeys(left, 1))
+                continue
+            self._on_coordinators("describe groups", left, describing)
         return counts
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:

@@ -55,13 +55,7 @@ def list_offsets(
             del answers.pending[tp]
         for leader, tps in leaders.items():
             for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
-                chunk = tps[start : start + _PARTITIONS_A_REQUEST]
-                try:
-                    await _ask(wire, leader, chunk, times, isolation, answers)
-                except kafka_errors.KafkaError as error:
-                    if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
-                        raise
-                    answers.pending.update(dict.fromkeys(chunk, str(error)))
+                await _ask_or_leave(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, isolation, answers)
         if answers.pending:
             tp, why = next(iter(answers.pending.items()))
             raise Again(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
@@ -105,6 +99,23 @@ async def find_leaders(
             elif known[partition] >= 0:
                 leaders[known[partition]].append(tp)
     return leaders
+
+
+async def _ask_or_leave(
+    wire: Wire,
+    leader: int,
+    tps: list[TopicPartition],
+    times: Mapping[TopicPartition, int],
+    isolation: int,
+    answers: _Answers,
+) -> None:
+    """As `_ask`; a leader that can't be reached leaves its partitions pending, so the others go on."""
+    try:
+        await _ask(wire, leader, tps, times, isolation, answers)
+    except kafka_errors.KafkaError as error:
+        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+            raise
+        answers.pending.update(dict.fromkeys(tps, str(error)))
 
 
 async def _ask(
@@ -192,6 +203,6 @@ async def _delete_at(
 def _refused_deletion(wire: Wire, tp: TopicPartition, why: str) -> Refused:
     return Refused(
         f"cluster {wire.alias} would not delete records of {tp}: {why}",
-        meaning="OFFSET_OUT_OF_RANGE: the offset is beyond the log's end; POLICY_VIOLATION: the topic is only compacted",
+        meaning="OFFSET_OUT_OF_RANGE: beyond the log's end; POLICY_VIOLATION: the topic is only compacted",
         remedy="Delete below the log's end, and only on topics whose cleanup.policy holds delete",
     )

@@ -35,7 +35,7 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 
 
-class Again(Exception):  # noqa: N818 - a signal to the retry loop, never seen by callers
+class Again(Exception):
     """Raised by a step whose answer was transient: try the step again until the deadline."""
 
 
