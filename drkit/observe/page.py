@@ -21,7 +21,8 @@ main{max-width:70rem;margin:2rem auto;padding:0 1rem}
 section{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:1rem 1.3rem;margin:1rem 0}
 h1{font-size:1.3rem}h2{font-size:1.1rem;margin:.2rem 0}h3{font-size:.9rem;color:var(--dim);margin:1rem 0 .2rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:tabular-nums}
-th{color:var(--dim);font-weight:500;text-align:left}td,th{padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line)}
+th{color:var(--dim);font-weight:500;text-align:left}
+td,th{padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line)}
 .n{text-align:right}.ok{color:var(--ok)}.warn{color:var(--warn)}.bad{color:var(--bad)}.dim{color:var(--dim)}
 .big{font-size:1.6rem;font-weight:600}
 """
