@@ -1,0 +1,81 @@
+"""The frame of the CLI: help, usage errors, errors as exit codes and documents."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.main import get_command
+
+from drkit import __version__
+from drkit.cli.main import VERBS, app
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+CONTRACT = (
+    "demo",
+    "lab",
+    "mirror",
+    "status",
+    "doctor",
+    "translate",
+    "link",
+    "failover",
+    "failback",
+    "resume",
+    "runs",
+    "audit",
+    "salvage",
+    "drill",
+    "serve",
+)
+
+
+def drkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "drkit", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_every_verb_of_the_contract_is_there():
+    commands = get_command(app).commands
+    assert set(CONTRACT) <= set(commands)
+    assert set(VERBS) - {"lab_load"} == set(CONTRACT)
+
+
+def test_every_command_helps_and_takes_the_common_options():
+    def leaves(command, path):
+        subcommands = getattr(command, "commands", None)
+        if not subcommands:
+            yield path, command
+            return
+        for name, sub in subcommands.items():
+            yield from leaves(sub, [*path, name])
+
+    for path, command in leaves(get_command(app), ["drkit"]):
+        assert command.help, f"{' '.join(path)} has no help"
+        names = {option for parameter in command.params for option in parameter.opts}
+        assert {"--output", "--verbose"} <= names, f"{' '.join(path)} lacks a common option"
+
+
+def test_version(tmp_path):
+    done = drkit("--version", cwd=tmp_path)
+    assert done.stdout.strip() == f"drkit {__version__}"
+
+
+@pytest.mark.parametrize("verb", ["status", "doctor", "mirror"])
+def test_a_missing_configuration_is_a_usage_error_and_a_document(verb, tmp_path):
+    done = drkit(verb, "--output", "json", "--config", "none.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((SCHEMAS / "error.schema.json").read_text()))
+    assert "none.toml" in document["error"]["what"]
+    assert "none.toml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_flag_is_a_usage_error(tmp_path):
+    done = drkit("status", "--lnik", "a->b", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--lnik" in done.stderr
