@@ -1,0 +1,93 @@
+"""Turning a link's mapping round: what dr->primary recorded, read as primary->dr.
+
+After a failback the records of the way back are on both sides, so the forward link needs no new copy:
+its new epoch starts with the reverse link's rows, source and target exchanged.
+
+    reverse link (dr -> primary)              forward link (primary -> dr), new epoch
+      row        d -> p                         row        p -> d
+      watermark  through d', end p'             watermark  through p', end d'
+                                                row        p' -> d'   (closing)
+
+The closing row is needed where dr's log ends in a hole (a transaction marker): there the forward link's
+target is further on than its last segment says, and the next record must not be taken for one of it.
+
+Where several reverse rows share a target offset (the mirror saw a hole grow), the last one tells where
+the record really is; the others would put the records after it out of step, so they are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from drkit.mapping.rows import conflict
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import OffsetMapping, Watermark
+
+
+def invert_mappings(
+    rows: Sequence[OffsetMapping], watermark: Watermark, *, topic: str | None = None, epoch: int
+) -> list[OffsetMapping]:
+    """The rows of the other direction, ascending by its source offset.
+
+    Args:
+        rows: all rows of a partition and epoch of the reverse link, ascending.
+        watermark: its watermark, of the same epoch, read before the rows and after the mirror stopped.
+        topic: the topic's name on the new direction's source (default: the same name).
+        epoch: the epoch to begin; it must be new to the forward link.
+
+    Raises:
+        DrkitError: the rows conflict, are of another partition or epoch than the watermark, or the way
+            back isn't caught up (what it has not copied would have no place in the new epoch).
+    """
+    _require(rows, watermark)
+    name = watermark.topic if topic is None else topic
+    landed = (
+        row
+        for row in rows
+        if row.source_offset <= watermark.source_through and row.target_offset <= watermark.target_end
+    )
+    turned = {row.target_offset: row.source_offset for row in landed}  # the last of a target offset wins
+    closing_source, closing_target = watermark.target_end, watermark.source_through
+    last_source = max(turned, default=None)
+    if last_source is None or turned[last_source] - last_source != closing_target - closing_source:
+        turned[closing_source] = closing_target
+    return [
+        OffsetMapping(name, watermark.partition, epoch, source, target) for source, target in sorted(turned.items())
+    ]
+
+
+def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: int) -> Watermark:
+    """The watermark of the other direction: both sides hold the same, so it is caught up.
+
+    `observed_at` stays: nothing new was observed.
+    """
+    return replace(
+        watermark,
+        topic=watermark.topic if topic is None else topic,
+        epoch=epoch,
+        source_through=watermark.target_end,
+        target_end=watermark.source_through,
+        source_start=watermark.target_start,
+        source_end=watermark.target_end,
+        target_start=watermark.source_start,
+        behind_since=None,
+    )
+
+
+def _require(rows: Sequence[OffsetMapping], watermark: Watermark) -> None:
+    remedy = "Let the way back catch up and stop its mirror, then turn the link round"
+    if watermark.source_through < watermark.source_end:
+        raise DrkitError(
+            f"the way back of {watermark.tp} is {watermark.lag_records} offsets behind",
+            meaning="Records that it has not copied would have no place in the new epoch",
+            remedy=remedy,
+        )
+    found = conflict(rows)
+    if rows and (rows[0].tp != watermark.tp or rows[0].epoch != watermark.epoch):
+        found = (
+            f"the watermark is of {watermark.tp} epoch {watermark.epoch}, "
+            f"the mapping rows of {rows[0].tp} epoch {rows[0].epoch}"
+        )
+    if found:
+        raise DrkitError(found, meaning="The mapping of the way back can't be turned round", remedy=remedy)

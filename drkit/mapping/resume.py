@@ -1,0 +1,162 @@
+"""Where a mirror goes on after it stopped, however it stopped. Pure.
+
+Rows are written ahead: the row that opens a segment is durable before the segment's first record is
+produced. So after a crash rows may be ahead of the log, and the watermark behind it, but never the
+other way round:
+
+    row   A (10 -> 4)          B (17 -> 8)   C (24 -> 16)
+          v                    v             v
+    target log   4 5 6 7       8 9 10 |                    L = 11
+                     ^
+                 watermark (13 -> 7)       what landed after the last acknowledgement: 7 8 9 10
+
+The anchor is the newest known pair (source, target) at or below the log's end L: the last row with
+target_offset <= L, or the watermark's own pair (source_through, target_end). From the anchor on the two
+sides are in step up to L, so the next source record is source + (L - target); here 17 + (11 - 8) = 20.
+C names an offset that never came to be: it is superseded.
+
+Invariants:
+
+    R1  No loss: every source record at or above the answer is not on the target.
+    R2  No duplicate: every mirrored record below the answer is on the target.
+    R3  What L takes away is named: where L < the watermark's target_end, acknowledged data is gone from
+        the target; the answer goes back to the first record that is lost (rewind).
+    R4  After the superseded rows are removed, the rows that stay are all true.
+
+They rest on what the mirror promises (the caller checks the last with the batches it finds there):
+
+    - whatever advances the target without being a mirrored record (a marker of the target's own, a
+      filler) has a row *before* it, as a new segment has;
+    - the target offsets in [watermark.target_end, L) were all written by this mirror. A late marker
+      or a foreign writer there shifts L; `source_end` lets a part of such cases be seen here.
+
+Order of repair for the caller: put the watermark (source_offset, target_offset) of the answer first,
+then supersede rows with target_offset > L, then produce. A crash in between repeats the same repair.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drkit.mapping.rows import conflict
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import OffsetMapping, Watermark
+
+
+class ResumeKind(StrEnum):
+    """What a mirror finds when it comes back to a partition."""
+
+    FRESH = "fresh"  # nothing was ever mirrored in this epoch
+    CONTINUE = "continue"  # the target holds at least what was acknowledged
+    REWIND = "rewind"  # the target lost records that it had acknowledged
+    FOREIGN = "foreign"  # the target holds more than this mirror can have written: fail closed
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """The answer of `resume_point`.
+
+    `source_offset`: the next source record to mirror; `target_offset`: the target offset that it gets
+    (the log's end). `last_row`: the row in force there, None where none is. `superseded`: rows to
+    remove, ascending. `reason` says what is out of the ordinary, None where nothing is.
+    Where `kind` is `FOREIGN` nothing may be produced.
+    """
+
+    kind: ResumeKind
+    source_offset: int
+    target_offset: int
+    last_row: OffsetMapping | None
+    superseded: tuple[OffsetMapping, ...]
+    reason: str | None = None
+
+
+def resume_point(
+    rows: Sequence[OffsetMapping],
+    watermark: Watermark | None,
+    target_log_end: int,
+    *,
+    source_start: int,
+    source_end: int | None = None,
+) -> ResumePoint:
+    """Find where to go on.
+
+    Args:
+        rows: all rows of the partition and epoch, ascending by source offset. The last valid row and
+            those above it are enough for a log that lost nothing.
+        watermark: the partition's watermark; one of another epoch is ignored.
+        target_log_end: L, the target's true log end (not its high watermark).
+        source_start: the source's log start, where a fresh partition begins.
+        source_end: the source's log end (high watermark), if known: nothing above it can be mirrored.
+
+    Where the answer has no `last_row`, the row (source_offset -> target_offset) of the answer is the
+    caller's to write at once, also where the source is empty or its first record lies higher: it
+    makes commits from the start of the source translatable.
+
+    Raises:
+        DrkitError: the rows conflict with each other.
+    """
+    conflicting = conflict(rows)
+    if conflicting:
+        raise DrkitError(
+            conflicting,
+            meaning="The mapping of this partition can't be trusted, so the mirror can't know where to go on",
+            remedy="Re-seed the topic: its link data is forgotten and the partition mirrored anew",
+        )
+    if not rows:
+        return ResumePoint(ResumeKind.FRESH, source_start, target_log_end, None, ())
+    if watermark is not None and watermark.epoch != rows[0].epoch:
+        watermark = None
+    return _from_rows(rows, watermark, target_log_end, source_end)
+
+
+def _from_rows(
+    rows: Sequence[OffsetMapping], watermark: Watermark | None, log_end: int, source_end: int | None
+) -> ResumePoint:
+    valid = bisect_right(rows, log_end, key=lambda row: row.target_offset)
+    superseded = tuple(rows[valid:])
+    if valid == 0:
+        first = rows[0]
+        return _result(
+            first.source_offset, log_end, None, superseded, _loss(watermark, log_end, first.source_offset), source_end
+        )
+    row = rows[valid - 1]
+    source, target = row.source_offset, row.target_offset
+    if watermark is not None and target <= watermark.target_end <= log_end:
+        # ties go to the greater source offset: both name the same target offset, one knows of a hole more
+        target, source = max((target, source), (watermark.target_end, watermark.source_through))
+    resumed = source + (log_end - target)
+    if superseded:
+        # a lost log may end inside the target's own markers, where no source record corresponds
+        resumed = min(resumed, superseded[0].source_offset)
+    return _result(resumed, log_end, row, superseded, _loss(watermark, log_end, resumed), source_end)
+
+
+def _result(
+    source: int,
+    log_end: int,
+    row: OffsetMapping | None,
+    superseded: tuple[OffsetMapping, ...],
+    loss: str | None,
+    source_end: int | None,
+) -> ResumePoint:
+    if source_end is not None and source > source_end:
+        excess = source - source_end
+        reason = (
+            f"the target's log end {log_end} stands for source offset {source}, {excess} beyond the source's end "
+            f"{source_end}: another writer or a late marker used target offsets, or the source lost data"
+        )
+        return ResumePoint(ResumeKind.FOREIGN, source, log_end, row, superseded, reason)
+    kind = ResumeKind.REWIND if loss else ResumeKind.CONTINUE
+    return ResumePoint(kind, source, log_end, row, superseded, loss)
+
+
+def _loss(watermark: Watermark | None, log_end: int, resumed: int) -> str | None:
+    if watermark is None or log_end >= watermark.target_end:
+        return None
+    return (
+        f"the target lost {watermark.target_end - log_end} acknowledged offsets: its log ends at {log_end}, "
+        f"{watermark.target_end} was acknowledged; mirroring again from source offset {resumed}"
+    )

@@ -1,0 +1,159 @@
+"""Where a source offset is on the target. Pure; the invariants below are checked by
+`tests/unit/mapping` against a model that keeps every record.
+
+A row (s -> t) says: from source offset s on, records are on the target from offset t on, in step,
+until the next row. A row is written only where they fall out of step. `o` is a record, `-` a hole
+(a transaction marker, an aborted or compacted record):
+
+    row      A                    B                    C
+    source  10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26  27 = source_through
+             o  o  o  o  -  -  -  o  o  o  o  o  o  -  o  o  o
+             |  |  |  |           |  |  |  |  |  |     |  |  |
+    target   4  5  6  7           8  9 10 11 12 13 ~~ 16 17 18  19 = target_end
+
+    A = 10 -> 4 (delta -6)      B = 17 -> 8 (delta -9)      C = 24 -> 16 (delta -8)
+    target offsets 14 and 15 (~~) hold markers of the target's own
+
+Committed source offset c (the next record to read), f the newest row at or below c, n the row after f:
+
+    c = 12   f = A           12 - 6 = 6                          exact
+    c = 15   f = A, n = B    min(15 - 6, 8) = 8                  exact; 9 would skip the record 17 at 8
+    c = 23   f = B, n = C    min(23 - 9, 16) = 14                exact; 14 and 15 hold no record, 16 is next
+
+Invariants, for every c and whatever the rows, holes, crashes and retention on either side:
+
+    N1  No skip: a mirrored record at or above c that the target still has is never below the answer.
+    N2  Exact means exact: the first record a consumer reads at the answer is the first mirrored
+        record at or above c; nothing is read again.
+    N3  Monotone: a later commit never gets an earlier answer.
+    N4  Bounded: target_start <= answer, and answer <= target_end unless retention emptied the target.
+    N5  No guess: where rows or watermark can't answer, the answer is unavailable and says why.
+    N6  Stable: a row written ahead of the log, or written twice, doesn't change which record is read
+        first for a commit at or below the watermark.
+
+Why `min` with `target_end` always: a c at or below `source_through` has every record below it on the
+target below `target_end`, and every mirrored record at or above it that is known lies below
+`target_end` too; a row written ahead may name an offset that never came to be.
+"""
+
+from __future__ import annotations
+
+from drkit.mapping.rows import ordered
+from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
+
+
+def translate(
+    source_offset: int,
+    *,
+    floor: OffsetMapping | None,
+    following: OffsetMapping | None,
+    watermark: Watermark | None,
+    first: OffsetMapping | None,
+) -> Translation:
+    """Translate a committed source offset (the next record to read).
+
+    Args:
+        source_offset: c, as the group committed it.
+        floor: the newest row at or below c; None where there is none.
+        following: the first row above c; None where there is none.
+        watermark: what is known to be on the target, read *before* the rows; None where nothing is.
+        first: the first row of the partition and epoch; None where there is no row at all.
+
+    Raises:
+        ValueError: the rows are not those that the arguments' meanings ask for (a fault of the caller).
+    """
+    if watermark is None or first is None:
+        return unavailable(source_offset, "the mirror has recorded nothing for this partition yet")
+    _check_arguments(source_offset, floor, following, first)
+    found = _inconsistency(floor, following, watermark, first)
+    if found:
+        return unavailable(source_offset, found)
+    if source_offset > watermark.source_through:
+        return _ahead(source_offset, watermark)
+    if floor is None:
+        return _before_first(source_offset, first, watermark)
+    answer = min(source_offset + floor.delta, watermark.target_end)
+    if following is not None:
+        answer = min(answer, following.target_offset)
+    if answer < watermark.target_start:
+        return _conservative(source_offset, watermark.target_start, _retained(answer, watermark))
+    return Translation(source_offset, Certainty.EXACT, answer)
+
+
+def unavailable(source_offset: int, reason: str) -> Translation:
+    """The answer where there is none; what would be read again or skipped isn't known either."""
+    return Translation(source_offset, Certainty.UNAVAILABLE, None, reason, reread=None, skipped=None)
+
+
+def _ahead(source_offset: int, watermark: Watermark) -> Translation:
+    through = watermark.source_through
+    ahead = source_offset - through
+    reason = (
+        f"the commit is {ahead} offset{_s(ahead)} ahead of what is mirrored (source offset {through}): "
+        "what lies between was read by the group and is not on the target"
+    )
+    # everything below target_end is from below source_through, so the group has read it: nothing is read again
+    return _conservative(source_offset, max(watermark.target_end, watermark.target_start), reason)
+
+
+def _before_first(source_offset: int, first: OffsetMapping, watermark: Watermark) -> Translation:
+    missing = first.source_offset - source_offset
+    reason = (
+        f"below the first mirrored offset {first.source_offset}: "
+        f"the {missing} offset{_s(missing)} before it {'were' if missing != 1 else 'was'} never mirrored"
+    )
+    answer = min(first.target_offset, watermark.target_end)
+    if answer < watermark.target_start:
+        reason = f"{reason}; {_retained(answer, watermark)}"
+    return _conservative(source_offset, max(answer, watermark.target_start), reason)
+
+
+def _retained(answer: int, watermark: Watermark) -> str:
+    return (
+        f"target retention: target offset {answer} is below the target's log start {watermark.target_start}; "
+        "what lay between is no longer on the target"
+    )
+
+
+def _conservative(source_offset: int, target_offset: int, reason: str) -> Translation:
+    return Translation(source_offset, Certainty.CONSERVATIVE, target_offset, reason)
+
+
+def _inconsistency(
+    floor: OffsetMapping | None, following: OffsetMapping | None, watermark: Watermark, first: OffsetMapping
+) -> str | None:
+    if first.tp != watermark.tp or first.epoch != watermark.epoch:
+        return (
+            f"the watermark is of {watermark.tp} epoch {watermark.epoch}, "
+            f"the mapping rows of {first.tp} epoch {first.epoch}"
+        )
+    conflicting = ordered(first, floor, following)
+    if conflicting:
+        return conflicting
+    for row in (floor, following):
+        # a record below source_through is on the target, so its row can't point beyond target_end
+        if (
+            row is not None
+            and row.source_offset < watermark.source_through
+            and row.target_offset > watermark.target_end
+        ):
+            return (
+                f"the mapping row source {row.source_offset} -> target {row.target_offset} of {row.tp} lies beyond "
+                f"the watermark (source {watermark.source_through}, target {watermark.target_end})"
+            )
+    return None
+
+
+def _check_arguments(
+    source_offset: int, floor: OffsetMapping | None, following: OffsetMapping | None, first: OffsetMapping
+) -> None:
+    if floor is not None and floor.source_offset > source_offset:
+        raise ValueError(f"floor row {floor.source_offset} is above {source_offset}")
+    if following is not None and following.source_offset <= source_offset:
+        raise ValueError(f"following row {following.source_offset} is not above {source_offset}")
+    if floor is None and first.source_offset <= source_offset:
+        raise ValueError(f"there is a row at or below {source_offset}, so floor can't be None")
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,134 @@
+"""Translating over a store: many positions from one snapshot, or a single one by look-up."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Protocol
+
+from drkit.mapping.rows import conflict, records_between
+from drkit.mapping.translate import translate, unavailable
+from drkit.model.offsets import OffsetMapping, Translation, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+
+
+class MappingSource(Protocol):
+    """What translating needs of a store (`drkit.store.api.MappingStore` has it)."""
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+        """The newest watermark of every partition of the link."""
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
+        """All rows of a partition in an epoch, ascending by source offset."""
+
+    def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The newest row at or below `source_offset`."""
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The first row strictly above `source_offset`."""
+
+
+def look_up(store: MappingSource, link: LinkId, tp: TopicPartition, source_offset: int) -> Translation:
+    """Translate one source offset with three small reads, whatever the number of rows."""
+    watermark = store.watermarks(link).get(tp)
+    if watermark is None:
+        return unavailable(source_offset, _nothing(tp))
+    floor = store.floor_mapping(link, tp, watermark.epoch, source_offset)
+    following = store.next_mapping(link, tp, watermark.epoch, source_offset)
+    first = following if floor is None else floor  # with a floor, the very first row plays no part
+    if first is None:
+        return unavailable(source_offset, _nothing(tp))
+    return translate(source_offset, floor=floor, following=following, watermark=watermark, first=first)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    watermark: Watermark
+    rows: list[OffsetMapping]
+    conflict: str | None
+
+
+class Translator:
+    """Translates any number of positions of a link from one snapshot of the store.
+
+    Watermarks are read once, at the first use; rows once per partition, after its watermark (so that
+    no row of what the watermark covers can be missing). Make a new object to see newer data.
+
+    Args:
+        store: where the rows are.
+        link: the link whose source offsets are translated.
+    """
+
+    def __init__(self, store: MappingSource, link: LinkId) -> None:
+        self._store = store
+        self._link = link
+        self._watermarks: dict[TopicPartition, Watermark] | None = None
+        self._partitions: dict[TopicPartition, _Partition] = {}
+
+    def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
+        """Where `source_offset` of `tp` (the source's name) is on the target."""
+        partition = self._partition(tp)
+        if partition is None or not partition.rows:
+            return unavailable(source_offset, _nothing(tp))
+        if partition.conflict is not None:
+            return unavailable(source_offset, partition.conflict)
+        rows = partition.rows
+        above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
+        return translate(
+            source_offset,
+            floor=rows[above - 1] if above else None,
+            following=rows[above] if above < len(rows) else None,
+            watermark=partition.watermark,
+            first=rows[0],
+        )
+
+    def watermark(self, tp: TopicPartition) -> Watermark | None:
+        """The watermark that translations of `tp` rest on."""
+        return self._all_watermarks().get(tp)
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a watermark, sorted."""
+        return sorted(self._all_watermarks())
+
+    def reread(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
+        """How many mirrored records a group that committed `source_offset` reads again at `target_offset`.
+
+        None where the position can't be translated. 0 where `target_offset` is at or above the
+        translated position.
+        """
+        answer = self.translate(tp, source_offset).target_offset
+        partition = self._partition(tp)
+        if answer is None or partition is None:
+            return None
+        return records_between(partition.rows, max(target_offset, partition.watermark.target_start), answer)
+
+    def skipped(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
+        """How many mirrored records a group that committed `source_offset` misses at `target_offset`.
+
+        None where the position can't be translated. 0 where `target_offset` is at or below the
+        translated position.
+        """
+        answer = self.translate(tp, source_offset).target_offset
+        partition = self._partition(tp)
+        if answer is None or partition is None:
+            return None
+        return records_between(partition.rows, answer, min(target_offset, partition.watermark.target_end))
+
+    def _all_watermarks(self) -> dict[TopicPartition, Watermark]:
+        if self._watermarks is None:
+            self._watermarks = self._store.watermarks(self._link)
+        return self._watermarks
+
+    def _partition(self, tp: TopicPartition) -> _Partition | None:
+        kept = self._partitions.get(tp)
+        if kept is None:
+            watermark = self._all_watermarks().get(tp)
+            if watermark is None:
+                return None
+            rows = self._store.mappings(self._link, tp, watermark.epoch)
+            kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows))
+        return kept
+
+
+def _nothing(tp: TopicPartition) -> str:
+    return f"the mirror has recorded nothing for {tp} yet"
