@@ -90,6 +90,14 @@ class Translator:
         """The partitions that have a watermark, sorted."""
         return sorted(self._all_watermarks())
 
+    def floor(self, tp: TopicPartition, source_offset: int) -> OffsetMapping | None:
+        """The newest row at or below `source_offset`: its delta holds there; None where there is no such row."""
+        partition = self._partition(tp)
+        if partition is None:
+            return None
+        above = bisect_right(partition.rows, source_offset, key=lambda row: row.source_offset)
+        return partition.rows[above - 1] if above else None
+
     def reread(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
         """How many mirrored records a group that committed `source_offset` reads again at `target_offset`.
 

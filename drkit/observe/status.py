@@ -14,7 +14,7 @@ from datetime import datetime
 
 from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin import ClusterAdmin
-from drkit.mapping.translate import Translator
+from drkit.mapping.translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.links import Direction, Lease, LinkControl, Problem, TopicState
@@ -188,7 +188,7 @@ def _partition(
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     source_end = source.end.get(tp, mark.source_end)
     lag = max(0, source_end - mark.source_through)
-    row = translator.row_at(tp, mark.source_through)
+    row = translator.floor(tp, mark.source_through)
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
