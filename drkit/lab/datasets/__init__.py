@@ -1,0 +1,39 @@
+"""Data for the lab: flights and orders as Kafka records, and groups that read and commit them.
+
+    dataset = open_dataset("flights", limit=10_000)
+    result = load(dataset, confluent_config(cluster), ClusterAdmin("primary", cluster), LoadOptions(rate=2000))
+
+`Workload` is the writing half alone, in a thread of its own; `GroupReader` one reading group.
+"""
+
+from drkit.lab.datasets.catalogue import DATASETS, open_dataset
+from drkit.lab.datasets.events import Dataset, Event, Record, Stamps, TopicSpec
+from drkit.lab.datasets.readers import Behaviour, GroupReader, GroupReport, readers_for
+from drkit.lab.datasets.report import LoadReport, Outcome, PartitionReport, Progress, TopicReport, Transactions
+from drkit.lab.datasets.topics import prepare_topics
+from drkit.lab.datasets.workload import LoadOptions, LoadResult, Workload, load
+
+__all__ = [
+    "DATASETS",
+    "Behaviour",
+    "Dataset",
+    "Event",
+    "GroupReader",
+    "GroupReport",
+    "LoadOptions",
+    "LoadReport",
+    "LoadResult",
+    "Outcome",
+    "PartitionReport",
+    "Progress",
+    "Record",
+    "Stamps",
+    "TopicReport",
+    "TopicSpec",
+    "Transactions",
+    "Workload",
+    "load",
+    "open_dataset",
+    "prepare_topics",
+    "readers_for",
+]

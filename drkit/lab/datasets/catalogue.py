@@ -1,0 +1,39 @@
+"""The data sets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drkit.lab.datasets.events import Dataset, Stamps
+from drkit.lab.datasets.orders import OrdersDataset
+
+DATASETS = ("flights", "orders")
+DEFAULT_SEED = 13
+DEFAULT_ORDERS = 50_000
+
+
+def open_dataset(
+    name: str,
+    *,
+    seed: int = DEFAULT_SEED,
+    count: int | None = None,
+    limit: int | None = None,
+    repeat: int = 1,
+    stamps: Stamps = Stamps.MOVED,
+    topics: Sequence[str] | None = None,
+) -> Dataset:
+    """The data set of this name. `seed` and `count` are for orders alone.
+
+    Raises:
+        ValueError: no such data set, a number out of range, a topic it doesn't have, or `count` for flights.
+    """
+    if name == "orders":
+        orders = DEFAULT_ORDERS if count is None else count
+        return OrdersDataset(seed=seed, count=orders, limit=limit, repeat=repeat, stamps=stamps, topics=topics)
+    if name != "flights":
+        raise ValueError(f"there is no data set {name!r}; there are {' and '.join(DATASETS)}")
+    if count is not None:
+        raise ValueError("count is for orders; limit takes the first so many flights and hours of weather")
+    from drkit.lab.datasets.flights import FlightsDataset  # noqa: PLC0415  # pandas takes a third of a second
+
+    return FlightsDataset(limit=limit, repeat=repeat, stamps=stamps, topics=topics)

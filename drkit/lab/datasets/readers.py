@@ -1,0 +1,383 @@
+"""Consumer groups that read and commit while a data set is loaded: real consumers, one thread each.
+
+| behaviour | reads | commits |
+|---|---|---|
+| live | everything | its position, also past records that nobody sees (markers, aborted records) |
+| lagging | a share of each partition's log, never more | its position: far behind the log's end |
+| ahead | as lagging, holding back what it fetched early | the log's end, beyond what it has processed |
+
+Every reader stops within a bounded time, also when its cluster is dead: librdkafka's own close can
+hang then, so it runs in the reader's (daemon) thread, and whoever waits gives up on it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from drkit.model.topology import TopicPartition
+
+Messages = Sequence[Any]
+"""confluent-kafka messages. Any, because its stubs make every accessor optional; in a record none is None."""
+
+_POLL_SECONDS = 0.1
+_BATCH = 1000
+_WATERMARK_TIMEOUT_SECONDS = 1.0
+_LAST_COMMIT_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
+
+
+class Behaviour(StrEnum):
+    """How a group reads and commits."""
+
+    LIVE = "live"
+    LAGGING = "lagging"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Where a group stands.
+
+    read: records processed by this reader. positions: the offset after the last record processed, by
+    partition. committed: the offsets that the cluster acknowledged from this reader. left: it left the
+    group in order. problem: what people should know, or None.
+    """
+
+    group: str
+    behaviour: Behaviour
+    topics: tuple[str, ...]
+    read: int
+    positions: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, int]
+    left: bool
+    problem: str | None
+
+
+class GroupReader:
+    """One consumer in one group. `start`; later `request_stop` and `join`, or `stop`, which does both.
+
+    Args:
+        group: the consumer group.
+        topics: what it subscribes to; they should exist.
+        client: librdkafka properties of the cluster (at least ``bootstrap.servers``).
+        behaviour: see the module's text.
+        share: how much of each partition's log a lagging or ahead reader processes (0 to 1).
+        commit_interval_seconds: it commits so often.
+        on_messages: told the records processed, batch by batch, in the reader's thread.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topics: Sequence[str],
+        client: Mapping[str, Any],
+        behaviour: Behaviour,
+        *,
+        share: float = 0.1,
+        commit_interval_seconds: float = 1.0,
+        on_messages: Callable[[Messages], None] | None = None,
+    ) -> None:
+        if not topics:
+            raise ValueError("a group reads at least one topic")
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be between 0 and 1, not {share:g}")
+        self.group = group
+        self.topics = tuple(topics)
+        self.behaviour = behaviour
+        self._client = dict(client)
+        self._share = share
+        self._interval = commit_interval_seconds
+        self._on_messages = on_messages
+        self._thread: threading.Thread | None = None
+        self._stop_by: float | None = None
+        self._lock = threading.Lock()  # guards what other threads read: the next three
+        self._read = 0
+        self._positions: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._asked: dict[TopicPartition, int] = {}  # offsets sent to be committed
+        self._assigned: set[TopicPartition] = set()
+        self._ends: dict[TopicPartition, int] = {}  # log ends as last asked
+        self._limits: dict[TopicPartition, int] = {}  # process below this offset only
+        self._paused: set[TopicPartition] = set()
+        self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, but not to be processed yet
+        self._trouble: str | None = None
+        self._problem: str | None = None
+        self._left = False
+
+    # -- for other threads -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the group and read."""
+        if self._thread is not None:
+            raise RuntimeError("a reader starts once")
+        self._thread = threading.Thread(target=self._guarded, name=f"group-{self.group}", daemon=True)
+        self._thread.start()
+
+    def request_stop(self, *, catch_up_seconds: float = 0.0) -> None:
+        """Stop soon: at once, or when it has caught up with what its behaviour demands, within this time."""
+        self._stop_by = time.monotonic() + catch_up_seconds
+
+    def join(self, timeout: float) -> bool:
+        """Whether the reader has ended, waiting up to `timeout` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self._thread is None or not self._thread.is_alive()
+
+    def stop(self, *, catch_up_seconds: float = 0.0) -> bool:
+        """`request_stop` and wait; False if it hangs (its cluster is dead), and is left behind."""
+        self.request_stop(catch_up_seconds=catch_up_seconds)
+        while not self.overdue:
+            if self.join(_POLL_SECONDS):
+                return True
+        return False
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it should have ended by now; don't wait for it any longer."""
+        grace = _LAST_COMMIT_SECONDS + _CLOSE_SECONDS
+        return self._stop_by is not None and time.monotonic() > self._stop_by + grace
+
+    @property
+    def trouble(self) -> str | None:
+        """The client's last complaint (a dead broker, say) since it last read a record; None: all is well."""
+        return self._trouble
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has ended."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def report(self) -> GroupReport:
+        """Where it stands now."""
+        problem = self._problem
+        if problem is None and self.overdue and not self.ended:
+            problem = "did not leave in time; the cluster drops it from the group when its session expires"
+        with self._lock:
+            return GroupReport(
+                self.group,
+                self.behaviour,
+                self.topics,
+                self._read,
+                dict(self._positions),
+                dict(self._committed),
+                self._left,
+                problem,
+            )
+
+    # -- the reader's thread -----------------------------------------------------------------------
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except KafkaException as failure:
+            self._problem = f"stopped reading: {failure.args[0].str()}"
+        except Exception as error:  # noqa: BLE001  # a thread has nobody to raise to: the report says it
+            self._problem = f"stopped reading: {type(error).__name__}: {error}"
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            {
+                **self._client,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 10_000,  # soon out of the group when it, or the cluster, is killed
+                "fetch.wait.max.ms": 100,
+                "queued.max.messages.kbytes": 16_384,
+                "log_level": 2,  # what matters comes through error_cb
+                "error_cb": self._on_error,
+                "on_commit": self._on_commit,
+            }
+        )
+        try:
+            consumer.subscribe(list(self.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
+            self._read_on(consumer)
+            self._commit_last(consumer)
+        finally:
+            consumer.close()
+            self._left = True
+
+    def _read_on(self, consumer: Consumer) -> None:
+        next_round = 0.0
+        while not self._must_end():
+            self._process(self._sort_out(_fetch(consumer)), consumer)
+            stopping = self._stop_by is not None
+            if time.monotonic() < next_round and not stopping:
+                continue
+            if self.behaviour is not Behaviour.LIVE or stopping:
+                self._ask_ends(consumer)
+                self._release(consumer)
+            self._commit(consumer)
+            if stopping and self._caught_up():
+                return
+            next_round = time.monotonic() + self._interval
+
+    def _must_end(self) -> bool:
+        stop_by = self._stop_by
+        if stop_by is None or time.monotonic() < stop_by:
+            return False
+        if not self._caught_up():
+            self._problem = self._problem or "was stopped before it had caught up"
+        return True
+
+    def _caught_up(self) -> bool:
+        return bool(self._assigned) and all(self._done(tp) for tp in self._assigned)
+
+    def _done(self, tp: TopicPartition) -> bool:
+        """Whether a partition is where the behaviour wants it, as far as the log's end is known."""
+        end = self._ends.get(tp)
+        if end is None:
+            return False
+        if self.behaviour is Behaviour.AHEAD and self._asked.get(tp, 0) < end:
+            return False
+        if self.behaviour is Behaviour.LIVE:
+            return self._positions.get(tp, 0) >= end
+        return bool(self._held.get(tp)) or self._positions.get(tp, 0) >= self._limits[tp]
+
+    def _sort_out(self, batch: Messages) -> list[Any]:
+        """The records to process now; ends of partitions are noted, records beyond the limit held back."""
+        records = []
+        throttled = self.behaviour is not Behaviour.LIVE
+        for message in batch:
+            error = message.error()
+            if error is not None:
+                self._note(message, error)
+                continue
+            tp = TopicPartition(message.topic(), message.partition())
+            if throttled and message.offset() >= self._limits.get(tp, 0):
+                self._held.setdefault(tp, deque()).append(message)
+            else:
+                records.append(message)
+        return records
+
+    def _note(self, message: Any, error: KafkaError) -> None:
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # the constant's public name
+            self._trouble = error.str()
+            return
+        tp = TopicPartition(message.topic(), message.partition())
+        if not self._held.get(tp):
+            with self._lock:
+                self._positions[tp] = message.offset()
+
+    def _process(self, records: Messages, consumer: Consumer) -> None:
+        if records:
+            self._trouble = None
+            with self._lock:
+                self._read += len(records)
+                for message in records:
+                    self._positions[TopicPartition(message.topic(), message.partition())] = message.offset() + 1
+            if self._on_messages is not None:
+                self._on_messages(records)
+        held = self._held.keys() - self._paused
+        if held:
+            consumer.pause([ClientPartition(*tp) for tp in held])
+            self._paused |= held
+
+    def _ask_ends(self, consumer: Consumer) -> None:
+        """Log ends of what is assigned; where the cluster doesn't answer, the last known stay."""
+        for tp in sorted(self._assigned):
+            try:
+                low, high = consumer.get_watermark_offsets(ClientPartition(*tp), timeout=_WATERMARK_TIMEOUT_SECONDS)
+            except KafkaException as failure:
+                self._trouble = failure.args[0].str()
+                return
+            self._ends[tp] = high
+            self._limits[tp] = low + math.ceil(self._share * (high - low))
+
+    def _release(self, consumer: Consumer) -> None:
+        """Process what was held back and is below the limit by now."""
+        released = []
+        for tp, messages in self._held.items():
+            limit = self._limits.get(tp, 0)
+            while messages and messages[0].offset() < limit:
+                released.append(messages.popleft())
+        free = [tp for tp, messages in self._held.items() if not messages]
+        for tp in free:
+            del self._held[tp]
+            self._paused.discard(tp)
+        self._process(released, consumer)
+        if free:
+            consumer.resume([ClientPartition(*tp) for tp in free])
+
+    def _commit(self, consumer: Consumer) -> None:
+        source = self._ends if self.behaviour is Behaviour.AHEAD else self._positions
+        fresh = {tp: at for tp, at in source.items() if tp in self._assigned and self._asked.get(tp) != at}
+        if fresh:
+            consumer.commit(offsets=[ClientPartition(*tp, at) for tp, at in fresh.items()], asynchronous=True)
+            self._asked.update(fresh)
+
+    def _commit_last(self, consumer: Consumer) -> None:
+        """Commit and wait for the answer, for a while; records that arrive meanwhile aren't processed."""
+        if not self._assigned:
+            return
+        consumer.pause([ClientPartition(*tp) for tp in self._assigned])
+        self._commit(consumer)
+        give_up_at = time.monotonic() + _LAST_COMMIT_SECONDS
+        while self._uncommitted():
+            if time.monotonic() > give_up_at:
+                self._problem = self._problem or "the cluster did not acknowledge its last commit"
+                return
+            consumer.poll(_POLL_SECONDS)
+
+    def _uncommitted(self) -> list[TopicPartition]:
+        return [tp for tp in self._assigned if self._asked.get(tp) != self._committed.get(tp)]
+
+    # -- callbacks (in the reader's thread, from within poll) ----------------------------------------
+
+    def _on_assign(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
+        self._assigned = {TopicPartition(p.topic, p.partition) for p in partitions}
+
+    def _on_revoke(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
+        """Another member goes on from the last commit; what was held back is that member's to read."""
+        for partition in partitions:
+            tp = TopicPartition(partition.topic, partition.partition)
+            self._assigned.discard(tp)
+            self._paused.discard(tp)
+            self._held.pop(tp, None)
+            self._limits.pop(tp, None)
+            self._ends.pop(tp, None)
+            self._asked.pop(tp, None)
+            with self._lock:
+                self._positions.pop(tp, None)
+
+    def _on_commit(self, error: KafkaError | None, partitions: Sequence[ClientPartition]) -> None:
+        if error is not None:
+            self._trouble = error.str()
+            self._asked.clear()  # ask again in the next round
+            return
+        with self._lock:
+            for partition in partitions:
+                tp = TopicPartition(partition.topic, partition.partition)
+                if partition.error is not None:
+                    self._trouble = partition.error.str()
+                    self._asked.pop(tp, None)
+                elif partition.offset != OFFSET_INVALID:
+                    self._committed[tp] = partition.offset
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._trouble = error.str()
+
+
+def readers_for(dataset: str, topics: Sequence[str], client: Mapping[str, Any]) -> list[GroupReader]:
+    """A data set's three groups, not started: ``flights-live``, ``flights-lagging``, ``flights-ahead``."""
+    return [GroupReader(f"{dataset}-{behaviour}", topics, client, behaviour) for behaviour in Behaviour]
+
+
+def _fetch(consumer: Consumer) -> list[Any]:
+    """Up to a batch of messages, waiting only for the first (`consume` would wait its whole time)."""
+    first = consumer.poll(_POLL_SECONDS)
+    if first is None:
+        return []
+    return [first, *consumer.consume(_BATCH - 1, 0)]

@@ -1,0 +1,218 @@
+"""What a load did: what was acknowledged, aborted and left without an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from drkit.model.topology import TopicPartition
+
+
+class Outcome(StrEnum):
+    """How a load ended."""
+
+    COMPLETE = "complete"  # every event is acknowledged
+    INTERRUPTED = "interrupted"  # it was told to stop; what was sent by then is accounted for
+    FAILED = "failed"  # the cluster refused records, or didn't answer in time
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """Records of one partition. `end_offset`: the offset after the last one acknowledged; None: there is none."""
+
+    partition: int
+    acknowledged: int
+    aborted: int
+    end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """Records of one topic.
+
+    sent = acknowledged + aborted + unacknowledged.
+
+    acknowledged: the cluster has them (in transactions: the transaction is committed).
+    aborted: they are on the log, in a transaction that was aborted: readers of committed records
+        never see them.
+    unacknowledged: no answer, or a refusal. They may or may not be on the log.
+    """
+
+    topic: str
+    sent: int
+    acknowledged: int
+    aborted: int
+    unacknowledged: int
+    partitions: tuple[PartitionReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Transactions by how they ended; `unknown`: the answer to the commit never came."""
+
+    committed: int = 0
+    aborted: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """The result of a load.
+
+    `load` is the id in the header ``drkit-lab-load`` of each of its records. `events_sent` counts
+    events handed to the producer, of `events`. `errors` counts the producer's errors by name;
+    `reason` says in words why it failed.
+    """
+
+    load: str
+    dataset: str
+    outcome: Outcome
+    reason: str | None
+    started_at: datetime
+    seconds: float
+    events: int
+    events_sent: int
+    topics: tuple[TopicReport, ...]
+    transactions: Transactions | None
+    errors: dict[str, int]
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged, all topics."""
+        return sum(topic.acknowledged for topic in self.topics)
+
+    @property
+    def aborted(self) -> int:
+        """Records in aborted transactions, all topics."""
+        return sum(topic.aborted for topic in self.topics)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records without an answer, or refused, all topics."""
+        return sum(topic.unacknowledged for topic in self.topics)
+
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """By partition, the offset after the last acknowledged record."""
+        return {
+            TopicPartition(topic.topic, part.partition): part.end_offset
+            for topic in self.topics
+            for part in topic.partitions
+            if part.end_offset is not None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load has come. `seconds` since its first event."""
+
+    events: int
+    events_sent: int
+    records_sent: int
+    acknowledged: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Records sent a second, on average."""
+        return self.records_sent / self.seconds if self.seconds > 0 else 0.0
+
+
+class Tally:
+    """Deliveries by partition: how many, and the offset after the last. `total` may be read from any thread."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, int]] = Counter()
+        self.ends: dict[tuple[str, int], int] = {}
+        self.total = 0
+
+    def add(self, other: Tally) -> None:
+        """Take over what `other` counted."""
+        self.counts.update(other.counts)
+        self.ends.update(other.ends)
+        self.total += other.total
+
+
+@dataclass
+class Ledger:
+    """The books of one load while it runs.
+
+    Deliveries are entered in `current`. Outside transactions that is `acknowledged` itself; inside
+    one it is a tally of its own, taken over into `acknowledged` or `aborted` when the transaction ends.
+    What is in neither at the end is unacknowledged.
+    """
+
+    sent: Counter[str] = field(default_factory=Counter)
+    records_sent: int = 0
+    events_sent: int = 0
+    acknowledged: Tally = field(default_factory=Tally)
+    aborted: Tally = field(default_factory=Tally)
+    errors: Counter[str] = field(default_factory=Counter)
+    first_error: str | None = None
+    committed_transactions: int = 0
+    aborted_transactions: int = 0
+    unknown_transactions: int = 0
+
+    def __post_init__(self) -> None:
+        self.current = self.acknowledged
+
+    def delivered(self, error: Any, message: Any) -> None:
+        """The producer's delivery callback."""
+        if error is None:
+            place = (message.topic(), message.partition())
+            current = self.current
+            current.counts[place] += 1
+            current.ends[place] = message.offset() + 1
+            current.total += 1
+        else:
+            self.failed(error)
+
+    def failed(self, error: Any) -> None:
+        """Note an error of the producer."""
+        self.errors[error.name()] += 1
+        if self.first_error is None:
+            self.first_error = error.str()
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self.current = Tally()
+
+    def committed(self) -> None:
+        """The open transaction is committed."""
+        self.acknowledged.add(self.current)
+        self.committed_transactions += 1
+        self.current = Tally()
+
+    def rolled_back(self) -> None:
+        """The open transaction is aborted."""
+        self.aborted.add(self.current)
+        self.aborted_transactions += 1
+        self.current = Tally()
+
+    def unresolved(self) -> None:
+        """How the open transaction ended isn't known."""
+        self.unknown_transactions += 1
+        self.current = Tally()
+
+    def topic_reports(self, topics: tuple[str, ...]) -> tuple[TopicReport, ...]:
+        """The books by topic, in the order of `topics`; those never sent to have zeros."""
+        places = sorted(self.acknowledged.counts.keys() | self.aborted.counts.keys())
+        reports = []
+        for topic in topics:
+            parts = tuple(
+                PartitionReport(
+                    place[1],
+                    self.acknowledged.counts[place],
+                    self.aborted.counts[place],
+                    self.acknowledged.ends.get(place),
+                )
+                for place in places
+                if place[0] == topic
+            )
+            acknowledged = sum(part.acknowledged for part in parts)
+            aborted = sum(part.aborted for part in parts)
+            sent = self.sent[topic]
+            reports.append(TopicReport(topic, sent, acknowledged, aborted, sent - acknowledged - aborted, parts))
+        return tuple(reports)

@@ -1,0 +1,272 @@
+"""A load as a whole: topics, a producer in a thread of its own, groups that read meanwhile, a report."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from drkit.lab.datasets.events import Dataset
+from drkit.lab.datasets.readers import GroupReader, GroupReport, readers_for
+from drkit.lab.datasets.report import LoadReport, Outcome, Progress, Transactions
+from drkit.lab.datasets.topics import TopicAdmin, prepare_topics
+from drkit.lab.datasets.writing import EventWriter, Interrupted, ProducerFailed
+from drkit.model.clock import now, to_millis
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to write.
+
+    rate: records a second, all topics together; None: as fast as it goes.
+    transactional: in transactions, some of them aborted first.
+    transaction_size: records after which a transaction ends. A paced load ends them after a second's
+        worth if that is less, so that readers of committed records aren't kept waiting.
+    abort_share: the share of transactions that are aborted first (0 to 1).
+    seed: chooses which.
+    delivery_timeout_seconds: within it a record is acknowledged, or the load ends.
+    """
+
+    rate: float | None = None
+    transactional: bool = False
+    transaction_size: int = 1000
+    abort_share: float = 0.1
+    seed: int = 13
+    delivery_timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise ValueError(f"rate must be above 0, not {self.rate:g}")
+        if self.transaction_size < 1:
+            raise ValueError(f"transaction_size must be at least 1, not {self.transaction_size}")
+        if not 0 <= self.abort_share <= 1:
+            raise ValueError(f"abort_share must be between 0 and 1, not {self.abort_share:g}")
+        if not self.delivery_timeout_seconds >= 1:
+            raise ValueError(f"delivery_timeout_seconds must be at least 1, not {self.delivery_timeout_seconds:g}")
+
+    @property
+    def records_a_transaction(self) -> int:
+        """After how many records a transaction ends."""
+        if self.rate is None:
+            return self.transaction_size
+        return max(1, min(self.transaction_size, int(self.rate)))
+
+
+class Workload:
+    """Writes a data set in a thread of its own. The topics must exist (`prepare_topics`).
+
+    `start`, then `join`; `stop` ends it early, from any thread. When the cluster dies in mid-stream
+    it ends by itself, at the latest `delivery_timeout_seconds` after the last acknowledgement.
+    """
+
+    def __init__(self, dataset: Dataset, client: Mapping[str, Any], options: LoadOptions | None = None) -> None:
+        self.load = secrets.token_hex(6)
+        self._dataset = dataset
+        self._client = dict(client)
+        self._options = options or LoadOptions()
+        self._stop = threading.Event()
+        self._give_up = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._report: LoadReport | None = None
+        self._crash: BaseException | None = None
+        self._writer: EventWriter | None = None
+        self._events = 0
+        self._begun: float | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        if self._thread is not None:
+            raise RuntimeError("a workload starts once")
+        self._thread = threading.Thread(target=self._guarded, name=f"load-{self._dataset.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self, *, give_up: bool = False) -> None:
+        """Write no further events. What was sent is still waited for, unless `give_up`."""
+        self._stop.set()
+        if give_up:
+            self._give_up.set()
+
+    def join(self, timeout: float | None = None) -> LoadReport | None:
+        """Wait for the end; None if it isn't there within `timeout` seconds.
+
+        Raises:
+            DrkitError: the data can't be read, or the cluster doesn't register the producer.
+        """
+        if self._thread is None:
+            raise RuntimeError("the workload was not started")
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return None
+        if self._crash is not None:
+            raise self._crash
+        return self._report
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come; may be asked from any thread."""
+        writer = self._writer
+        if writer is None or self._begun is None:
+            return Progress(self._events, 0, 0, 0, 0.0)
+        ledger = writer.ledger
+        return Progress(
+            self._events,
+            ledger.events_sent,
+            ledger.records_sent,
+            ledger.acknowledged.total,
+            time.monotonic() - self._begun,
+        )
+
+    def _guarded(self) -> None:
+        try:
+            self._report = self._run()
+        except BaseException as error:  # noqa: BLE001  # handed to whoever joins
+            self._crash = error
+
+    def _run(self) -> LoadReport:
+        options = self._options
+        started_at = now()
+        self._events = self._dataset.size
+        events = self._dataset.events(to_millis(started_at))
+        writer = EventWriter(
+            self._client,
+            load=self.load,
+            rate=options.rate,
+            transactions=options.transactional,
+            delivery_timeout_seconds=options.delivery_timeout_seconds,
+            stop=self._stop,
+            give_up=self._give_up,
+        )
+        self._writer = writer
+        self._begun = begun = time.monotonic()
+        outcome, reason = Outcome.COMPLETE, None
+        try:
+            if options.transactional:
+                writer.write_in_transactions(
+                    events, size=options.records_a_transaction, abort_share=options.abort_share, seed=options.seed
+                )
+            else:
+                writer.write(events)
+        except Interrupted:
+            outcome, reason = Outcome.INTERRUPTED, "told to stop"
+        except ProducerFailed as failure:
+            outcome, reason = Outcome.FAILED, str(failure)
+        finally:
+            writer.abandon()
+        return self._make_report(writer, outcome, reason, started_at, time.monotonic() - begun)
+
+    def _make_report(
+        self, writer: EventWriter, outcome: Outcome, reason: str | None, started_at: datetime, seconds: float
+    ) -> LoadReport:
+        ledger = writer.ledger
+        transactions = None
+        if self._options.transactional:
+            transactions = Transactions(
+                ledger.committed_transactions, ledger.aborted_transactions, ledger.unknown_transactions
+            )
+        return LoadReport(
+            load=self.load,
+            dataset=self._dataset.name,
+            outcome=outcome,
+            reason=reason,
+            started_at=started_at,
+            seconds=seconds,
+            events=self._events,
+            events_sent=ledger.events_sent,
+            topics=ledger.topic_reports(tuple(spec.name for spec in self._dataset.topics)),
+            transactions=transactions,
+            errors=dict(ledger.errors),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What a load with its groups came to. `remarks`: what people should know of topics and groups."""
+
+    report: LoadReport
+    groups: tuple[GroupReport, ...]
+    remarks: tuple[str, ...]
+
+
+def load(
+    dataset: Dataset,
+    client: Mapping[str, Any],
+    admin: TopicAdmin,
+    options: LoadOptions | None = None,
+    *,
+    groups: bool = True,
+    stop: Callable[[], bool] = lambda: False,
+    give_up: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_remark: Callable[[str], None] = lambda _remark: None,
+    catch_up_seconds: float = 60.0,
+) -> LoadResult:
+    """Create the topics, write the data set while its groups read, and leave the groups' positions behind.
+
+    Args:
+        dataset: what to write.
+        client: librdkafka properties of the cluster.
+        admin: the same cluster's administration.
+        options: how to write.
+        groups: run the data set's three groups meanwhile (`readers_for`).
+        stop: asked often; true: end the load at the next event.
+        give_up: asked often; true: wait for nothing any more.
+        on_progress: told how far the load is, a few times a second, in the caller's thread.
+        on_remark: told remarks as they come.
+        catch_up_seconds: how long the up-to-date group may take after the last record.
+
+    Raises:
+        Refused: an existing topic doesn't fit.
+        Unreachable: the cluster doesn't answer at the start.
+    """
+    remarks: list[str] = []
+
+    def remark(text: str) -> None:
+        remarks.append(text)
+        on_remark(text)
+
+    for text in prepare_topics(admin, dataset.topics):
+        remark(text)
+    readers = readers_for(dataset.name, [spec.name for spec in dataset.topics], client) if groups else []
+    workload = Workload(dataset, client, options)
+    report = None
+    try:
+        for reader in readers:
+            reader.start()
+        workload.start()
+        while report is None:
+            report = workload.join(_POLL_SECONDS)
+            on_progress(workload.progress)
+            if stop():
+                workload.stop(give_up=give_up())
+    finally:
+        workload.stop(give_up=report is None)
+        healthy = report is not None and report.outcome is not Outcome.FAILED
+        _stop_readers(readers, seconds=catch_up_seconds if healthy else 0.0, give_up=give_up)
+    reports = tuple(reader.report() for reader in readers)
+    for text in _group_remarks(reports):
+        remark(text)
+    return LoadResult(report, reports, tuple(remarks))
+
+
+def _stop_readers(readers: Sequence[GroupReader], *, seconds: float, give_up: Callable[[], bool]) -> None:
+    """Stop all at once, and wait for them together."""
+    for reader in readers:
+        reader.request_stop(catch_up_seconds=seconds)
+    for reader in readers:
+        while not reader.join(_POLL_SECONDS):
+            if give_up():
+                reader.request_stop(catch_up_seconds=0.0)
+            if reader.overdue:
+                break
+
+
+def _group_remarks(reports: Sequence[GroupReport]) -> Iterator[str]:
+    for group in reports:
+        if group.problem is not None:
+            yield f"group {group.group}: {group.problem}"

@@ -1,0 +1,303 @@
+"""Writing events to a cluster: idempotent or transactional, paced, and never without an end.
+
+Every wait is bounded. A record that the cluster doesn't acknowledge within the delivery timeout
+ends the load; so do a refusal and a fatal error of the producer. What was acknowledged by then is
+in the ledger, and nothing is sent again by us: librdkafka retries within the timeout, idempotently.
+
+Transactions. Events are grouped into transactions of a moderate size, an event never split. Before
+some of them (chosen by the seed; always before the first) the same events are written in a
+transaction that is then aborted, as by an application that failed and tried again. So what readers
+of committed records see is every event exactly once, whatever was aborted. Each record says which
+it was meant for, in the header ``drkit-lab-txn``: ``committed`` or ``aborted``. A load that fails
+inside a transaction may leave one aborted in spite of its header; the report counts it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from drkit.lab.datasets.events import Event
+from drkit.lab.datasets.pace import Pacer
+from drkit.lab.datasets.report import Ledger
+from drkit.model.errors import Unreachable
+
+LOAD_HEADER = "drkit-lab-load"
+TRANSACTION_HEADER = "drkit-lab-txn"
+
+Headers = list[tuple[str, str | bytes | None]]
+
+_TICK_SECONDS = 0.1
+_TRANSACTION_TIMEOUT_MS = 30_000
+
+
+class Interrupted(Exception):
+    """The load was told to stop."""
+
+
+class ProducerFailed(Exception):
+    """The producer can't go on; the message says why, in words."""
+
+
+class EventWriter:
+    """Writes events with one producer. Used by one thread; `stop` may be set by any.
+
+    Args:
+        client: librdkafka properties of the cluster (at least ``bootstrap.servers``).
+        load: this load's id, put into each record's header.
+        rate: records a second; None: as fast as it goes.
+        transactions: wrap events in transactions.
+        delivery_timeout_seconds: within this time a record is acknowledged, or the load ends.
+        stop: when set, the load ends at the next event; what was sent is waited for.
+        give_up: when set, nothing is waited for any more.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        load: str,
+        rate: float | None,
+        transactions: bool,
+        delivery_timeout_seconds: float,
+        stop: threading.Event,
+        give_up: threading.Event,
+    ) -> None:
+        self.ledger = Ledger()
+        self._load = load
+        self._pacer = Pacer(rate)
+        self._quantum = self._pacer.quantum
+        self._next_tick = 0
+        self._stop = stop
+        self._give_up = give_up
+        self._timeout = delivery_timeout_seconds
+        self._fatal: str | None = None
+        self._producer = Producer(
+            {
+                **client,
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": "murmur2_random",  # as Java's clients: the same key, the same partition
+                "delivery.timeout.ms": int(delivery_timeout_seconds * 1000),
+                "compression.type": "lz4",
+                "linger.ms": 10,
+                "batch.size": 256 * 1024,
+                "queue.buffering.max.messages": 200_000,
+                "queue.buffering.max.kbytes": 128 * 1024,
+                "on_delivery": self.ledger.delivered,
+                "error_cb": self._on_error,
+                **(
+                    {"transactional.id": f"drkit-lab-{load}", "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS}
+                    if transactions
+                    else {}
+                ),
+            }
+        )
+
+    # -- plain -------------------------------------------------------------------------------------
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Write events without transactions and wait for their acknowledgements.
+
+        Raises:
+            Interrupted: told to stop (what was sent is accounted for).
+            ProducerFailed: a record wasn't acknowledged in time, or was refused.
+        """
+        headers: Headers = [(LOAD_HEADER, self._load)]
+        try:
+            for event in events:
+                self._send(event, headers)
+                self.ledger.events_sent += 1
+        except Interrupted:
+            self._flush()
+            raise
+        self._flush()
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def write_in_transactions(self, events: Iterable[Event], *, size: int, abort_share: float, seed: int) -> None:
+        """Write events in transactions of about `size` records each; see the module's text.
+
+        Args:
+            events: what to write.
+            size: a transaction ends with the event that brings it to so many records.
+            abort_share: this share of the transactions is aborted first.
+            seed: chooses which.
+
+        Raises:
+            Interrupted: told to stop; the transaction that was open is ended at an event.
+            ProducerFailed: as `write`, or a transaction could not be ended.
+            Unreachable: the cluster doesn't answer when the producer registers.
+        """
+        self._register()
+        random = Random(seed)  # noqa: S311  # reproducible data, not a secret
+        marked_aborted: Headers = [(LOAD_HEADER, self._load), (TRANSACTION_HEADER, "aborted")]
+        marked_committed: Headers = [(LOAD_HEADER, self._load), (TRANSACTION_HEADER, "committed")]
+        first = True
+        for group in _grouped(events, size):
+            if random.random() < abort_share or first:
+                self._transaction(group, marked_aborted, commit=False)
+            first = False
+            self._transaction(group, marked_committed, commit=True)
+
+    def _register(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                self._producer.init_transactions(1.0)  # asked again, it goes on where it timed out
+            except KafkaException as failure:
+                error = failure.args[0]
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise Unreachable(
+                        f"the cluster didn't register a transactional producer: {error.str()}",
+                        remedy="Look at `drkit lab status`; try again when the cluster is up",
+                    ) from None
+            else:
+                return
+            if self._stop.is_set():
+                raise Interrupted
+
+    def _transaction(self, group: list[Event], headers: Headers, *, commit: bool) -> None:
+        ledger = self.ledger
+        ledger.begin()
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as failure:
+            ledger.failed(failure.args[0])
+            raise ProducerFailed(f"a transaction could not begin: {failure.args[0].str()}") from None
+        try:
+            for event in group:
+                self._send(event, headers)
+                if commit:
+                    ledger.events_sent += 1
+            self._flush()
+        except Interrupted:
+            # What is sent is whole events: end the transaction as its header says.
+            self._flush_or_roll_back()
+            self._end(commit=commit)
+            raise
+        except ProducerFailed:
+            self._roll_back_quietly()
+            raise
+        self._end(commit=commit)
+
+    def _flush_or_roll_back(self) -> None:
+        try:
+            self._flush()
+        except ProducerFailed:
+            self._roll_back_quietly()
+            raise
+
+    def _end(self, *, commit: bool) -> None:
+        """Commit or abort the open transaction, bounded by the delivery timeout."""
+        act = self._producer.commit_transaction if commit else self._producer.abort_transaction
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                act(1.0)  # asked again, it goes on where it timed out
+                break
+            except KafkaException as failure:
+                error = failure.args[0]
+                if commit and error.txn_requires_abort():
+                    self.ledger.failed(error)
+                    self._roll_back_quietly()
+                    raise ProducerFailed(f"a transaction was not committed: {error.str()}") from None
+                if not error.retriable() or time.monotonic() > deadline or self._give_up.is_set():
+                    self.ledger.failed(error)
+                    self.ledger.unresolved()
+                    raise ProducerFailed(f"how a transaction ended isn't known: {error.str()}") from None
+        if commit:
+            self.ledger.committed()
+        else:
+            self.ledger.rolled_back()
+
+    def _roll_back_quietly(self) -> None:
+        """Abort after a failure; where even that isn't answered, the coordinator does it by its timeout."""
+        try:
+            self._producer.abort_transaction(1.0)
+        except KafkaException as failure:
+            self.ledger.failed(failure.args[0])
+            self.ledger.unresolved()
+        else:
+            self.ledger.rolled_back()
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Drop what is neither acknowledged nor refused. Returns at once, however dead the cluster is."""
+        self._producer.purge(blocking=False)
+        with suppress(KafkaException):
+            self._producer.flush(_TICK_SECONDS)  # hears of what was purged; nothing is sent any more
+
+    def _send(self, event: Event, headers: Headers) -> None:
+        ledger = self.ledger
+        sent = ledger.sent
+        for topic, key, value, timestamp in event:
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, timestamp=timestamp, headers=headers)
+                    break
+                except BufferError:
+                    self._wait(_TICK_SECONDS)
+                except KafkaException as error:
+                    self.ledger.failed(error.args[0])
+                    raise ProducerFailed(f"the producer refused a record: {error.args[0].str()}") from None
+            sent[topic] += 1
+            ledger.records_sent += 1
+        if self.ledger.records_sent >= self._next_tick:
+            self._tick()
+
+    def _tick(self) -> None:
+        """Serve callbacks, keep the pace, and look whether the load may go on."""
+        self._next_tick = self.ledger.records_sent + self._quantum
+        self._wait(0)
+        while (delay := self._pacer.delay(self.ledger.records_sent)) > 0:
+            if self._stop.is_set():
+                break
+            self._wait(min(delay, _TICK_SECONDS))
+        if self._stop.is_set():
+            raise Interrupted
+
+    def _flush(self) -> None:
+        """Wait until everything sent is acknowledged; librdkafka's delivery timeout bounds it."""
+        while self._producer.flush(_TICK_SECONDS):
+            self._check()
+        self._check()
+
+    def _wait(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+        self._check()
+
+    def _check(self) -> None:
+        if self._fatal is not None:
+            raise ProducerFailed(self._fatal)
+        if self.ledger.first_error is not None:
+            raise ProducerFailed(f"a record was not acknowledged: {self.ledger.first_error}")
+        if self._give_up.is_set():
+            raise ProducerFailed("told to give up before everything was acknowledged")
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Connection troubles are librdkafka's to retry; only a fatal error ends the producer."""
+        if error.fatal():
+            self._fatal = f"the producer failed: {error.str()}"
+
+
+def _grouped(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
+    """Events in groups, each ended by the event that brings it to `size` records."""
+    group: list[Event] = []
+    records = 0
+    for event in events:
+        group.append(event)
+        records += len(event)
+        if records >= size:
+            yield group
+            group = []
+            records = 0
+    if records:
+        yield group
