@@ -1,0 +1,118 @@
+"""A Kafka broker of the lab: KRaft, broker and controller in one process, on loopback."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from drkit.lab.layout import Node
+from drkit.lab.process import mark
+from drkit.lab.toolchain import Toolchain
+from drkit.lab.toolchain.cache import write_atomically
+
+MEMORY_MIB = 450  # resident, under a test's load
+_FULL_REPLICATION = 3
+
+_LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR">
+  <Appenders>
+    <RollingFile name="file" fileName="{log}" filePattern="{log}.%i">
+      <PatternLayout pattern="[%d] %p %m (%c)%n"/>
+      <Policies><SizeBasedTriggeringPolicy size="10MB"/></Policies>
+      <DefaultRolloverStrategy max="2"/>
+    </RollingFile>
+  </Appenders>
+  <Loggers><Root level="INFO"><AppenderRef ref="file"/></Root></Loggers>
+</Configuration>
+"""
+
+
+def cluster_uuid() -> str:
+    """A new id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def properties(node: Node, peers: Sequence[Node], data: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """The broker's server.properties; `extra` wins over all but identity and addresses."""
+    replication = min(_FULL_REPLICATION, len(peers))
+    in_sync = 2 if replication == _FULL_REPLICATION else 1
+    voters = ",".join(f"{peer.node_id}@127.0.0.1:{peer.peer_port}" for peer in peers)
+    return {
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(replication),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(replication),
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.replication.factor": str(replication),
+        "transaction.state.log.min.isr": str(in_sync),
+        "transaction.state.log.num.partitions": "5",
+        "share.coordinator.state.topic.replication.factor": str(replication),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+        "share.coordinator.state.topic.num.partitions": "5",
+        "group.initial.rebalance.delay.ms": "0",
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "1000",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default is 128 MiB of heap
+        **extra,
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{node.peer_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.address}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+    }
+
+
+def prepare(
+    node: Node, peers: Sequence[Node], folder: Path, cluster_id: str, bootstrap: bytes, extra: Mapping[str, str]
+) -> None:
+    """Write the broker's files; formats its storage where that wasn't done before.
+
+    `bootstrap` is the content of the checkpoint that Kafka's own format command writes: the same for
+    every broker of a release, so it is made once (see `formatted_bootstrap`) and not by a JVM each time.
+    """
+    data = folder / "data"
+    (folder / "log").mkdir(parents=True, exist_ok=True)
+    lines = [f"{key}={_escaped(value)}\n" for key, value in properties(node, peers, data, extra).items()]
+    write_atomically(folder / "server.properties", "".join(lines))
+    write_atomically(folder / "log4j2.xml", _LOG4J.format(log=folder / "log" / "server.log"))
+    if not (data / "meta.properties").exists():
+        write_atomically(data / "bootstrap.checkpoint", bootstrap)
+        meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(node.node_id), "directory.id": cluster_uuid()}
+        write_atomically(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in meta.items()))
+
+
+def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, archive: Sequence[str]) -> list[str]:
+    """The command line of the broker."""
+    return [
+        str(toolchain.java),
+        "-Xms64m",
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *archive,
+        f"-XX:ErrorFile={folder / 'log' / 'crash.log'}",
+        "-Djava.awt.headless=true",
+        "-Dlog4j2.disable.jmx=true",
+        f"-Dlog4j2.configurationFile={(folder / 'log4j2.xml').as_uri()}",
+        mark(lab, node.name),
+        "-cp",
+        toolchain.classpath("kafka"),
+        "kafka.Kafka",
+        str(folder / "server.properties"),
+    ]
+
+
+def _escaped(value: str) -> str:
+    """As a Java properties file wants it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,0 +1,384 @@
+"""The lab: real Kafka clusters and Cassandra on this machine, as child processes on loopback."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+import psutil
+
+from drkit.lab import process
+from drkit.lab.folder_lock import folder_lock
+from drkit.lab.interrupts import Interrupts
+from drkit.lab.kafka_node import cluster_uuid
+from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
+from drkit.lab.ports import free_ports
+from drkit.lab.ready import probe
+from drkit.lab.settings_file import bootstrap, render, store_url
+from drkit.lab.start import Starter, kill, stop
+from drkit.lab.toolchain import ensure
+from drkit.lab.toolchain.cache import write_atomically
+from drkit.model.errors import ConfigError, DrkitError, Refused
+
+NodeState = Literal["up", "down", "paused", "starting"]
+START_SECONDS = 120.0
+_GRACE_SECONDS = 15.0
+_PAUSE_SECONDS = 5.0
+_REFUSED_CHARACTERS = set(",:#%$\"'\\\n\r\t")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as it is now. `starting`: its process runs and doesn't answer (yet)."""
+
+    name: str
+    cluster: str
+    state: NodeState
+    pid: int | None
+    port: int
+    bootstrap: str
+    reason: str | None = None
+
+
+def default_dir() -> Path:
+    """Where a lab lies unless told otherwise."""
+    return Path(platformdirs.user_state_dir("drkit")) / "lab"
+
+
+def silent(line: str) -> None:  # noqa: ARG001 - the signature of `say`
+    """Say nothing."""
+
+
+class Lab:
+    """A lab that exists in a folder. Make one with `up`, find one with `open`.
+
+    Nodes outlive the process that started them. `started` names the nodes that `up` started.
+    """
+
+    def __init__(self, folder: LabDir, layout: Layout, started: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._layout = layout
+        self.started = tuple(started)
+
+    # -- making and finding ------------------------------------------------------------------
+
+    @classmethod
+    def up(
+        cls,
+        dir: Path | None = None,  # noqa: A002 - the option's name
+        brokers: int | None = None,
+        store: StoreKind | None = None,
+        *,
+        clusters: Sequence[str] = ("primary", "dr"),
+        broker_config: Mapping[str, str] | None = None,
+        timeout_seconds: float = START_SECONDS,
+        say: Callable[[str], None] = silent,
+    ) -> Lab:
+        """Make the lab in `dir`, or start what isn't running of the one that is there.
+
+        Args:
+            dir: the lab's folder (default: under the user's state directory).
+            brokers: brokers of each cluster; default 1, or what the lab there has.
+            store: cassandra (default) or sqlite; as above. With `clusters=()` only Cassandra starts.
+            clusters: aliases; the configuration links the first to each other.
+            broker_config: broker settings that win over the lab's own.
+            timeout_seconds: how long the nodes may take to answer.
+            say: gets a line for people about each step.
+
+        Raises:
+            Refused: another lab's shape, a taken port, too little memory, a folder that can't be used.
+            DrkitError: a node failed to start (its last log lines are in the message), or a jar
+                couldn't be fetched. What was started by this call is stopped again.
+        """
+        folder = LabDir(_usable(dir or default_dir()))
+        with Interrupts() as interrupts, folder_lock(folder.path, interrupts, say):
+            layout = folder.read_layout()
+            made = layout is None
+            if layout is None:
+                layout = _new_layout(folder, brokers or 1, store or "cassandra", tuple(clusters), broker_config or {})
+            else:
+                _refuse_other_shape(folder, layout, brokers, store)
+            lab = cls(folder, layout)
+            running = lab._running()
+            dead = [node for node in layout.nodes if node.name not in running]
+            try:
+                if dead:
+                    sets = list(dict.fromkeys(node.kind for node in dead))
+                    toolchain = ensure(*sets, interrupts=interrupts)
+                    if made:
+                        folder.write_layout(layout)
+                    everyone = {
+                        node.name: frozenset(peer.node_id for peer in layout.peers(node.cluster))
+                        for node in layout.nodes
+                    }
+                    paused = any(process.is_paused(running[name]) for name in running)
+                    expected = {n.name: frozenset({n.node_id}) for n in dead} if paused else everyone
+                    say(f"starting {', '.join(node.name for node in dead)} in {folder.path}")
+                    Starter(folder, layout, toolchain, interrupts, say).start(dead, expected, timeout_seconds)
+                if not folder.config.exists():
+                    write_atomically(folder.config, render(layout))
+            except BaseException:
+                if made:
+                    interrupts.clean_up()
+                    folder.remove_own()
+                raise
+            return cls(folder, layout, [node.name for node in dead])
+
+    @classmethod
+    def open(cls, dir: Path | None = None) -> Lab:  # noqa: A002 - the option's name
+        """The lab in `dir`, running or not.
+
+        Raises:
+            Refused: there is none.
+        """
+        folder = LabDir((dir or default_dir()).expanduser().resolve())
+        layout = folder.read_layout()
+        if layout is None:
+            raise Refused(f"there is no lab in {folder.path}", remedy=f"Make one: drkit lab up --dir {folder.path}")
+        return cls(folder, layout)
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def dir(self) -> Path:
+        """The lab's folder."""
+        return self._folder.path
+
+    @property
+    def config_path(self) -> Path:
+        """The drkit.toml that `up` wrote."""
+        return self._folder.config
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes: names, clusters, ports."""
+        return self._layout.nodes
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Aliases of the Kafka clusters."""
+        return self._layout.clusters
+
+    def bootstrap(self, alias: str) -> str:
+        """`host:port,…` of a cluster's brokers."""
+        if alias not in self._layout.clusters:
+            raise ConfigError(f"this lab has no cluster {alias!r}", remedy=f"It has {', '.join(self._layout.clusters)}")
+        return bootstrap(self._layout, alias)
+
+    def cluster_id(self, alias: str) -> str:
+        """The id that a cluster was formatted with."""
+        return self._layout.cluster_ids[alias]
+
+    def store_url(self, keyspace: str = "drkit") -> str:
+        """The store's URL, for Cassandra with this keyspace; SQLite's path is absolute here."""
+        url = store_url(self._layout, keyspace)
+        return url if url.startswith(CASSANDRA) else f"sqlite:///{self.dir / 'drkit.db'}"
+
+    def status(self) -> list[NodeStatus]:
+        """Every node as it is now; each is really asked."""
+        running = self._running()
+        with ThreadPoolExecutor(max_workers=max(1, len(self.nodes))) as pool:
+            return list(pool.map(lambda node: self._status(node, running.get(node.name)), self.nodes))
+
+    # -- doing things to it ------------------------------------------------------------------
+
+    def kill(self, *names: str) -> list[str]:
+        """SIGKILL nodes (an alias: all of its); returns those that were running."""
+        chosen = self._chosen_running(names)
+        kill(chosen.values())
+        return list(chosen)
+
+    def pause(self, *names: str) -> list[str]:
+        """SIGSTOP nodes; returns when they stand still. Those that aren't running are refused."""
+        chosen = self._all_running(names, "pause")
+        for each in chosen.values():
+            process.send(each, signal.SIGSTOP)
+        with Interrupts() as interrupts:
+            for _ in range(int(_PAUSE_SECONDS / 0.01)):
+                if all(process.is_paused(each) for each in chosen.values()):
+                    return list(chosen)
+                interrupts.wait(0.01)
+        raise DrkitError(f"{', '.join(chosen)} did not stand still after SIGSTOP", remedy="Look at `drkit lab status`")
+
+    def resume(self, *names: str) -> list[str]:
+        """SIGCONT nodes; one that isn't paused is left as it is."""
+        chosen = self._all_running(names, "resume")
+        for each in chosen.values():
+            process.send(each, signal.SIGCONT)
+        return list(chosen)
+
+    def restart(
+        self, *names: str, timeout_seconds: float = START_SECONDS, say: Callable[[str], None] = silent
+    ) -> list[str]:
+        """Stop nodes that run (gracefully, paused ones too) and start them on the same ports and data.
+
+        Returns when each answers. A dead node is just started.
+        """
+        nodes = self._layout.select(names)
+        with self._held(say) as interrupts:
+            toolchain = ensure(*dict.fromkeys(node.kind for node in nodes), interrupts=interrupts)
+            stop(self._chosen_running(names).values(), _GRACE_SECONDS)
+            expected = {node.name: frozenset({node.node_id}) for node in nodes}
+            Starter(self._folder, self._layout, toolchain, interrupts, say).start(nodes, expected, timeout_seconds)
+        return [node.name for node in nodes]
+
+    def down(self, *, keep_data: bool = False, say: Callable[[str], None] = silent) -> list[str]:
+        """Stop every node and remove what the lab wrote (`keep_data`: leave it, `up` goes on with it).
+
+        Returns the names of the nodes that were running.
+        """
+        with self._held(say):
+            return take_down(self._folder, keep_data=keep_data)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _held(self, say: Callable[[str], None]) -> Iterator[Interrupts]:
+        with Interrupts() as interrupts, folder_lock(self.dir, interrupts, say):
+            yield interrupts
+
+    def _running(self) -> dict[str, psutil.Process]:
+        """Living processes of this lab: by what was noted at their start, else by their mark."""
+        found: dict[str, psutil.Process] = {}
+        for node in self.nodes:
+            noted = process.noted(self._folder.process_file(node.name))
+            proved = process.proved(noted, process.mark(self.dir, node.name))
+            if proved is not None:
+                found[node.name] = proved
+        if len(found) < len(self.nodes):
+            found = {**process.marked(self.dir), **found}
+        return {node.name: found[node.name] for node in self.nodes if node.name in found}
+
+    def _chosen_running(self, names: tuple[str, ...]) -> dict[str, psutil.Process]:
+        chosen = self._layout.select(names)
+        running = self._running()
+        return {node.name: running[node.name] for node in chosen if node.name in running}
+
+    def _all_running(self, names: tuple[str, ...], verb: str) -> dict[str, psutil.Process]:
+        chosen = self._layout.select(names)
+        running = self._chosen_running(names)
+        dead = [node.name for node in chosen if node.name not in running]
+        if dead:
+            raise Refused(
+                f"can't {verb} {', '.join(dead)}: not running", remedy=f"Start it: drkit lab restart {dead[0]}"
+            )
+        return running
+
+    def _status(self, node: Node, running: psutil.Process | None) -> NodeStatus:
+        state: NodeState
+        reason = None
+        if running is None:
+            state = "down"
+            noted = process.noted(self._folder.process_file(node.name))
+            if noted is None:
+                reason = "never started"
+            elif process.lives(noted.pid):
+                reason = f"its process is gone (pid {noted.pid} is another program now)"
+            else:
+                reason = f"its process (pid {noted.pid}) is gone"
+        elif process.is_paused(running):
+            state = "paused"
+        elif probe(node)(node) is None:
+            state, reason = "starting", "its process runs and doesn't answer"
+        else:
+            state = "up"
+        pid = None if running is None else running.pid
+        return NodeStatus(node.name, node.cluster, state, pid, node.port, node.address, reason)
+
+
+def take_down_folder(
+    dir: Path | None,  # noqa: A002 - the option's name
+    *,
+    keep_data: bool = False,
+    say: Callable[[str], None] = silent,
+) -> tuple[Path, list[str]]:
+    """As `Lab.down`, for a folder whose lab.json may be lost or damaged: processes are found by their mark.
+
+    Returns the folder and the names of the nodes that were running.
+
+    Raises:
+        Refused: there is no lab in the folder, and no process of one either.
+    """
+    folder = LabDir((dir or default_dir()).expanduser().resolve())
+    if not folder.layout_file.exists() and not process.marked(folder.path):
+        raise Refused(f"there is no lab in {folder.path}", remedy="Nothing is to be done")
+    with Interrupts() as interrupts, folder_lock(folder.path, interrupts, say):
+        return folder.path, take_down(folder, keep_data=keep_data)
+
+
+def take_down(folder: LabDir, *, keep_data: bool) -> list[str]:
+    """Stop every process that carries the folder's mark, even where its lab.json is lost or damaged."""
+    running = process.marked(folder.path)
+    stop(running.values(), _GRACE_SECONDS)
+    if not keep_data:
+        folder.remove_own()
+    return sorted(running)
+
+
+def _usable(path: Path) -> Path:
+    """The folder, made if need be.
+
+    Raises:
+        Refused: it can't be made or written, or its name would break a configuration file.
+    """
+    folder = path.expanduser().resolve()
+    bad = sorted(_REFUSED_CHARACTERS & set(str(folder)))
+    if bad:
+        raise Refused(
+            f"{folder} can't hold a lab: Kafka's and Cassandra's configuration can't name a path with {' '.join(bad)}",
+            remedy="Choose another --dir",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe_file = folder / ".writable"
+        probe_file.touch()
+        probe_file.unlink()
+    except OSError as error:
+        raise Refused(
+            f"{folder} can't be written: {error.strerror or error}",
+            remedy="Choose another --dir, or mend its permissions",
+        ) from error
+    return folder
+
+
+def _new_layout(
+    folder: LabDir, brokers: int, store: StoreKind, clusters: tuple[str, ...], broker_config: Mapping[str, str]
+) -> Layout:
+    if folder.config.exists():
+        raise Refused(
+            f"{folder.config} exists, and {folder.path} holds no lab",
+            meaning="A lab writes its own drkit.toml and never overwrites another",
+            remedy="Choose another --dir, or move that file away",
+        )
+    if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
+        raise ConfigError("a lab has at least one broker a cluster, and each cluster a name of its own")
+    with_cassandra = store == "cassandra"
+    ports = iter(free_ports(2 * (brokers * len(clusters) + with_cassandra)))
+    nodes = [
+        Node(f"{alias}-{number}", "kafka", alias, number, next(ports), next(ports))
+        for alias in clusters
+        for number in range(1, brokers + 1)
+    ]
+    if with_cassandra:
+        nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
+    ids = {alias: cluster_uuid() for alias in clusters}
+    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config))
+
+
+def _refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:
+    differences = []
+    if brokers is not None and brokers != layout.brokers:
+        differences.append(f"{layout.brokers} broker(s) a cluster, not {brokers}")
+    if store is not None and store != layout.store:
+        differences.append(f"{layout.store} as its store, not {store}")
+    if differences:
+        raise Refused(
+            f"the lab in {folder.path} has {' and '.join(differences)}",
+            remedy=f"Run `drkit lab down --dir {folder.path}` first, or choose another --dir",
+        )

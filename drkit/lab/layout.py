@@ -1,0 +1,154 @@
+"""A lab's folder: what lies where, and the file that says what the lab consists of.
+
+DIR/lab.json            nodes, ports, options; written once, when the lab is made
+DIR/drkit.toml          the configuration for every other command
+DIR/nodes/NAME/         one node: its configuration, data/, log/, process.json
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from drkit.lab.toolchain.cache import write_atomically
+from drkit.model.errors import ConfigError, DrkitError
+
+StoreKind = Literal["cassandra", "sqlite"]
+NodeKind = Literal["kafka", "cassandra"]
+FORMAT = 1
+CASSANDRA = "cassandra"
+_OWN_FILES = ("lab.json", "drkit.toml", "drkit.db", "drkit.db-wal", "drkit.db-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One process of the lab. `cluster` is the alias it belongs to (`cassandra` for the store's).
+
+    `peer_port`: a broker's controller listener, Cassandra's storage port.
+    """
+
+    name: str
+    kind: NodeKind
+    cluster: str
+    node_id: int
+    port: int
+    peer_port: int
+
+    @property
+    def address(self) -> str:
+        """host:port that clients use."""
+        return f"127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a lab consists of; fixed for its life. `cluster_ids` by alias."""
+
+    brokers: int
+    store: StoreKind | None
+    clusters: tuple[str, ...]
+    cluster_ids: dict[str, str]
+    nodes: tuple[Node, ...]
+    broker_config: dict[str, str] = field(default_factory=dict)
+
+    def select(self, names: tuple[str, ...]) -> list[Node]:
+        """The nodes that these names mean; an alias means all of its nodes.
+
+        Raises:
+            ConfigError: a name that is neither; it lists what there is.
+        """
+        chosen: list[Node] = []
+        for name in names:
+            found = [node for node in self.nodes if name in (node.name, node.cluster)]
+            if not found:
+                aliases = list(dict.fromkeys(node.cluster for node in self.nodes))
+                raise ConfigError(
+                    f"this lab has no node {name!r}",
+                    remedy=f"Its nodes are {', '.join(node.name for node in self.nodes)}; "
+                    f"an alias means all its nodes: {', '.join(aliases)}",
+                )
+            chosen += [node for node in found if node not in chosen]
+        return chosen
+
+    def peers(self, cluster: str) -> list[Node]:
+        """The nodes of a cluster."""
+        return [node for node in self.nodes if node.cluster == cluster]
+
+
+@dataclass(frozen=True, slots=True)
+class LabDir:
+    """Paths in a lab's folder."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The drkit.toml of this lab."""
+        return self.path / "drkit.toml"
+
+    @property
+    def layout_file(self) -> Path:
+        """What makes a folder a lab's."""
+        return self.path / "lab.json"
+
+    def node(self, name: str) -> Path:
+        """A node's folder."""
+        return self.path / "nodes" / name
+
+    def process_file(self, name: str) -> Path:
+        """Where a node's pid and start time are noted."""
+        return self.node(name) / "process.json"
+
+    def log_dir(self, name: str) -> Path:
+        """A node's logs."""
+        return self.node(name) / "log"
+
+    def write_layout(self, layout: Layout) -> None:
+        """Keep the layout; from now on the folder is a lab's."""
+        write_atomically(self.layout_file, json.dumps({"format": FORMAT, **asdict(layout)}, indent=2) + "\n")
+
+    def read_layout(self) -> Layout | None:
+        """The kept layout; None where the folder holds no lab.
+
+        Raises:
+            DrkitError: the file is damaged or of another version.
+        """
+        try:
+            data = json.loads(self.layout_file.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']}, and this drkit knows {FORMAT}")
+            return _layout(data)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DrkitError(
+                f"{self.layout_file} can't be read: {error}",
+                remedy=f"End its processes with `drkit lab down --dir {self.path}` and bring the lab up again",
+            ) from error
+
+    def remove_own(self, *, keep_folder: bool = False) -> None:
+        """Remove what the lab wrote, and the folder itself if nothing else is in it."""
+        shutil.rmtree(self.path / "nodes", ignore_errors=True)
+        for name in _OWN_FILES:
+            (self.path / name).unlink(missing_ok=True)
+        if not keep_folder:
+            with suppress(OSError):  # somebody else's files are in it: it stays
+                self.path.rmdir()
+
+
+def _layout(data: Mapping[str, object]) -> Layout:
+    raw: dict[str, object] = dict(data)
+    raw.pop("format")
+    nodes = raw.pop("nodes")
+    clusters = raw.pop("clusters")
+    if not isinstance(nodes, list) or not isinstance(clusters, list):
+        raise TypeError("nodes and clusters are lists")
+    parsed = tuple(Node(**node) for node in nodes)
+    if any(node.kind not in get_args(NodeKind) for node in parsed):
+        raise ValueError("a node of an unknown kind")
+    return Layout(nodes=parsed, clusters=tuple(clusters), **raw)  # type: ignore[arg-type]  # checked by their use

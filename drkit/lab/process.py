@@ -1,0 +1,145 @@
+"""Child processes that outlive their parent and can be proved to be the lab's own.
+
+Each node's command line carries a mark with the lab's folder and the node's name. Together with the
+start time noted at the spawn it tells our process from another one that got the same pid later; and
+a node whose pid was never noted (the parent was killed at that moment) is still found by its mark.
+Nothing is ever signalled without that proof.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from drkit.lab.toolchain.cache import write_atomically
+
+_MARK = "-Ddrkit.lab.node="
+_START_TOLERANCE = 2.0  # seconds; the kernel's boot time moves a little when the clock is corrected
+_INHERITED_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What was noted at a spawn. `started` is the process's start, seconds since the epoch."""
+
+    pid: int
+    started: float
+
+
+def mark(lab: Path, node: str) -> str:
+    """The argument that marks a node's process."""
+    return f"{_MARK}{lab}#{node}"
+
+
+def spawn(command: Sequence[str], console: Path) -> Noted:
+    """Start a process in a session of its own, output to `console` (which is emptied first).
+
+    posix_spawn rather than subprocess: the node is not this process's to wait for, signal masks and
+    handlers are reset, and a terminal's Ctrl-C doesn't reach it.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _INHERITED_OPTIONS}
+    pid = os.posix_spawn(
+        command[0],
+        list(command),
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(console), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
+    )
+    try:
+        started = psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        started = 0.0  # it ended at once; nothing will match
+    return Noted(pid, started)
+
+
+def note(path: Path, noted: Noted) -> None:
+    """Keep what was noted at a spawn."""
+    write_atomically(path, json.dumps({"pid": noted.pid, "started": noted.started}) + "\n")
+
+
+def noted(path: Path) -> Noted | None:
+    """What was kept; None where nothing, or nothing readable, was (the mark still finds the process)."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Noted(int(data["pid"]), float(data["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def proved(candidate: Noted | None, argument: str) -> psutil.Process | None:
+    """The process, if the pid still belongs to the one that was noted: start time and mark agree."""
+    if candidate is None:
+        return None
+    try:
+        process = psutil.Process(candidate.pid)
+        same = abs(process.create_time() - candidate.started) < _START_TOLERANCE
+        return process if same and argument in process.cmdline() and _alive(process) else None
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+
+
+def marked(lab: Path) -> dict[str, psutil.Process]:
+    """Every living process that carries this lab's mark, by node name."""
+    prefix = mark(lab, "")
+    found: dict[str, psutil.Process] = {}
+    for process in psutil.process_iter():
+        try:
+            arguments = process.cmdline()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        for argument in arguments:
+            if argument.startswith(prefix):
+                found[argument.removeprefix(prefix)] = process
+    return found
+
+
+def is_paused(process: psutil.Process) -> bool:
+    """Whether the process is stopped by SIGSTOP; False where it is gone."""
+    try:
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def send(process: psutil.Process, number: signal.Signals) -> bool:
+    """Signal a proved process; psutil checks once more that the pid wasn't reused. False: it is gone."""
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def gone(process: psutil.Process) -> bool:
+    """Whether the process has ended (a child of ours is reaped on the way)."""
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return not process.is_running() or not _alive(process)
+
+
+def lives(pid: int) -> bool:
+    """Whether any process, ours or not, has this pid; one that only waits to be reaped doesn't."""
+    try:
+        return _alive(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    except psutil.NoSuchProcess:
+        return False

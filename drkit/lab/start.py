@@ -1,0 +1,202 @@
+"""Start nodes and wait until each really answers; on failure or interruption nothing stays behind."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from drkit.lab import cassandra_node, kafka_node, process
+from drkit.lab.bootstrap import formatted_bootstrap
+from drkit.lab.interrupts import Interrupts
+from drkit.lab.layout import LabDir, Layout, Node
+from drkit.lab.memory import refuse_too_little_memory
+from drkit.lab.ports import holder, is_free
+from drkit.lab.ready import probe
+from drkit.lab.toolchain import Toolchain
+from drkit.model.errors import DrkitError, Refused
+
+_POLL_SECONDS = 0.05
+_PROBE_SECONDS = 0.1
+_KILL_SECONDS = 10.0
+_LOG_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What starting a node takes. `say` gets a line for people about each step."""
+
+    folder: LabDir
+    layout: Layout
+    toolchain: Toolchain
+    interrupts: Interrupts
+    say: Callable[[str], None]
+
+    def start(self, nodes: Sequence[Node], expected: Mapping[str, frozenset[int]], timeout_seconds: float) -> None:
+        """Start these nodes side by side; return when each lists the node ids that `expected` has for it.
+
+        Raises:
+            Refused: a port is taken, or there is too little memory; nothing was started.
+            DrkitError: a node ended or didn't answer in time; those started here are killed.
+        """
+        self._refuse_taken_ports(nodes)
+        refuse_too_little_memory(sum(_memory(node) for node in nodes))
+        started: dict[str, psutil.Process] = {}
+        before = {running.pid for running in process.marked(self.folder.path).values()}
+        try:
+            bootstrap = b""
+            if any(node.kind == "kafka" for node in nodes):
+                bootstrap = formatted_bootstrap(self.toolchain, self.interrupts)
+            for node in nodes:
+                self.interrupts.check()
+                self._prepare(node, bootstrap)
+                noted = process.spawn(self._command(node), self.folder.log_dir(node.name) / "console.log")
+                process.note(self.folder.process_file(node.name), noted)
+            started = {
+                name: found for name, found in process.marked(self.folder.path).items() if found.pid not in before
+            }
+            self._wait_ready(nodes, expected, started, timeout_seconds)
+        except BaseException:
+            self.interrupts.clean_up()
+            mine = [found for found in process.marked(self.folder.path).values() if found.pid not in before]
+            kill(mine)
+            raise
+
+    def _prepare(self, node: Node, bootstrap: bytes) -> None:
+        folder = self.folder.node(node.name)
+        if node.kind == "cassandra":
+            cassandra_node.prepare(node, folder)
+        else:
+            peers = self.layout.peers(node.cluster)
+            cluster_id = self.layout.cluster_ids[node.cluster]
+            kafka_node.prepare(node, peers, folder, cluster_id, bootstrap, self.layout.broker_config)
+
+    def _command(self, node: Node) -> list[str]:
+        build = cassandra_node.command if node.kind == "cassandra" else kafka_node.command
+        return build(self.toolchain, node, self.folder.path, self.folder.node(node.name), ())
+
+    def _refuse_taken_ports(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            for port in (node.port, node.peer_port):
+                if not is_free(port):
+                    raise Refused(
+                        f"port {port}, which is {node.name}'s, is taken by {holder(port)}",
+                        meaning="A lab keeps its ports for life, so that its drkit.toml stays right",
+                        remedy=f"Stop that process, or make the lab anew on other ports: "
+                        f"`drkit lab down --dir {self.folder.path}`, then `up`",
+                    )
+
+    def _wait_ready(
+        self,
+        nodes: Sequence[Node],
+        expected: Mapping[str, frozenset[int]],
+        started: Mapping[str, psutil.Process],
+        timeout_seconds: float,
+    ) -> None:
+        stop = threading.Event()
+        deadline = time.monotonic() + timeout_seconds
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            try:
+                waiting: set[Future[None]] = {
+                    pool.submit(self._until_ready, node, expected[node.name], started.get(node.name), deadline, stop)
+                    for node in nodes
+                }
+                while waiting:
+                    self.interrupts.wait(_POLL_SECONDS)
+                    done, waiting = wait(waiting, timeout=0, return_when=FIRST_EXCEPTION)
+                    for future in done:
+                        future.result()
+            finally:
+                stop.set()
+
+    def _until_ready(
+        self,
+        node: Node,
+        expected: frozenset[int],
+        running: psutil.Process | None,
+        deadline: float,
+        stop: threading.Event,
+    ) -> None:
+        ask = probe(node)
+        began = time.monotonic()
+        while not stop.is_set():
+            seen = ask(node)
+            if seen is not None and seen >= expected:
+                self.say(f"{node.name} answers on {node.address} after {time.monotonic() - began:.1f} s")
+                return
+            if running is None or process.gone(running):
+                raise DrkitError(f"{node.name} ended while it was starting", meaning=self._last_words(node))
+            if time.monotonic() > deadline:
+                absent = (
+                    "" if seen is None else f" (it lists nodes {sorted(seen)}, and {sorted(expected)} are expected)"
+                )
+                raise DrkitError(
+                    f"{node.name} runs but did not answer in time{absent}",
+                    meaning=self._last_words(node),
+                    remedy="If the machine is busy, give it longer with --timeout",
+                )
+            stop.wait(_PROBE_SECONDS)
+
+    def _last_words(self, node: Node) -> str:
+        """The end of a node's logs, for an error message."""
+        folder = self.folder.log_dir(node.name)
+        parts = []
+        for name in ("console.log", "server.log"):
+            lines = last_lines(folder / name, _LOG_LINES)
+            if lines:
+                parts.append(f"the end of its {name}:\n" + "\n".join(lines))
+        return "\n".join(parts) or f"it wrote nothing to {folder}"
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log file, at most `count`; empty where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 16_384))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
+
+
+def kill(running: Iterable[psutil.Process]) -> None:
+    """SIGKILL these processes (proved to be ours by the caller) and wait until they are gone."""
+    listed = list(running)
+    for each in listed:
+        process.send(each, signal.SIGKILL)
+    await_gone(listed, _KILL_SECONDS)
+
+
+def stop(running: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
+    """SIGTERM these processes, paused ones woken first; SIGKILL what hasn't ended after the grace.
+
+    Returns those that had to be killed.
+    """
+    listed = list(running)
+    for each in listed:
+        process.send(each, signal.SIGTERM)
+        process.send(each, signal.SIGCONT)
+    stubborn = await_gone(listed, grace_seconds)
+    kill(stubborn)
+    return stubborn
+
+
+def await_gone(running: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until the processes have ended; returns those that have not."""
+    deadline = time.monotonic() + seconds
+    left = list(running)
+    while True:
+        left = [each for each in left if not process.gone(each)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(_POLL_SECONDS)
+
+
+def _memory(node: Node) -> int:
+    return cassandra_node.MEMORY_MIB if node.kind == "cassandra" else kafka_node.MEMORY_MIB

