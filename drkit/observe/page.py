@@ -55,7 +55,7 @@ def render_page(statuses: Sequence[LinkStatus], error: str | None = None, *, ref
 
 def _link(status: LinkStatus) -> str:
     point = status.recovery_point
-    loss = "unknown" if point.records is None else f"{point.records:,} records · {point.seconds or 0.0:.1f} s"
+    loss = "unknown" if point.records is None else f"{point.records:,} records · {_seconds(point.seconds)}"
     tone = _TONE.get(status.state, "warn")
     lines = [
         f'<section><h2>{escape(str(status.link.id))} <span class="{tone}">{escape(status.state)}</span></h2>',
@@ -91,7 +91,7 @@ def _partitions(partitions: Sequence[PartitionStatus]) -> str:
                 _count(p.target_end),
                 _count(p.delta),
                 _count(p.lag_records),
-                "?" if p.lag_seconds is None else f"{p.lag_seconds:.1f}",
+                _seconds(p.lag_seconds),
             ],
             tone="warn" if p.lag_records else "",
         )
@@ -137,3 +137,7 @@ def _row(cells: Sequence[str], *, tone: str) -> str:
 
 def _count(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
+
+
+def _seconds(value: float | None) -> str:
+    return "? s" if value is None else f"{value:.1f} s"

@@ -99,7 +99,7 @@ def _mirror(status: LinkStatus) -> Check:
     if status.state in {"sealed", "reversed"}:
         why = f"the link is {status.state}: it was failed over already"
         return Check(name, Outcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
-    if not status.partitions:
+    if status.observed_at is None:
         return Check(name, Outcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
     if status.state == "stopped":
         return Check(name, Outcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
@@ -114,13 +114,14 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     point = status.recovery_point
     if point.records is None:
         return Check(name, Outcome.UNKNOWN, "nothing was mirrored yet, so the loss can't be told")
-    seconds = point.seconds or 0.0
+    seconds = point.seconds
     seen = "" if status.source_reachable else " as last seen (the source does not answer: at least this much)"
-    loss = f"a failover now loses {point.records:,} records, the oldest {seconds:.1f} s behind{seen}"
+    age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
+    loss = f"a failover now loses {point.records:,} records, {age}{seen}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:
         missed.append(f"rpo_records = {objectives.rpo_records}")
-    if objectives.rpo_seconds is not None and seconds > objectives.rpo_seconds:
+    if objectives.rpo_seconds is not None and (seconds is None or seconds > objectives.rpo_seconds):
         missed.append(f"rpo_seconds = {objectives.rpo_seconds:g}")
     if missed:
         return Check(name, Outcome.WARN, f"{loss}: misses {', '.join(missed)}", "Let the mirror catch up")

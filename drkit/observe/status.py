@@ -7,7 +7,7 @@ primary must not hide how far the mirror had come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -116,14 +116,12 @@ def link_statuses(
     return statuses
 
 
-def read_log_ends(
-    alias: str, cluster: ClusterConfig, partitions: Sequence[TopicPartition], timeout_seconds: float
-) -> LogEnds:
-    """Start and end offsets of those partitions that exist on the cluster (last stable offsets)."""
+def read_log_ends(alias: str, cluster: ClusterConfig, wanted: Callable[[str], bool], timeout_seconds: float) -> LogEnds:
+    """Start and end offsets (last stable) of every partition of the cluster's topics that are wanted."""
     try:
         with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
-            known = admin.topics({tp.topic for tp in partitions})
-            there = [tp for tp in partitions if tp.topic in known and tp.partition < known[tp.topic].partitions]
+            topics = [info for info in admin.topics().values() if wanted(info.name)]
+            there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
             return LogEnds(admin.start_offsets(there), admin.end_offsets(there))
     except Unreachable as error:
         return LogEnds(reason=str(error))
@@ -138,11 +136,14 @@ def _link_status(
     problems = tuple(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")
     running = lease is not None and lease.expires_at > at
-    source, target = _both_ends(config, link, sorted(watermarks), timeout_seconds)
+    source, target = _both_ends(config, link, timeout_seconds)
     translator = Translator(store, link.id)
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
+    )
+    partitions += tuple(
+        _not_yet_mirrored(link, tp, source, target) for tp in sorted(source.end) if tp not in watermarks
     )
     state, reason = _state(control, problems, running=running, known=bool(watermarks))
     return LinkStatus(
@@ -160,17 +161,36 @@ def _link_status(
     )
 
 
-def _both_ends(
-    config: Config, link: Link, partitions: Sequence[TopicPartition], timeout_seconds: float
-) -> tuple[LogEnds, LogEnds]:
+def _both_ends(config: Config, link: Link, timeout_seconds: float) -> tuple[LogEnds, LogEnds]:
     """Ask both clusters at once: a dead one costs one timeout, not two."""
-    there = [TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in partitions]
+
+    def on_target(topic: str) -> bool:
+        return link.source_topic(topic) is not None
+
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(read_log_ends, alias, config.clusters[alias], which, timeout_seconds)
-            for alias, which in ((link.id.source, partitions), (link.id.target, there))
+            pool.submit(read_log_ends, alias, config.clusters[alias], wanted, timeout_seconds)
+            for alias, wanted in ((link.id.source, link.covers_topic), (link.id.target, on_target))
         ]
         return asked[0].result(), asked[1].result()
+
+
+def _not_yet_mirrored(link: Link, tp: TopicPartition, source: LogEnds, target: LogEnds) -> PartitionStatus:
+    """A partition of the source that the mirror has recorded nothing of: all of it would be lost."""
+    there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+    return PartitionStatus(
+        topic=tp.topic,
+        target_topic=there.topic,
+        partition=tp.partition,
+        source_start=source.start[tp],
+        source_end=source.end[tp],
+        mirrored_through=None,
+        target_start=target.start.get(there),
+        target_end=target.end.get(there),
+        delta=None,
+        lag_records=source.end[tp] - source.start[tp],
+        lag_seconds=0.0 if source.end[tp] == source.start[tp] else None,
+    )
 
 
 def _partition(
@@ -256,9 +276,8 @@ def _worker(lease: Lease | None) -> str | None:
 def _recovery_point(partitions: Sequence[PartitionStatus]) -> RecoveryPoint:
     if not partitions:
         return RecoveryPoint(None, None)
-    records = [p.lag_records for p in partitions]
     seconds = [p.lag_seconds for p in partitions]
     return RecoveryPoint(
-        sum(r for r in records if r is not None),
-        max((s for s in seconds if s is not None), default=None),
+        sum(p.lag_records or 0 for p in partitions),
+        None if any(s is None for s in seconds) else max(s for s in seconds if s is not None),
     )
