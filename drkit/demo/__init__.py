@@ -1,0 +1,1 @@
+"""The story that `drkit demo` plays: a disaster survived, and every claim of it checked."""
