@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.model.topology import TopicPartition
@@ -31,7 +31,8 @@ Messages = Sequence[Any]
 
 _POLL_SECONDS = 0.1
 _BATCH = 1000
-_WATERMARK_TIMEOUT_SECONDS = 1.0
+_ANSWER_SECONDS = 1.0
+_STOPPING_ROUND_SECONDS = 0.2
 _LAST_COMMIT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 
@@ -100,6 +101,9 @@ class GroupReader:
         self._on_messages = on_messages
         self._thread: threading.Thread | None = None
         self._stop_by: float | None = None
+        self._catches_up = False
+        self._stopping = False
+        self._next_round = 0.0
         self._lock = threading.Lock()  # guards what other threads read: the next three
         self._read = 0
         self._positions: dict[TopicPartition, int] = {}
@@ -125,6 +129,7 @@ class GroupReader:
 
     def request_stop(self, *, catch_up_seconds: float = 0.0) -> None:
         """Stop soon: at once, or when it has caught up with what its behaviour demands, within this time."""
+        self._catches_up = catch_up_seconds > 0
         self._stop_by = time.monotonic() + catch_up_seconds
 
     def join(self, timeout: float) -> bool:
@@ -196,7 +201,7 @@ class GroupReader:
                 "session.timeout.ms": 10_000,  # soon out of the group when it, or the cluster, is killed
                 "fetch.wait.max.ms": 100,
                 "queued.max.messages.kbytes": 16_384,
-                "log_level": 2,  # what matters comes through error_cb
+                "log_level": 0,  # what matters comes through error_cb
                 "error_cb": self._on_error,
                 "on_commit": self._on_commit,
             }
@@ -210,27 +215,28 @@ class GroupReader:
             self._left = True
 
     def _read_on(self, consumer: Consumer) -> None:
-        next_round = 0.0
         while not self._must_end():
             self._process(self._sort_out(_fetch(consumer)), consumer)
-            stopping = self._stop_by is not None
-            if time.monotonic() < next_round and not stopping:
+            if time.monotonic() < self._next_round:
                 continue
-            if self.behaviour is not Behaviour.LIVE or stopping:
+            if self.behaviour is not Behaviour.LIVE or self._stopping:
                 self._ask_ends(consumer)
                 self._release(consumer)
             self._commit(consumer)
-            if stopping and self._caught_up():
-                return
-            next_round = time.monotonic() + self._interval
+            self._next_round = time.monotonic() + (_STOPPING_ROUND_SECONDS if self._stopping else self._interval)
 
     def _must_end(self) -> bool:
-        stop_by = self._stop_by
-        if stop_by is None or time.monotonic() < stop_by:
+        if self._stop_by is None:
             return False
-        if not self._caught_up():
-            self._problem = self._problem or "was stopped before it had caught up"
-        return True
+        if time.monotonic() >= self._stop_by:
+            if self._catches_up and not self._caught_up():
+                self._problem = "was stopped before it had caught up"
+            return True
+        if not self._stopping:
+            self._stopping = True
+            self._next_round = 0.0
+            self._ends.clear()  # what it must reach are the logs' ends of now
+        return self._caught_up()
 
     def _caught_up(self) -> bool:
         return bool(self._assigned) and all(self._done(tp) for tp in self._assigned)
@@ -286,15 +292,16 @@ class GroupReader:
             self._paused |= held
 
     def _ask_ends(self, consumer: Consumer) -> None:
-        """Log ends of what is assigned; where the cluster doesn't answer, the last known stay."""
-        for tp in sorted(self._assigned):
-            try:
-                low, high = consumer.get_watermark_offsets(ClientPartition(*tp), timeout=_WATERMARK_TIMEOUT_SECONDS)
-            except KafkaException as failure:
-                self._trouble = failure.args[0].str()
-                return
-            self._ends[tp] = high
-            self._limits[tp] = low + math.ceil(self._share * (high - low))
+        """Log ends of what is assigned; where the cluster doesn't answer, the last known stay.
+
+        One request for all: each one queues behind a fetch that waits for data on the same connection.
+        """
+        tps = sorted(self._assigned)
+        lows = _list_offsets(consumer, tps, OFFSET_BEGINNING)
+        for tp, high in _list_offsets(consumer, tps, OFFSET_END).items():
+            if tp in lows:
+                self._ends[tp] = high
+                self._limits[tp] = lows[tp] + math.ceil(self._share * (high - lows[tp]))
 
     def _release(self, consumer: Consumer) -> None:
         """Process what was held back and is below the limit by now."""
@@ -338,6 +345,9 @@ class GroupReader:
 
     def _on_assign(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
         self._assigned = {TopicPartition(p.topic, p.partition) for p in partitions}
+        with self._lock:  # another member may have read on since: an old position must not be committed
+            for tp in self._assigned:
+                self._positions.pop(tp, None)
 
     def _on_revoke(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
         """Another member goes on from the last commit; what was held back is that member's to read."""
@@ -349,8 +359,6 @@ class GroupReader:
             self._limits.pop(tp, None)
             self._ends.pop(tp, None)
             self._asked.pop(tp, None)
-            with self._lock:
-                self._positions.pop(tp, None)
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[ClientPartition]) -> None:
         if error is not None:
@@ -373,6 +381,20 @@ class GroupReader:
 def readers_for(dataset: str, topics: Sequence[str], client: Mapping[str, Any]) -> list[GroupReader]:
     """A data set's three groups, not started: ``flights-live``, ``flights-lagging``, ``flights-ahead``."""
     return [GroupReader(f"{dataset}-{behaviour}", topics, client, behaviour) for behaviour in Behaviour]
+
+
+def _list_offsets(consumer: Consumer, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    """The first (`OFFSET_BEGINNING`) or end (`OFFSET_END`) offset of partitions; those without an answer left out.
+
+    Kafka's ListOffsets takes these marks where a time would stand, and so does this call of the client.
+    """
+    if not tps:
+        return {}
+    try:
+        answers = consumer.offsets_for_times([ClientPartition(*tp, which) for tp in tps], timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return {}  # no cluster now: error_cb has said so, and the next round asks again
+    return {TopicPartition(a.topic, a.partition): a.offset for a in answers if a.error is None and a.offset >= 0}
 
 
 def _fetch(consumer: Consumer) -> list[Any]:

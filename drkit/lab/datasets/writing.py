@@ -92,6 +92,7 @@ class EventWriter:
                 "queue.buffering.max.kbytes": 128 * 1024,
                 "on_delivery": self.ledger.delivered,
                 "error_cb": self._on_error,
+                "log_level": 0,  # what matters comes through the callbacks
                 **(
                     {"transactional.id": f"drkit-lab-{load}", "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS}
                     if transactions
