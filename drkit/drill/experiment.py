@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -309,7 +310,20 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
         yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"
 
 
-def load_experiment(file: Path) -> Experiment:
+@dataclass(frozen=True, slots=True)
+class ExperimentFile:
+    """An experiment with the lines of its file."""
+
+    path: Path
+    experiment: Experiment
+    document: MarkedDocument
+
+    def line(self, section: Literal["method", "rollbacks"], number: int) -> int:
+        """The line on which a step begins (steps count from 0)."""
+        return self.document.line((section, number))
+
+
+def load_experiment(file: Path) -> ExperimentFile:
     """Read and check an experiment.
 
     Raises:
@@ -320,7 +334,7 @@ def load_experiment(file: Path) -> Experiment:
     if not isinstance(document.data, dict):
         raise ConfigError(f"{file}:1: an experiment is a mapping of keys", remedy="Start with `title:`")
     try:
-        return Experiment.model_validate(document.data)
+        return ExperimentFile(file, Experiment.model_validate(document.data), document)
     except ValidationError as error:
         findings = [_explain(document, finding) for finding in error.errors(include_url=False)]
     except _Contradictory as error:

@@ -1,0 +1,124 @@
+"""How drills look to people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from drkit.drill.result import DrillHistory, DrillResult, ScheduleResult
+from drkit.model.clock import iso
+
+_COLOURS = {
+    "passed": "green",
+    "met": "green",
+    "ok": "green",
+    "failed": "red",
+    "missed": "red",
+    "unknown": "yellow",
+    "skipped": "dim",
+}
+
+
+def show_result(console: Console, result: DrillResult) -> None:
+    """One drill: verdict, what was measured, checks, steps."""
+    console.print(f"[bold]{escape(result.title)}[/]  [dim]{result.run}[/]", soft_wrap=True)
+    console.print(escape(result.hypothesis), soft_wrap=True)
+    console.print()
+    console.print(f"verdict: {_coloured(result.verdict)}  [dim](exit code {result.exit_code})[/]")
+    for reason in result.reasons:
+        console.print(f"  - {escape(reason)}", soft_wrap=True)
+    console.print()
+    console.print(_measured(result))
+    console.print(_checks(result))
+    for check in result.checks:
+        for witness in check.witnesses:
+            place = f"{witness.cluster}:{witness.partition}@{'?' if witness.offset is None else witness.offset}"
+            said = f"  {check.check}: {witness.record or 'a record'} at {place}: {witness.text}"
+            console.print(escape(said), soft_wrap=True)
+    console.print(_steps(result))
+    console.print(f"[dim]kept in {escape(result.folder)}[/]", soft_wrap=True)
+
+
+def _measured(result: DrillResult) -> Table:
+    table = Table(title="measured", title_justify="left", box=None, pad_edge=False)
+    for name, justify in (("what", "left"), ("measured", "right"), ("objective", "right"), ("", "left")):
+        table.add_column(name, justify="right" if justify == "right" else "left")
+    judged = {objective.name: objective for objective in result.objectives}
+    measured = result.measured
+    for label, name, value in (
+        ("RPO, records", "rpo_records", measured.rpo_records),
+        ("RPO, seconds", "rpo_seconds", measured.rpo_seconds),
+        ("RTO, seconds", "rto_seconds", measured.rto_seconds),
+        ("records acknowledged", "", measured.acknowledged),
+        ("sends without an answer", "", measured.unknown),
+        ("records on the target", "", measured.landed),
+        ("records read again", "", measured.reread),
+    ):
+        objective = next((o for key, o in judged.items() if key == name), None)
+        table.add_row(
+            label,
+            _number(value),
+            "" if objective is None else _number(objective.objective),
+            "" if objective is None else _coloured(objective.outcome),
+        )
+    return table
+
+
+def _checks(result: DrillResult) -> Table:
+    table = Table(title="\nchecks", title_justify="left", box=None, pad_edge=False)
+    for name in ("check", "outcome", "anomalies", "reason"):
+        table.add_column(name)
+    for check in result.checks:
+        table.add_row(check.check, _coloured(check.outcome), _number(check.anomalies), escape(check.reason or ""))
+    return table
+
+
+def _steps(result: DrillResult) -> Table:
+    table = Table(title="\nsteps", title_justify="left", box=None, pad_edge=False)
+    for name in ("line", "step", "outcome", "seconds", "reason"):
+        table.add_column(name, justify="right" if name in ("line", "seconds") else "left")
+    for step in result.steps:
+        reason = escape(step.reason or "")
+        table.add_row(str(step.line), escape(step.step), _coloured(step.outcome), f"{step.seconds:.1f}", reason)
+    return table
+
+
+def show_history(console: Console, history: DrillHistory) -> None:
+    """Kept drills, newest first."""
+    if not history.drills:
+        console.print("no drill was kept yet: drkit drill run chaos/primary-lost.yaml")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "title", "verdict", "RPO records", "RTO seconds", "reason"):
+        table.add_column(name, justify="right" if name.startswith("R") else "left", overflow="fold")
+    for drill in history.drills:
+        table.add_row(
+            drill.run,
+            escape(drill.title or ""),
+            _coloured(drill.verdict or "unknown"),
+            _number(drill.rpo_records),
+            _number(drill.rto_seconds),
+            escape(drill.reason or ""),
+        )
+    console.print(table)
+
+
+def show_schedule(console: Console, schedule: ScheduleResult) -> None:
+    """The coming times, and what ran."""
+    console.print(f'{escape(schedule.file)} by "{schedule.cron}" ({schedule.timezone})', soft_wrap=True)
+    for at in schedule.next_runs:
+        console.print(f"  next  {at:%a %Y-%m-%d %H:%M %Z}  [dim]{iso(at)}[/]")
+    for done in schedule.ran:
+        verdict = _coloured(done.verdict or "unknown")
+        console.print(f"  ran   {iso(done.started_at)}  {done.run or '-'}  {verdict}  exit code {done.exit_code}")
+
+
+def _coloured(word: str) -> str:
+    return f"[{_COLOURS.get(word, 'default')}]{word}[/]"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:,}" if isinstance(value, int) or value == int(value) else f"{value:,.2f}"

@@ -1,0 +1,149 @@
+"""The result of a drill: the document of `drkit drill run --output json`, kept as `result.json`.
+
+`docs/schemas/drill-run.json` is generated from these types (a test compares them).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from drkit.model.clock import iso
+
+Instant = Annotated[datetime, PlainSerializer(iso, return_type=str, when_used="json")]
+Verdict = Literal["passed", "failed", "unknown"]
+ObjectiveName = Literal["rpo_records", "rpo_seconds", "rto_seconds"]
+StepOutcome = Literal["ok", "failed", "skipped", "unknown"]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StepResult(_Document):
+    """One step as it went. `section`: `setup` before the disturbance, `method` from it on, `rollbacks`."""
+
+    section: Literal["setup", "method", "rollbacks"]
+    step: str
+    line: int
+    outcome: StepOutcome
+    reason: str | None
+    seconds: float
+
+
+class SteadyStateResult(_Document):
+    """Whether the steady state was seen before the disturbance; `reached` is null where it was never asked."""
+
+    reached: bool | None
+    reason: str | None
+    seconds: float
+
+
+class Witness(_Document):
+    """One anomaly, by its place on a cluster."""
+
+    cluster: str
+    partition: int
+    offset: int | None
+    record: str | None
+    text: str
+
+
+class CheckResult(_Document):
+    """One check. `anomalies` counts all, `witnesses` shows the first; null where it couldn't be made."""
+
+    check: str
+    outcome: Verdict
+    anomalies: int | None
+    reason: str | None
+    witnesses: list[Witness]
+
+
+class ObjectiveResult(_Document):
+    """One objective against what was measured."""
+
+    name: ObjectiveName
+    objective: float
+    measured: float | None
+    outcome: Literal["met", "missed", "unknown"]
+
+
+class Measurements(_Document):
+    """What the clients saw; null where it couldn't be measured. Seconds and counts.
+
+    `rpo_records`: acknowledged by the source and not on the target. `rpo_seconds`: the age at the
+    disaster of the oldest of them. `rto_seconds`: from the disaster to the first record read on the
+    target. `unknown`: attempts without an answer. `landed`: records on the target at the end.
+    `reread`: records read on the source and again on the target.
+    """
+
+    rpo_records: int | None
+    rpo_seconds: float | None
+    rto_seconds: float | None
+    acknowledged: int
+    unknown: int
+    landed: int | None
+    reread: int | None
+
+
+class DrillResult(_Document):
+    """A whole drill. `exit_code` is what `drkit drill run` ended with; `reasons` say why in words."""
+
+    run: str
+    title: str
+    hypothesis: str
+    file: str
+    verdict: Verdict
+    exit_code: Literal[0, 1, 6, 8]
+    reasons: list[str]
+    started_at: Instant
+    ended_at: Instant
+    seconds: float
+    steady_state: SteadyStateResult
+    steps: list[StepResult]
+    checks: list[CheckResult]
+    objectives: list[ObjectiveResult]
+    measured: Measurements
+    failover: dict[str, Any] | None = Field(description="The document of `drkit failover --output json`, verbatim.")
+    folder: str
+
+
+class DrillSummary(_Document):
+    """A drill as `drkit drill history` lists it. `verdict` is null where a drill left no result."""
+
+    run: str
+    title: str | None
+    verdict: Verdict | None
+    started_at: Instant | None
+    seconds: float | None
+    rpo_records: int | None
+    rto_seconds: float | None
+    folder: str
+    reason: str | None
+
+
+class DrillHistory(_Document):
+    """The document of `drkit drill history --output json`: newest first."""
+
+    drills: list[DrillSummary]
+
+
+class ScheduledRun(_Document):
+    """One run that the scheduler started. `exit_code` is the drill's; `run` null where it left no result."""
+
+    started_at: Instant
+    run: str | None
+    verdict: Verdict | None
+    exit_code: int
+
+
+class ScheduleResult(_Document):
+    """The document of `drkit drill schedule --output json`, written when it ends."""
+
+    file: str
+    cron: str
+    timezone: str
+    next_runs: list[Instant]
+    ran: list[ScheduledRun]

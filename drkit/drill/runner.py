@@ -1,0 +1,310 @@
+"""Plays an experiment: lab, setup, steady state, method, rollbacks, the reading afterwards, the verdict.
+
+Whatever happens, Ctrl-C included, the rollbacks run, the processes are ended and the lab is left as
+it was found; the result is written with what was seen.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+from drkit.drill.checkers import judge
+from drkit.drill.conditions import wait_for
+from drkit.drill.experiment import SOURCE, TARGET, ExperimentFile, Rollback, Step
+from drkit.drill.history import History, Landed, Part
+from drkit.drill.keep import Drills, new_run
+from drkit.drill.measure import measure
+from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.rig import Rig
+from drkit.drill.steps import Played, describe, play
+from drkit.drill.verdict import check_result, objective_results, verdict
+from drkit.drill.workload.reading import NotRead, read_all
+from drkit.lab import Lab
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Refused
+
+Say = Callable[[str], None]
+READ_SECONDS = 20.0
+"""How long the reading of the target may stand still before it is given up."""
+NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was asked", seconds=0.0)
+
+
+@dataclass
+class _Course:
+    """What happened so far."""
+
+    file: ExperimentFile
+    run: str
+    started_at: datetime
+    folder: Path
+    say: Say
+    began: float = field(default_factory=time.monotonic)
+    steady: SteadyStateResult = NOT_ASKED
+    steps: list[StepResult] = field(default_factory=list)
+    history: History = field(default_factory=lambda: _nothing("the drill did not get that far"))
+    interrupted: str | None = None
+
+    def told(self, line: str) -> None:
+        self.say(f"{time.monotonic() - self.began:6.1f} s  {line}")
+
+
+def run_drill(file: ExperimentFile, drills: Drills, *, lab_dir: Path | None, keep_lab: bool, say: Say) -> DrillResult:
+    """Play an experiment and keep its result.
+
+    Args:
+        file: the experiment.
+        drills: where the run is kept.
+        lab_dir: the lab's folder: used as it is where there is one, else made there. None: a lab of
+            the drill's own in a temporary folder.
+        keep_lab: leave a lab up that this drill made.
+        say: gets a line for people about each step.
+
+    Raises:
+        DrkitError: the run's folder can't be written.
+    """
+    at = now()
+    run = new_run(at)
+    course = _Course(file, run, at, drills.begin(run, file.path), say)
+    course.told(f"{file.experiment.title} ({run})")
+    rig: Rig | None = None
+    with _sigterm_interrupts():
+        try:
+            with _lab(course, lab_dir, keep_lab) as lab:
+                rig = Rig.on(lab, run, file.experiment, course.folder, course.told)
+                _play_on(rig, course)
+        except (KeyboardInterrupt, SystemExit):
+            course.interrupted = course.interrupted or "interrupted by a signal"
+        except DrkitError as error:
+            course.interrupted = f"the lab: {error}"
+    result = _result(course, rig)
+    drills.keep(result)
+    return result
+
+
+def _play_on(rig: Rig, course: _Course) -> None:
+    try:
+        _method(rig, course)
+    except (KeyboardInterrupt, SystemExit):
+        course.interrupted = "interrupted by a signal"
+        course.told("interrupted: rolling back")
+    finally:
+        with _undisturbed(course.told):
+            rig.clients.stop(rig.clients.running())
+            _rollbacks(rig, course)
+            if course.interrupted is None:
+                course.history = _collect(rig, course)
+            rig.end_processes()
+
+
+def _method(rig: Rig, course: _Course) -> None:
+    """Play the steps; before the first disturbance the steady state must be seen."""
+    experiment = course.file.experiment
+    disturbance = experiment.disturbance
+    for number, step in enumerate(experiment.method):
+        if number == disturbance and not _steady(rig, course):
+            return _skip(course, number)
+        section: Literal["setup", "method"]
+        section = "setup" if disturbance is None or number < disturbance else "method"
+        line = course.file.line("method", number)
+        if not _play_one(rig, course, section, step, line):
+            return _skip(course, number + 1)
+    if disturbance is None:
+        _steady(rig, course)
+    return None
+
+
+def _play_one(
+    rig: Rig, course: _Course, section: Literal["setup", "method", "rollbacks"], step: Step | Rollback, line: int
+) -> bool:
+    name = describe(step)
+    course.told(f"{name} …")
+    began = time.monotonic()
+    played = Played("unknown", "interrupted by a signal")
+    try:
+        played = play(rig, step)
+    finally:
+        seconds = time.monotonic() - began
+        course.steps.append(
+            StepResult(
+                section=section, step=name, line=line, outcome=played.outcome, reason=played.reason, seconds=seconds
+            )
+        )
+        course.told(f"{name}: {played.outcome}{'' if played.reason is None else f' ({played.reason})'}")
+    return played.outcome == "ok"
+
+
+def _skip(course: _Course, first: int) -> None:
+    for number, step in enumerate(course.file.experiment.method[first:], first):
+        course.steps.append(
+            StepResult(
+                section="method",
+                step=describe(step),
+                line=course.file.line("method", number),
+                outcome="skipped",
+                reason="a step before it did not succeed",
+                seconds=0.0,
+            )
+        )
+
+
+def _steady(rig: Rig, course: _Course) -> bool:
+    steady = course.file.experiment.steady_state
+    course.told("steady state …")
+    began = time.monotonic()
+    sight = wait_for(rig, steady.conditions, steady.within_seconds)
+    course.steady = SteadyStateResult(reached=sight.holds, reason=sight.seen, seconds=time.monotonic() - began)
+    course.told(f"steady state: {'ok' if sight.holds else 'not reached'} ({sight.seen})")
+    return sight.holds
+
+
+def _rollbacks(rig: Rig, course: _Course) -> None:
+    for number, step in enumerate(course.file.experiment.rollbacks):
+        line = course.file.line("rollbacks", number)
+        try:
+            _play_one(rig, course, "rollbacks", step, line)
+        except (KeyboardInterrupt, SystemExit):  # the lab raises what came while it worked; the others still run
+            course.interrupted = course.interrupted or "interrupted by a signal while rolling back"
+
+
+def _collect(rig: Rig, course: _Course) -> History:
+    """What the clients kept, and what a bystander now reads from the target."""
+    workload = rig.experiment.workload
+    incomplete = rig.clients.incomplete()
+    if rig.start_unknown is not None:
+        incomplete[Part.POLLS] = rig.start_unknown
+    landed: list[Landed] = []
+    course.told(f"reading {workload.topic} on {TARGET} …")
+    try:
+        landed = read_all(rig.properties[TARGET], rig.run, workload.topic, workload.partitions, READ_SECONDS)
+    except NotRead as error:
+        incomplete[Part.LANDED] = str(error)
+    course.told(f"{len(landed)} records on {TARGET}")
+    return History(
+        source=SOURCE,
+        target=TARGET,
+        attempts=rig.clients.attempts(),
+        polls=rig.clients.polls(),
+        positions=(*rig.started_from, *rig.clients.committed()),
+        landed=tuple(landed),
+        incomplete=incomplete,
+    )
+
+
+def _result(course: _Course, rig: Rig | None) -> DrillResult:
+    experiment = course.file.experiment
+    measured = measure(
+        course.history,
+        disaster_at=None if rig is None else rig.disaster_at,
+        moved=rig is not None and rig.moved,
+    )
+    checks = [check_result(name, judge(name, course.history)) for name in experiment.checks]
+    objectives = objective_results(experiment.objectives, measured)
+    judged, code, reasons = verdict(
+        steady_state=course.steady,
+        steps=course.steps,
+        checks=checks,
+        objectives=objectives,
+        interrupted=course.interrupted,
+    )
+    return DrillResult(
+        run=course.run,
+        title=experiment.title,
+        hypothesis=experiment.hypothesis.strip(),
+        file=str(course.file.path),
+        verdict=judged,
+        exit_code=code,
+        reasons=reasons,
+        started_at=course.started_at,
+        ended_at=now(),
+        seconds=round(time.monotonic() - course.began, 3),
+        steady_state=course.steady,
+        steps=course.steps,
+        checks=checks,
+        objectives=objectives,
+        measured=Measurements(**asdict(measured)),
+        failover=None if rig is None else rig.failover,
+        folder=str(course.folder),
+    )
+
+
+def _nothing(reason: str) -> History:
+    return History(SOURCE, TARGET, incomplete=dict.fromkeys(Part, reason))
+
+
+@contextmanager
+def _lab(course: _Course, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]:
+    """The lab to play on; one that this drill made is taken down again, unless it is to be kept."""
+    spec = course.file.experiment.lab
+    if lab_dir is not None and _holds_lab(lab_dir):
+        yield Lab.up(lab_dir, brokers=spec.brokers, store=spec.store, say=course.told)
+        return
+    folder = lab_dir or Path(tempfile.mkdtemp(prefix="drkit-drill-"))
+    lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, say=course.told)
+    try:
+        yield lab
+    finally:
+        if keep_lab:
+            course.told(f"the lab stays up: drkit lab status --dir {folder}")
+        else:
+            with _undisturbed(course.told):
+                _down(lab, course)
+
+
+def _holds_lab(lab_dir: Path) -> bool:
+    try:
+        Lab.open(lab_dir)
+    except Refused:
+        return False
+    return True
+
+
+def _down(lab: Lab, course: _Course) -> None:
+    try:
+        lab.down(say=course.told)
+    except (KeyboardInterrupt, SystemExit):  # the lab stops between nodes when a signal came: once more
+        lab.down(say=course.told)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends a drill like Ctrl-C: with its rollbacks."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handlers({signal.SIGTERM: interrupt}):
+        yield
+
+
+@contextmanager
+def _undisturbed(say: Say) -> Iterator[None]:
+    """Signals are answered with a word and otherwise ignored."""
+
+    def answer(_number: int, _frame: FrameType | None) -> None:
+        say("cleaning up; this is not interrupted")
+
+    with _handlers({signal.SIGINT: answer, signal.SIGTERM: answer}):
+        yield
+
+
+@contextmanager
+def _handlers(handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,125 @@
+"""A consumer that keeps what it saw: `python -m …consumer SPEC.json`.
+
+It commits only what it has kept, and keeps the positions that the cluster confirmed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from drkit.drill.workload.ledger import Ledger
+from drkit.drill.workload.records import record_of
+from drkit.drill.workload.spec import ClientSpec, Stop
+
+POLL_SECONDS = 0.05
+CLOSE_SECONDS = 5.0
+"""Closing waits for the brokers, and for ever where they are gone: it is given this long."""
+
+
+class _Reader:
+    def __init__(self, spec: ClientSpec, ledger: Ledger) -> None:
+        self.spec = spec
+        self.ledger = ledger
+        self.assignment = 0
+        self.positions: dict[int, int] = {}
+        self.asked: dict[int, int] = {}
+        self.closing = False
+        self.asked_at = time.monotonic()
+        self.consumer = Consumer(
+            {
+                **spec.properties,
+                "group.id": spec.group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6000,
+                "fetch.wait.max.ms": 50,
+                "on_commit": self.on_commit,
+            }
+        )
+        self.consumer.subscribe([spec.topic], on_assign=self.on_assign, on_revoke=self.on_revoke)
+
+    def on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        self.assignment += 1
+        self.positions.clear()
+        self.asked.clear()
+
+    def on_revoke(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        if not self.closing:
+            self.commit()
+
+    def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        for found in partitions:
+            if error is None and found.error is None:
+                self.ledger.add("positions", (found.partition, found.offset, time.monotonic()))
+
+    def poll(self) -> None:
+        first = self.consumer.poll(POLL_SECONDS)
+        if first is None:
+            return
+        for message in [first, *self.consumer.consume(500, 0)]:
+            if message.error() is None:
+                self.saw(message)
+
+    def saw(self, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if partition is None or offset is None:
+            raise RuntimeError("a record without a place")
+        record = record_of(self.spec.drill, message.key(), message.value())
+        key, seq = (None, None) if record is None else record
+        self.ledger.add("polls", (self.assignment, partition, offset, key, seq, time.monotonic()))
+        self.positions[partition] = offset + 1
+
+    def commit(self) -> None:
+        """Commit what was read since the last time, after it is kept. The answer comes to `on_commit`."""
+        self.asked_at = time.monotonic()
+        self.ledger.keep(now=True)
+        moved = self.unasked()
+        if moved:
+            self.consumer.commit(offsets=moved, asynchronous=True)
+            self.asked.update({tp.partition: tp.offset for tp in moved})
+
+    def unasked(self) -> list[TopicPartition]:
+        """Positions that were not asked to be committed yet."""
+        return [TopicPartition(self.spec.topic, p, o) for p, o in self.positions.items() if self.asked.get(p) != o]
+
+    def close(self) -> None:
+        """Commit and leave the group, in a bounded time. The ledger is written by this thread alone."""
+        self.ledger.keep(now=True)
+        self.closing = True
+        leaving = threading.Thread(target=self.leave, daemon=True)
+        leaving.start()
+        leaving.join(CLOSE_SECONDS)
+
+    def leave(self) -> None:
+        last = self.unasked()
+        if last:
+            try:
+                self.on_commit(None, self.consumer.commit(offsets=last, asynchronous=False) or [])
+            except KafkaException as error:
+                print(f"the last commit was not confirmed: {error}", file=sys.stderr)  # noqa: T201  # this process's log
+        self.consumer.close()
+
+
+def run(spec: ClientSpec) -> None:
+    """Read until SIGTERM."""
+    stop = Stop()
+    ledger = Ledger(Path(spec.ledger))
+    reader = _Reader(spec, ledger)
+    while not stop.asked() and not spec.orphaned():
+        reader.poll()
+        if time.monotonic() - reader.asked_at >= spec.commit_every_seconds:
+            reader.commit()
+        ledger.keep()
+    reader.close()
+    ledger.close()
+    os._exit(0)  # a close that still waits for dead brokers must not keep the process
+
+
+if __name__ == "__main__":
+    run(ClientSpec.take(Path(sys.argv[1])))

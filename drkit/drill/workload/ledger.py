@@ -1,0 +1,129 @@
+"""Where a client keeps what it did: one SQLite file a client, written only by it, read by the drill.
+
+Rows are collected in memory and kept every `KEEP_EVERY` seconds and at the end, so that keeping
+doesn't slow the client down; `closed` in `state` says that the end was reached.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+KEEP_EVERY = 0.1
+"""Seconds between two transactions of a ledger."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS attempts (
+  key TEXT, seq INTEGER, partition INTEGER, sent_at REAL, digest INTEGER, PRIMARY KEY (key, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS acks (
+  key TEXT, seq INTEGER, log_offset INTEGER, acked_at REAL, PRIMARY KEY (key, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS polls (
+  id INTEGER PRIMARY KEY, assignment INTEGER, partition INTEGER, log_offset INTEGER, key TEXT, seq INTEGER, at REAL);
+CREATE TABLE IF NOT EXISTS positions (id INTEGER PRIMARY KEY, partition INTEGER, log_offset INTEGER, at REAL);
+"""
+
+_INSERTS = {
+    "attempts": "INSERT INTO attempts VALUES (?, ?, ?, ?, ?)",
+    "acks": "INSERT INTO acks VALUES (?, ?, ?, ?)",
+    "polls": "INSERT INTO polls (assignment, partition, log_offset, key, seq, at) VALUES (?, ?, ?, ?, ?, ?)",
+    "positions": "INSERT INTO positions (partition, log_offset, at) VALUES (?, ?, ?)",
+}
+
+Row = Sequence[object]
+
+
+class Ledger:
+    """The ledger of one client, for writing. Used by one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.executescript(_SCHEMA)
+        self._pending: dict[str, list[Row]] = {table: [] for table in _INSERTS}
+        self._kept_at = time.monotonic()
+
+    def add(self, table: str, row: Row) -> None:
+        """Remember a row."""
+        self._pending[table].append(row)
+
+    def keep(self, *, now: bool = False) -> None:
+        """Write what is remembered, if it is time to (or `now`)."""
+        if not now and time.monotonic() - self._kept_at < KEEP_EVERY:
+            return
+        self._db.execute("BEGIN")
+        for table, rows in self._pending.items():
+            if rows:
+                self._db.executemany(_INSERTS[table], rows)
+                rows.clear()
+        self._db.execute("COMMIT")
+        self._kept_at = time.monotonic()
+
+    def close(self) -> None:
+        """Write everything and mark the ledger as complete."""
+        self.keep(now=True)
+        self._db.execute("INSERT OR REPLACE INTO state VALUES ('closed', 'yes')")
+        self._db.close()
+
+
+class LedgerReader:
+    """A ledger that another process writes or wrote."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def _rows(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[object, ...]]:
+        """Rows of a query; none while the client has not created its ledger yet."""
+        if not self._path.exists():
+            return []
+        db = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
+        try:
+            return db.execute(sql, tuple(parameters)).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise
+        finally:
+            db.close()
+
+    def count(self, table: str) -> int:
+        """How many rows a table holds."""
+        if table not in _INSERTS:
+            raise KeyError(table)
+        rows = self._rows(f"SELECT count(*) FROM {table}")  # noqa: S608  # one of our own tables, checked above
+        return int(str(rows[0][0])) if rows else 0
+
+    def closed(self) -> bool:
+        """Whether the client ended in order, having written everything."""
+        return bool(self._rows("SELECT 1 FROM state WHERE name = 'closed'"))
+
+    def attempts(self) -> list[tuple[object, ...]]:
+        """(key, seq, partition, sent_at, digest, offset or None, acked_at or None), in order of sending."""
+        return self._rows(
+            "SELECT a.key, a.seq, a.partition, a.sent_at, a.digest, k.log_offset, k.acked_at"
+            " FROM attempts a LEFT JOIN acks k ON k.key = a.key AND k.seq = a.seq ORDER BY a.sent_at, a.key, a.seq"
+        )
+
+    def polls(self) -> list[tuple[object, ...]]:
+        """(assignment, partition, offset, key or None, seq or None, at), in order."""
+        return self._rows("SELECT assignment, partition, log_offset, key, seq, at FROM polls ORDER BY id")
+
+    def positions(self) -> list[tuple[object, ...]]:
+        """(partition, offset, at), in order."""
+        return self._rows("SELECT partition, log_offset, at FROM positions ORDER BY id")
+
+    def next_seqs(self) -> dict[str, int]:
+        """By key, the number that follows the highest ever attempted."""
+        rows = self._rows("SELECT key, max(seq) + 1 FROM attempts GROUP BY key")
+        return {str(key): int(str(following)) for key, following in rows}
+
+    def ends(self) -> dict[int, int]:
+        """By partition, the offset after the highest that was polled, or the highest position."""
+        rows = self._rows(
+            "SELECT partition, max(after) FROM (SELECT partition, log_offset + 1 AS after FROM polls"
+            " UNION ALL SELECT partition, log_offset FROM positions) GROUP BY partition"
+        )
+        return {int(str(partition)): int(str(end)) for partition, end in rows}

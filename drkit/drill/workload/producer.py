@@ -1,0 +1,100 @@
+"""A producer that keeps what it sent and what was acknowledged: `python -m …producer SPEC.json`.
+
+A key always goes to the same partition, on both clusters. An error in place of an acknowledgement
+leaves the outcome unknown: the record may be in the log all the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from drkit.drill.history import RecordId
+from drkit.drill.workload.ledger import Ledger
+from drkit.drill.workload.records import HEADER, digest_of, value_of
+from drkit.drill.workload.spec import ClientSpec, Stop
+
+IDLE_SECONDS = 0.005
+
+
+class _Sender:
+    def __init__(self, spec: ClientSpec, ledger: Ledger) -> None:
+        self.spec = spec
+        self.ledger = ledger
+        self.producer = Producer(
+            {
+                **spec.properties,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "delivery.timeout.ms": 30_000,
+            }
+        )
+        self.next_seq = dict(spec.next_seqs)
+        self.keys = itertools.cycle(range(spec.keys))
+
+    def send(self) -> None:
+        number = next(self.keys)
+        key = f"k{number}"
+        record = RecordId(key, self.next_seq.get(key, 0))
+        value = value_of(self.spec.drill, record, self.spec.value_bytes)
+        partition = number % self.spec.partitions
+        headers: list[tuple[str, bytes | None]] = [(HEADER, self.spec.drill.encode())]
+        timestamp = int(time.time() * 1000)
+        digest = digest_of(key.encode(), value, headers, timestamp)
+        sent_at = time.monotonic()
+        while True:
+            try:
+                self.producer.produce(
+                    self.spec.topic,
+                    value,
+                    key.encode(),
+                    partition,
+                    on_delivery=lambda error, message: self.delivered(record, error, message),
+                    timestamp=timestamp,
+                    headers=[*headers],
+                )
+                break
+            except BufferError:  # the queue is full: the cluster doesn't take records now
+                self.producer.poll(0.1)
+                self.ledger.keep()
+        self.next_seq[key] = record.seq + 1
+        self.ledger.add("attempts", (key, record.seq, partition, sent_at, digest))
+
+    def delivered(self, record: RecordId, error: object, message: Any) -> None:
+        if error is None:
+            self.ledger.add("acks", (record.key, record.seq, message.offset(), time.monotonic()))
+
+    def finish(self) -> None:
+        self.producer.flush(self.spec.flush_seconds)
+        self.producer.purge()
+        self.producer.flush(1)
+
+
+def run(spec: ClientSpec) -> None:
+    """Produce at the rate asked for until SIGTERM."""
+    stop = Stop()
+    ledger = Ledger(Path(spec.ledger))
+    sender = _Sender(spec, ledger)
+    started = time.monotonic()
+    sent = 0
+    while not stop.asked() and not spec.orphaned():
+        due = int((time.monotonic() - started) * spec.rate) - sent
+        for _ in range(min(due, 1000)):
+            if stop.asked():
+                break
+            sender.send()
+            sent += 1
+        sender.producer.poll(IDLE_SECONDS)
+        ledger.keep()
+    sender.finish()
+    ledger.close()
+
+
+if __name__ == "__main__":
+    run(ClientSpec.take(Path(sys.argv[1])))

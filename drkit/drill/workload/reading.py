@@ -1,0 +1,167 @@
+"""Reading a cluster as a bystander: what a topic holds, where a group stands, whether a cluster answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from drkit.drill.history import Landed
+from drkit.drill.workload.records import digest_of, record_of
+
+NO_GROUP = "drkit-drill-reader"
+"""librdkafka wants a group even from a reader that never joins one."""
+
+
+ANSWER_SECONDS = 10.0
+
+
+class NotRead(Exception):
+    """A cluster didn't answer in time; the message says which question."""
+
+
+def answers(properties: dict[str, str], timeout_seconds: float) -> bool:
+    """Whether the cluster answers a metadata request in time."""
+    try:
+        AdminClient(_quiet(properties)).list_topics(timeout=timeout_seconds)
+    except KafkaException:
+        return False
+    return True
+
+
+def create_topic(
+    properties: dict[str, str], topic: str, partitions: int, replicas: int, timeout_seconds: float
+) -> None:
+    """Create a topic and wait until it is there.
+
+    Raises:
+        NotRead: the cluster refused or didn't answer.
+    """
+    config = {"min.insync.replicas": str(max(1, replicas - 1))}
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
+    admin = AdminClient(_quiet(properties))
+    try:
+        admin.create_topics([new], operation_timeout=timeout_seconds)[topic].result(timeout_seconds)
+        deadline = time.monotonic() + timeout_seconds
+        while len(admin.list_topics(topic, timeout=timeout_seconds).topics[topic].partitions) < partitions:
+            if time.monotonic() > deadline:
+                raise NotRead(f"topic {topic} was created and is not there")
+            time.sleep(0.05)
+    except (KafkaException, TimeoutError) as error:
+        raise NotRead(f"topic {topic} can't be created: {error}") from error
+
+
+def log_ends(properties: dict[str, str], topic: str, partitions: int, timeout_seconds: float) -> dict[int, int]:
+    """By partition, the offset after the last record.
+
+    Raises:
+        NotRead: the cluster didn't answer.
+    """
+    consumer = Consumer({**_quiet(properties), "group.id": NO_GROUP})
+    try:
+        return {p: _marks(consumer, topic, p, timeout_seconds)[1] for p in range(partitions)}
+    except KafkaException as error:
+        raise NotRead(f"the end of {topic} can't be read: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _marks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:
+    """The first offset of a partition, and the one after its last record."""
+    marks: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_seconds)
+    if marks is None:
+        raise NotRead(f"the ends of {topic}:{partition} are not known")
+    return marks
+
+
+def group_positions(
+    properties: dict[str, str], group: str, topic: str, partitions: int, timeout_seconds: float
+) -> dict[int, int]:
+    """By partition, what a group has committed (partitions without a commit are absent).
+
+    Raises:
+        NotRead: the coordinator didn't answer.
+    """
+    consumer = Consumer({**_quiet(properties), "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=timeout_seconds)
+    except KafkaException as error:
+        raise NotRead(f"the positions of group {group} can't be read: {error}") from error
+    finally:
+        consumer.close()
+    return {tp.partition: tp.offset for tp in found if tp.offset != OFFSET_INVALID and tp.offset >= 0}
+
+
+def read_all(
+    properties: dict[str, str],
+    drill: str,
+    topic: str,
+    partitions: int,
+    timeout_seconds: float,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Landed]:
+    """Every record that a topic holds now, read from its start to its present end.
+
+    Raises:
+        NotRead: the end was not reached within `timeout_seconds` after the last record came.
+    """
+    ends = log_ends(properties, topic, partitions, timeout_seconds)
+    consumer = Consumer(
+        {**_quiet(properties), "group.id": NO_GROUP, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    )
+    found: list[Landed] = []
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        deadline = time.monotonic() + timeout_seconds
+        while any(position < ends[p] for p, position in _positions(consumer, topic, partitions).items()):
+            message = consumer.poll(0.2)
+            batch = [] if message is None else [message, *consumer.consume(1000, 0)]
+            for one in batch:
+                if (error := one.error()) is not None:
+                    raise NotRead(f"{topic} can't be read: {error}")
+                found.append(_landed(drill, one))
+            if batch:
+                deadline = time.monotonic() + timeout_seconds
+                progress(len(found))
+            elif time.monotonic() > deadline:
+                raise NotRead(f"{topic} was read up to {len(found)} records and no further in {timeout_seconds:g} s")
+    except KafkaException as error:
+        raise NotRead(f"{topic} can't be read: {error}") from error
+    finally:
+        consumer.close()
+    return [one for one in found if one.offset < ends[one.partition]]
+
+
+def _positions(consumer: Consumer, topic: str, partitions: int) -> dict[int, int]:
+    """The next offset of each partition; where nothing came yet, its start (an empty one is at its end)."""
+    positions = {}
+    for tp in consumer.position([TopicPartition(topic, p) for p in range(partitions)]):
+        if tp.offset >= 0:
+            positions[tp.partition] = tp.offset
+        else:
+            positions[tp.partition] = _marks(consumer, topic, tp.partition, ANSWER_SECONDS)[0]
+    return positions
+
+
+def _landed(drill: str, message: Message) -> Landed:
+    partition, offset = message.partition(), message.offset()
+    if partition is None or offset is None:
+        raise NotRead("a record came without its place")
+    key, value = message.key(), message.value()
+    headers = [(name, content.encode() if isinstance(content, str) else content) for name, content in _headers(message)]
+    return Landed(
+        partition, offset, record_of(drill, key, value), digest_of(key, value, headers, message.timestamp()[1])
+    )
+
+
+def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
+    found = message.headers() or []
+    return list(found.items()) if isinstance(found, dict) else found
+
+
+def _quiet(properties: dict[str, str]) -> dict[str, str | int | float | bool]:
+    """The library writes lines of its own to stderr when a broker is gone, which here is expected."""
+    return {**properties, "log_level": 0}

@@ -1,0 +1,65 @@
+"""What a client process is told: a JSON file, so that nothing (no password) stands on a command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSpec:
+    """One client. `properties` are librdkafka's; `ledger` is the path of its SQLite file.
+
+    `rate` is records a second over all partitions; `next_seqs` where the numbers of each key go on;
+    `parent` the process that started it: a client ends by itself when that is gone.
+    """
+
+    drill: str
+    ledger: str
+    properties: dict[str, str]
+    topic: str
+    partitions: int
+    group: str
+    keys: int
+    rate: float
+    value_bytes: int
+    commit_every_seconds: float
+    flush_seconds: float
+    parent: int
+    next_seqs: dict[str, int]
+
+    def write(self, path: Path) -> None:
+        """Keep it where only the owner can read it."""
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(asdict(self), file)
+
+    @classmethod
+    def take(cls, path: Path) -> ClientSpec:
+        """The spec that `write` kept. The file is removed: it may hold a password."""
+        text = path.read_text()
+        path.unlink()
+        return cls(**json.loads(text))
+
+    def orphaned(self) -> bool:
+        """Whether the drill that started this client is gone."""
+        return os.getppid() != self.parent
+
+
+class Stop:
+    """Set by SIGTERM or SIGINT: finish what is in flight, keep it, end."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGINT, self._ask)
+
+    def asked(self) -> bool:
+        """Whether to end."""
+        return self._asked
+
+    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
+        self._asked = True
