@@ -1,0 +1,1 @@
+"""The mirror runtime: engines, in-flight window, exact resume, topic sync, group capture."""

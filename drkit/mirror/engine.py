@@ -1,0 +1,126 @@
+"""The boundary between the runtime and what moves records: what an engine is given, what it gives back.
+
+The runtime decides (which partitions, from where, whether at all); an engine moves. It reads the
+source from a known offset, knows the target offset of every record before it produces it, keeps the
+mapping rows first (write-ahead), produces, and turns acknowledgements into progress:
+
+    runtime ── start(PartitionStart …) ──▶ engine      read, admit, keep rows, produce
+    runtime ◀── positions() ────────────── engine      the highest contiguous acknowledgement
+    runtime ◀── round() → Incident … ───── engine      what it can't decide: the partition stands still
+
+Promises of an engine:
+
+    E1  A record is produced only after every mapping row up to it is durable.
+    E2  `Position` counts a source offset as mirrored only when it and everything below it is
+        acknowledged at the target offset that was expected.
+    E3  After an incident the partition neither reads nor produces until it is started again; the others
+        go on.
+    E4  Nothing is produced while `may_produce()` is false.
+
+All methods are called from one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+KeepRows = Callable[[Sequence[OffsetMapping]], None]
+"""Makes mapping rows durable; returns only when they are. Raises `Stopped` when told to stop meanwhile."""
+
+
+class Stopped(Exception):
+    """The runtime was told to stop while something was being waited for. Not an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStart:
+    """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.
+
+    `delta` is that of the row in force there (`target_offset - source_offset` of the row).
+    `max_message_bytes` is the target topic's own limit for a batch.
+    """
+
+    tp: TopicPartition
+    target_topic: str
+    epoch: int
+    source_offset: int
+    target_offset: int
+    delta: int
+    max_message_bytes: int
+
+
+class Position(NamedTuple):
+    """Progress of one partition: everything below `source_through` is on the target, whose next offset is
+    `target_end`. The two belong together: they are always read as a pair.
+    """
+
+    source_through: int
+    target_end: int
+
+
+class IncidentKind(StrEnum):
+    """Why a partition stands still."""
+
+    OUT_OF_RANGE = "out_of_range"  # the source doesn't have the next offset
+    UNCERTAIN = "uncertain"  # what the target holds isn't known: observe it again
+    REJECTED = "rejected"  # the target refuses a record for good
+    UNREADABLE = "unreadable"  # the source refuses or can't give a record
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A partition that stands still, and why. `retry_gently`: produce so many records one by one next time."""
+
+    tp: TopicPartition
+    kind: IncidentKind
+    reason: str
+    remedy: str = ""
+    retry_gently: int = 0
+
+
+class Engine(Protocol):
+    """Moves the records of one link."""
+
+    name: str
+
+    def start(self, partitions: Sequence[PartitionStart], *, gently: int = 0) -> None:
+        """Begin (or begin again) to mirror these partitions. `gently`: the first so many one by one."""
+
+    def hold(self, tps: Iterable[TopicPartition]) -> None:
+        """Read no more of these; what is in flight goes on. `release` continues where they stood."""
+
+    def release(self, tps: Iterable[TopicPartition]) -> None:
+        """Read on where `hold` stopped."""
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop these for good: they leave `positions`."""
+
+    def round(self, wait_seconds: float) -> list[Incident]:
+        """One round: wait at most so long for records, map and produce what is there, take acknowledgements."""
+
+    def serve(self, wait_seconds: float) -> list[Incident]:
+        """Take acknowledgements only."""
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """Progress of every partition that was started and not forgotten."""
+
+    def moved(self) -> int:
+        """Records acknowledged since the engine began, about (counted by acknowledged stretch)."""
+
+    def in_flight(self) -> int:
+        """Stretches of records that wait for their acknowledgement."""
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Read no more, wait for what is in flight; false if some wasn't acknowledged in time."""
+
+    def cut(self) -> None:
+        """Drop what hasn't been sent yet: the right to produce is gone."""
+
+    def close(self) -> None:
+        """Release both clients, without waiting long for brokers that are down."""

@@ -1,0 +1,301 @@
+"""The record engine: consumer batch reads, idempotent produce, one mapping row per change of the delta.
+
+One consumer with manual assignment (its group id is only a formality: nothing is ever committed)
+reads read_committed with end-of-partition events; an offset that the source doesn't have is an
+error, never a reset. Each round takes what is there, finds the rows, keeps them, then hands over to
+the writer (`drkit.mirror.record_writer`).
+
+Per record the Python work is a handful of calls into the clients; everything per partition is
+looked up once per run of records of one partition. Memory is bounded by the consumer's prefetch,
+one chunk, and the producers' queues.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.clients import confluent_config
+from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart, Position
+from drkit.mirror.partition import MirroredPartition
+from drkit.mirror.producers import client_log
+from drkit.mirror.record_writer import NO_RIGHT, PAUSE, AppendOdd, RecordWriter
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 10_000
+_PREFETCH_KIB = 32_768
+_FETCH_BYTES = 16 * 1024 * 1024
+_CLOSE_SECONDS = 5.0
+_TARGET_KINDS = frozenset({IncidentKind.UNCERTAIN, IncidentKind.REJECTED})
+# librdkafka's own event names begin with an underscore
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - as above
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 - as above
+_UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.TOPIC_AUTHORIZATION_FAILED})  # noqa: SLF001 - as above
+
+
+class RecordEngine:
+    """See the module docstring and `drkit.mirror.engine.Engine`.
+
+    Args:
+        source: the cluster to read.
+        target: the cluster to write.
+        keep_rows: makes mapping rows durable.
+        may_produce: whether this worker still holds the right to produce.
+        append_odd: appends a record that librdkafka can't express.
+        stop: set when the runtime is to end; waits end early then.
+        compression: of the batches produced.
+    """
+
+    name = "record"
+
+    def __init__(
+        self,
+        source: ClusterConfig,
+        target: ClusterConfig,
+        *,
+        keep_rows: KeepRows,
+        may_produce: Callable[[], bool],
+        append_odd: AppendOdd,
+        stop: threading.Event,
+        compression: str = "lz4",
+        linger_ms: int = 5,
+    ) -> None:
+        self._keep_rows = keep_rows
+        self._partitions: dict[TopicPartition, MirroredPartition] = {}
+        self._standing: dict[TopicPartition, MirroredPartition] = {}
+        self._consumer = Consumer(_consumer_config(source), logger=client_log)
+        self._writer = RecordWriter(
+            target,
+            stand_still=self._stand_still,
+            partitions=lambda: list(self._partitions.values()),
+            may_produce=may_produce,
+            append_odd=append_odd,
+            stop=stop,
+            compression=compression,
+            linger_ms=linger_ms,
+        )
+
+    # -- what is mirrored --------------------------------------------------------------------------
+
+    def start(self, partitions: Sequence[PartitionStart], *, gently: int = 0) -> None:
+        """See `Engine.start`."""
+        self.forget(start.tp for start in partitions)
+        fresh = [MirroredPartition(start, gently) for start in partitions]
+        self._partitions.update((partition.tp, partition) for partition in fresh)
+        self._assign(fresh)
+
+    def hold(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.hold`."""
+        held = [p for tp in tps if (p := self._partitions.get(tp)) is not None and not p.held]
+        self._unassign(held)
+        for partition in held:
+            partition.held = True
+
+    def release(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.release`."""
+        released = [p for tp in tps if (p := self._partitions.get(tp)) is not None and p.held]
+        for partition in released:
+            partition.held = False
+        self._assign([partition for partition in released if partition.incident is None])
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.forget`."""
+        gone = [p for tp in tps if (p := self._partitions.get(tp)) is not None]
+        self._unassign(gone)
+        for partition in gone:
+            partition.window.stop("forgotten")
+            del self._partitions[partition.tp]
+            self._standing.pop(partition.tp, None)
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """See `Engine.positions`. May be called from any thread."""
+        return {tp: partition.window.position for tp, partition in list(self._partitions.items())}
+
+    def moved(self) -> int:
+        """See `Engine.moved`. May be called from any thread."""
+        return self._writer.moved
+
+    def in_flight(self) -> int:
+        """See `Engine.in_flight`."""
+        return sum(partition.outstanding for partition in self._partitions.values())
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def round(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.round`."""
+        self._writer.poll(0)
+        message = self._consumer.poll(wait_seconds)
+        if message is not None:
+            touched, rows = self._admit([message, *self._consumer.consume(_CHUNK - 1, 0)])
+            try:
+                if rows:
+                    self._keep_rows(rows)
+                self._writer.write(touched)
+            finally:
+                for partition in touched:
+                    partition.batch = []
+            self._writer.poll(0)
+        return self._take_incidents()
+
+    def serve(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.serve`."""
+        self._writer.poll(wait_seconds)
+        return self._take_incidents()
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """See `Engine.drain`."""
+        self._unassign(list(self._partitions.values()))
+        deadline = time.monotonic() + timeout_seconds
+        while self.in_flight() and time.monotonic() < deadline:
+            self._writer.poll(PAUSE)
+        return self.in_flight() == 0
+
+    def cut(self) -> None:
+        """See `Engine.cut`."""
+        self._writer.purge()
+        for partition in self._partitions.values():
+            if partition.outstanding:
+                self._stand_still(partition, Incident(partition.tp, IncidentKind.UNCERTAIN, NO_RIGHT))
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._writer.close()
+        closer = threading.Thread(target=_close_consumer, args=(self._consumer,), name="drkit-close", daemon=True)
+        closer.start()
+        closer.join(_CLOSE_SECONDS)  # librdkafka's close can hang while brokers are down
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _assign(self, partitions: Sequence[MirroredPartition]) -> None:
+        if partitions:
+            self._consumer.incremental_assign(
+                [KafkaPartition(p.tp.topic, p.tp.partition, p.next_source) for p in partitions]
+            )
+            for partition in partitions:
+                partition.reading = True
+
+    def _unassign(self, partitions: Sequence[MirroredPartition]) -> None:
+        reading = [partition for partition in partitions if partition.reading]
+        if reading:
+            self._consumer.incremental_unassign([KafkaPartition(p.tp.topic, p.tp.partition) for p in reading])
+            for partition in reading:
+                partition.reading = False
+
+    def _admit(self, chunk: Sequence[Message]) -> tuple[list[MirroredPartition], list[OffsetMapping]]:
+        """Sort a chunk into the partitions' batches; find the rows that must be durable first."""
+        touched: list[MirroredPartition] = []
+        rows: list[OffsetMapping] = []
+        topic, number = "", -1
+        partition: MirroredPartition | None = None
+        next_target = delta = epoch = 0
+        append: Callable[[Message], None] = touched.clear  # type: ignore[assignment]  # set before its first use
+        for message in chunk:
+            if message.error() is not None:
+                self._event(message)
+                continue
+            if message.partition() != number or message.topic() != topic:
+                if partition is not None:
+                    partition.next_target, partition.delta = next_target, delta
+                topic, number = str(message.topic()), int(message.partition() or 0)
+                partition = self._partitions.get(TopicPartition(topic, number))
+                if partition is None or not partition.reading:
+                    partition, number = None, -1
+                    continue
+                if not partition.batch:
+                    touched.append(partition)
+                append, epoch = partition.batch.append, partition.epoch
+                next_target, delta = partition.next_target, partition.delta
+            offset: int = message.offset()  # type: ignore[assignment]  # a record has an offset
+            if next_target - offset != delta:
+                delta = next_target - offset
+                rows.append(OffsetMapping(topic, number, epoch, offset, next_target))
+            next_target += 1
+            append(message)
+        if partition is not None:
+            partition.next_target, partition.delta = next_target, delta
+        return touched, rows
+
+    def _event(self, message: Message) -> None:
+        """A consumer's event about a partition: its end, or why it can't be read."""
+        topic, number, error = message.topic(), message.partition(), message.error()
+        if topic is None or number is None or error is None:
+            log.debug("source: %s", error)
+            return
+        partition = self._partitions.get(TopicPartition(topic, number))
+        if partition is None or not partition.reading:
+            return
+        code = error.code()
+        if code == _END:
+            end = message.offset()
+            if end is not None and end >= 0:
+                partition.next_source = max(partition.next_source, end)
+                if partition.batch:
+                    partition.end = end  # counts once the records before it are handed over
+                else:
+                    partition.window.hole(end)
+        elif code in _OUT_OF_RANGE:
+            self._stand_still(partition, Incident(partition.tp, IncidentKind.OUT_OF_RANGE, error.str()))
+        elif code in _UNREADABLE:
+            reason = f"the source can't be read: {error.str()}"
+            self._stand_still(partition, Incident(partition.tp, IncidentKind.UNREADABLE, reason))
+        else:
+            log.debug("source %s:%s: %s", topic, number, error)
+
+    def _stand_still(self, partition: MirroredPartition, incident: Incident) -> None:
+        """Stop a partition; the runtime hears of it once none of its reports is outstanding."""
+        if self._partitions.get(partition.tp) is not partition:
+            return  # a late report about an earlier start
+        self._unassign([partition])
+        if incident.kind in _TARGET_KINDS:
+            partition.window.stop(incident.reason)
+        if partition.incident is None or incident.kind in _TARGET_KINDS:
+            partition.incident = incident
+        self._standing[partition.tp] = partition
+
+    def _take_incidents(self) -> list[Incident]:
+        if not self._standing:
+            return []
+        ready = [partition for partition in self._standing.values() if partition.outstanding == 0]
+        for partition in ready:
+            del self._standing[partition.tp]
+        return [partition.incident for partition in ready if partition.incident is not None]
+
+
+def _consumer_config(source: ClusterConfig) -> dict[str, Any]:
+    return confluent_config(
+        source,
+        group_id="drkit-mirror",  # a formality of the client: no subscription, no commit
+        enable_auto_commit=False,
+        enable_auto_offset_store=False,
+        isolation_level="read_committed",
+        enable_partition_eof=True,
+        auto_offset_reset="error",
+        check_crcs=True,
+        allow_auto_create_topics=False,
+        max_poll_interval_ms=86_400_000,  # a dead target may keep the mirror waiting for long
+        queued_max_messages_kbytes=_PREFETCH_KIB,
+        fetch_max_bytes=_FETCH_BYTES,
+        fetch_queue_backoff_ms=10,
+        fetch_error_backoff_ms=200,
+        reconnect_backoff_max_ms=1_000,
+        retry_backoff_max_ms=1_000,
+    )
+
+
+def _close_consumer(consumer: Consumer) -> None:
+    try:
+        consumer.close()
+    except (KafkaException, RuntimeError) as error:
+        log.debug("closing the consumer: %s", error)
