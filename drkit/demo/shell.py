@@ -32,10 +32,16 @@ class Answer:
         Raises:
             DrkitError: another exit code, or no document; with the command's own words.
         """
-        if self.code not in codes or self.document is None:
+        self.expect_code(*codes)
+        if self.document is None:
+            raise DrkitError(f"`{self.command}` wrote no document")
+        return self.document
+
+    def expect_code(self, *codes: int) -> None:
+        """Raise a DrkitError with the command's own words unless it exited with one of these codes."""
+        if self.code not in codes:
             said = " ".join(self.stderr.split()[-80:]) or "nothing"
             raise DrkitError(f"`{self.command}` exited {self.code}", meaning=f"It said: {said}")
-        return self.document
 
 
 def command_line(arguments: Sequence[str]) -> str:
@@ -51,8 +57,8 @@ class Shell:
         self._logs = log_dir
         self._children: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
 
-    def run(self, *arguments: str, timeout: float = 300.0) -> Answer:
-        """Run a command to its end, in JSON."""
+    def run(self, *arguments: str, timeout: float = 300.0, lines: bool = False) -> Answer:
+        """Run a command to its end, in JSON; `lines`: it writes one object a line, which are left aside."""
         line = command_line(arguments)
         full = [sys.executable, "-m", "drkit", *arguments, "--config", str(self._config), "--output", "json"]
         try:
@@ -60,7 +66,7 @@ class Shell:
         except subprocess.TimeoutExpired as error:
             raise DrkitError(f"`{line}` did not end within {timeout:.0f} s") from error
         document = None
-        if done.stdout.strip():
+        if done.stdout.strip() and not lines:
             try:
                 document = json.loads(done.stdout)
             except ValueError as error:

@@ -5,9 +5,10 @@ The demo's claims rest on it: drkit's own numbers are compared with what this re
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -20,17 +21,31 @@ _BATCH = 5000
 _NO_PROGRESS_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Seen:
-    """What a partition holds: records, the offset after the last, a digest over all content in order.
+    """What a partition holds, in order: each record's offset and a hash of its content.
 
-    `beyond` counts the records at or above the offset that `read_topics` was asked about.
+    The hash covers key, value, headers and timestamp; equal hashes are taken for equal records (64 bits).
     """
 
-    records: int
-    end: int
-    digest: str
-    beyond: int
+    offsets: array[int]
+    hashes: array[int]
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return len(self.offsets)
+
+    def from_offset(self, offset: int) -> int:
+        """How many records stand at or above an offset."""
+        return len(self.offsets) - bisect_left(self.offsets, offset)
+
+    def common_prefix(self, other: Seen) -> int:
+        """How many records from the start on are the same, in the same order."""
+        for count, (mine, theirs) in enumerate(zip(self.hashes, other.hashes, strict=False)):
+            if mine != theirs:
+                return count
+        return min(self.records, other.records)
 
 
 def partitions_of(bootstrap: str, topics: Iterable[str]) -> list[TopicPartition]:
@@ -45,21 +60,14 @@ def partitions_of(bootstrap: str, topics: Iterable[str]) -> list[TopicPartition]
         consumer.close()
 
 
-def read_topics(
-    bootstrap: str, topics: Iterable[str], beyond: Mapping[TopicPartition, int] | None = None
-) -> dict[TopicPartition, Seen]:
-    """Read every record of the topics from start to end.
-
-    Args:
-        bootstrap: the cluster.
-        topics: their names.
-        beyond: by partition, the offset from which on records are counted in `Seen.beyond`.
+def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[TopicPartition, Seen]:
+    """Read every committed record of the topics from start to end.
 
     Raises:
         Unreachable: no record and no end came for a minute.
     """
     wanted = partitions_of(bootstrap, topics)
-    states = {tp: _Reading((beyond or {}).get(tp)) for tp in wanted}
+    seen = {tp: Seen(array("q"), array("q")) for tp in wanted}
     consumer = _consumer(bootstrap)
     try:
         consumer.assign([ClientPartition(tp.topic, tp.partition, 0) for tp in wanted])
@@ -71,7 +79,8 @@ def read_topics(
                 tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 error = message.error()
                 if error is None:
-                    states[tp].add(message)
+                    seen[tp].offsets.append(int(message.offset() or 0))
+                    seen[tp].hashes.append(content_hash(message))
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's public constant
                     open_partitions.discard(tp)
                 else:
@@ -80,46 +89,34 @@ def read_topics(
                 raise Unreachable(f"reading {bootstrap}: nothing came for {_NO_PROGRESS_SECONDS:.0f} s")
     finally:
         consumer.close()
-    return {tp: state.seen() for tp, state in states.items()}
+    return seen
 
 
-class _Reading:
-    """The running digest of one partition."""
-
-    def __init__(self, beyond: int | None) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._records = 0
-        self._end = 0
-        self._from = beyond
-        self._beyond = 0
-
-    def add(self, message: Message) -> None:
-        flat: list[object] = [message.key(), message.value()]
-        for header in message.headers() or ():
-            flat += header
-        parts = [None if part is None else _bytes(part) for part in flat]
-        lengths = ",".join("-" if part is None else str(len(part)) for part in parts)
-        self._hash.update(f"{lengths};{message.timestamp()[1]};".encode())
-        self._hash.update(b"".join(part for part in parts if part is not None))
-        self._records += 1
-        offset = int(message.offset() or 0)
-        self._end = offset + 1
-        if self._from is not None and offset >= self._from:
-            self._beyond += 1
-
-    def seen(self) -> Seen:
-        return Seen(self._records, self._end, self._hash.hexdigest(), self._beyond)
+def content_hash(message: Message) -> int:
+    """64 bits of a record's content (the same within this process only)."""
+    headers = message.headers()
+    flat = tuple(tuple(header) for header in headers) if headers else ()
+    return hash((message.key(), message.value(), message.timestamp()[1], flat))
 
 
-def _bytes(part: object) -> bytes:
-    return part if isinstance(part, bytes) else str(part).encode()
+def committed(bootstrap: str, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """A group's committed offsets; partitions that it never committed are left out."""
+    consumer = _consumer(bootstrap, group)
+    try:
+        asked = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+        answered = consumer.committed(asked, timeout=30)
+    except KafkaException as error:
+        raise Unreachable(f"{bootstrap} does not answer: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+    return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answered if tp.offset >= 0}
 
 
-def _consumer(bootstrap: str) -> Consumer:
+def _consumer(bootstrap: str, group: str = "drkit-demo-witness") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "drkit-demo-witness",  # formal: partitions are assigned by hand, nothing is committed
+            "group.id": group,  # formal: partitions are assigned by hand, nothing is committed
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

@@ -1,0 +1,352 @@
+"""The story, act by act: what an operator types and what the clusters then hold.
+
+Every command is the real one, run as a child process; every claim is checked against what an
+independent witness reads from the brokers. The primary is killed with SIGKILL, in mid-stream.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from drkit.config import load_config
+from drkit.demo.claims import Claims
+from drkit.demo.groups import GROUPS, Consumers
+from drkit.demo.picture import Picture
+from drkit.demo.shell import Shell, command_line
+from drkit.demo.witness import Seen, committed, partitions_of, read_topics
+from drkit.kafka.admin import ClusterAdmin
+from drkit.lab import Lab
+from drkit.lab.datasets.catalogue import open_dataset
+from drkit.lab.datasets.events import Stamps
+from drkit.lab.datasets.report import LoadReport
+from drkit.lab.datasets.topics import prepare_topics
+from drkit.lab.datasets.workload import LoadOptions, Workload
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
+from drkit.store import open_store
+
+READ_TOPICS = ("flights", "weather")
+"""What the three groups read."""
+
+COMPACTED = frozenset({"aircraft.latest"})
+"""Compared by audit only: the brokers compact both sides, each in its own time."""
+
+BACK_SECONDS = 5
+"""The failover goes back this far before the disaster."""
+
+_LOAD_ENDS_SECONDS = 60.0
+_CATCH_UP_SECONDS = 60.0
+_MIRROR_ENDS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How big the demo is. `rate`: records a second; the kill comes once `kill_after` are acknowledged."""
+
+    rate: float = 12_000
+    kill_after: int = 240_000
+    events_on_dr: int = 10_000
+    store: Literal["cassandra", "sqlite"] = "cassandra"
+    brokers: int = 1
+
+
+@dataclass(slots=True)
+class Findings:
+    """What came out, for the evidence."""
+
+    killed_at: datetime | None = None
+    at: str | None = None
+    produced: int = 0
+    failover: dict[str, Any] = field(default_factory=dict)
+    failback: dict[str, Any] = field(default_factory=dict)
+    audits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    read_again: dict[str, int] = field(default_factory=dict)
+    unseen: int | None = None
+
+
+class Story:
+    """Plays the acts in order. `lab` is kept for whoever takes it down."""
+
+    def __init__(self, directory: Path, script: Script, picture: Picture) -> None:
+        self.claims = Claims()
+        self.findings = Findings()
+        self.lab: Lab | None = None
+        self._dir = directory
+        self._script = script
+        self._picture = picture
+        self._on_primary: Consumers | None = None
+        self._on_dr: Consumers | None = None
+        self._workload: Workload | None = None
+        self._shell: Shell | None = None
+        self._mirror: subprocess.Popen[bytes] | None = None
+
+    def play(self) -> None:
+        """All acts. Raises what a step raises; what was checked so far is in `claims`."""
+        self._lab_up()
+        self._load_and_mirror()
+        self._disaster()
+        self._fail_over()
+        self._go_on()
+        self._primary_back()
+        self._audit_after_failover()
+        self._fail_back()
+        self._audit_at_the_end()
+
+    def close(self) -> None:
+        """End every thread and child of the story; the lab stays for the caller."""
+        if self._workload is not None:
+            self._workload.stop(give_up=True)
+        for consumers in (self._on_primary, self._on_dr):
+            if consumers is not None:
+                consumers.stop()
+        if self._shell is not None:
+            self._shell.close()
+
+    # -- acts --------------------------------------------------------------------------------------
+
+    def _lab_up(self) -> None:
+        script = self._script
+        with self._picture.act("The lab comes up") as act:
+            self._picture.typed(command_line(["lab", "up", "--dir", str(self._dir), "--store", script.store]))
+            lab = self.lab = Lab.up(
+                self._dir, script.brokers, script.store, say=lambda line: setattr(act, "note", line)
+            )
+            act.note = f"two Kafka clusters, {'one Cassandra' if script.store == 'cassandra' else 'SQLite'}"
+        self._shell = Shell(lab.config_path, lab.dir)
+        scene = self._picture.scene
+        scene.clusters.update({"primary": "up", "dr": "up"})
+        config = load_config(lab.config_path)
+        store = open_store(config.store.plain_url)
+        links = [link.link() for link in config.links]
+        scene.look = lambda: link_statuses(config, store, links, timeout_seconds=1.0)
+
+    def _load_and_mirror(self) -> None:
+        script, shell = self._script, self._sh
+        with self._picture.act("Flights are produced, read and mirrored") as act:
+            dataset = open_dataset("flights", stamps=Stamps.LIVE)
+            with ClusterAdmin("primary", self._config.clusters["primary"]) as admin:
+                prepare_topics(admin, dataset.topics)
+            self._picture.typed(command_line(["mirror"]))
+            self._mirror = shell.start("mirror", log="mirror.log")
+            self._on_primary = Consumers("primary", READ_TOPICS, self._client("primary"), live=False)
+            self._on_primary.start()
+            workload = self._workload = Workload(dataset, self._client("primary"), LoadOptions(rate=script.rate))
+            workload.start()
+            self._picture.scene.readers = self._on_primary.lines
+            self._picture.scene.produced = lambda: workload.progress.acknowledged
+            while workload.progress.acknowledged < script.kill_after:
+                if workload.join(0.2) is not None:
+                    raise DrkitError("the load ended before the disaster", remedy=f"See the logs in {self._dir}")
+                if self._mirror.poll() is not None:
+                    raise DrkitError(
+                        f"the mirror ended with {self._mirror.returncode}", remedy=f"See {self._dir / 'mirror.log'}"
+                    )
+            act.note = f"{workload.progress.acknowledged:,} records acknowledged"
+
+    def _disaster(self) -> None:
+        lab = self._the_lab
+        with self._picture.act("SIGKILL: the primary is gone") as act:
+            self._picture.typed(command_line(["lab", "kill", "primary"]))
+            lab.kill("primary")
+            self.findings.killed_at = killed = now()
+            self._picture.scene.clusters["primary"] = f"killed at {killed.astimezone():%H:%M:%S}"
+            assert self._on_primary is not None  # noqa: S101  # the act before made it
+            self._on_primary.stop()
+            report = self._end_load()
+            self.findings.produced = report.acknowledged
+            act.note = f"{report.acknowledged:,} records were acknowledged by then"
+
+    def _fail_over(self) -> None:
+        killed = self.findings.killed_at or now()
+        at = self.findings.at = f"{(killed - timedelta(seconds=BACK_SECONDS)).astimezone():%H:%M:%S}"
+        with self._picture.act(f"Failover to dr, at {at}") as act:
+            options = ["failover", "--to", "dr", "--at", at]
+            self._run(*options, "--dry-run").expect(0)
+            result = self.findings.failover = self._run(*options, "--yes", "--accept-unfenced").expect(0, 6)
+            evidence = result["evidence"]
+            act.note = f"{_count(evidence['rpo_records'])} records lost as observed, {evidence['rto_seconds']:.1f} s"
+            assert self._mirror is not None  # noqa: S101  # started two acts ago
+            code = self._mirror.wait(_MIRROR_ENDS_SECONDS)
+            self.claims.equal("the mirror of the sealed link ends by itself, refused (exit 3)", 3, code)
+        self.claims.equal("the failover run is closed", "closed", result["state"])
+        self._check_committed(result)
+
+    def _go_on(self) -> None:
+        with self._picture.act("Consumers and producers go on, on dr") as act:
+            consumers = self._on_dr = Consumers("dr", READ_TOPICS, self._client("dr"), live=True)
+            consumers.start()
+            self._picture.scene.readers = consumers.lines
+            dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_on_dr)
+            workload = self._workload = Workload(dataset, self._client("dr"), LoadOptions(rate=self._script.rate))
+            workload.start()
+            report = self._end_load()
+            self.claims.equal("producers write on dr", "complete", report.outcome.value)
+            consumers.stop(catch_up_seconds=_CATCH_UP_SECONDS)
+            act.note = f"{report.acknowledged:,} new records, {consumers.read('flights-live'):,} read by flights-live"
+        self._check_readings()
+
+    def _primary_back(self) -> None:
+        with self._picture.act("The old primary comes back"):
+            self._picture.typed(command_line(["lab", "restart", "primary"]))
+            self._the_lab.restart("primary")
+            self._picture.scene.clusters["primary"] = "up, with what dr never got"
+
+    def _audit_after_failover(self) -> None:
+        with self._picture.act("Audit: what did dr not get?") as act:
+            result = self.findings.audits["after the failover"] = self._run("audit").expect(0, 5)
+            totals = result["totals"]
+            act.note = f"{totals['source_records']:,} records compared, {totals['unseen']:,} unseen"
+        through = self._mirrored_through()
+        primary, dr = self._read("primary"), self._read("dr")
+        missing = sum(
+            seen.from_offset(through[tp]) if tp.topic in COMPACTED else seen.records - seen.common_prefix(dr[tp])
+            for tp, seen in primary.items()
+        )
+        self.findings.unseen = missing
+        self.claims.equal(
+            "the audit finds exactly what the mirror had not reached, as unseen", missing, totals["unseen"]
+        )
+        self._check_clean("the audit finds nothing else", result)
+
+    def _fail_back(self) -> None:
+        cluster_id = self._the_lab.cluster_id("primary")
+        with self._picture.act("Failback: salvage, scrub, re-seed, audit, move") as act:
+            result = self.findings.failback = self._run(
+                "failback", "--yes", "--cluster-id", cluster_id, timeout=600
+            ).expect(0, 6)
+            self._picture.scene.clusters.update({"primary": "up, primary again", "dr": "up, standby again"})
+            act.note = ", ".join(stage["name"] for stage in result["stages"] if stage["outcome"] == "ok")
+        self.claims.equal("the failback run is closed", "closed", result["state"])
+        self._check_same_content()
+        self._check_groups_back()
+
+    def _audit_at_the_end(self) -> None:
+        with self._picture.act("Mirror on, audit again") as act:
+            self._run("mirror", "--until-caught-up", documents=False).expect_code(0)
+            result = self.findings.audits["after the failback"] = self._run("audit").expect(0, 5)
+            act.note = f"{result['totals']['source_records']:,} records compared: {result['verdict']}"
+        self._check_clean("the audit after the failback is clean", result)
+        self.claims.equal("nothing is unseen any more", 0, result["totals"]["unseen"])
+
+    # -- claims ------------------------------------------------------------------------------------
+
+    def _check_committed(self, result: dict[str, Any]) -> None:
+        """The plan's positions are what a plain client reads back from dr."""
+        planned: dict[str, dict[TopicPartition, int]] = {group: {} for group in GROUPS}
+        for each in result["groups"]:
+            if each["group"] in planned and each["target_offset"] is not None:
+                planned[each["group"]][TopicPartition(each["topic"], each["partition"])] = each["target_offset"]
+        bootstrap = self._the_lab.bootstrap("dr")
+        found = {group: committed(bootstrap, group, positions) for group, positions in planned.items()}
+        text = f"{sum(map(len, planned.values()))} positions of {len(planned)} groups stand on dr as planned"
+        self.claims.check(text, found == planned and all(planned.values()), "read back by a plain consumer")
+
+    def _check_readings(self) -> None:
+        """Each group began where the plan said, and between both clusters no record went unread."""
+        before, after = self._on_primary, self._on_dr
+        assert before is not None  # noqa: S101  # made by the acts before
+        assert after is not None  # noqa: S101  # made by the acts before
+        on_dr = self._read("dr", READ_TOPICS)
+        everything = {content for seen in on_dr.values() for content in seen.hashes}
+        planned = {
+            (each["group"], TopicPartition(each["topic"], each["partition"])): each["target_offset"]
+            for each in self.findings.failover["groups"]
+        }
+        for group in GROUPS:
+            here, there = before.readings[group].hashes, after.readings[group]
+            self.findings.read_again[group] = len(here & there.hashes)
+            wrong = [tp for tp, first in there.first_offset.items() if first != planned.get((group, tp))]
+            self.claims.check(
+                f"{group} goes on where the plan put it",
+                bool(there.first_offset) and not wrong,
+                f"on {len(there.first_offset)} partitions" if not wrong else f"not on {', '.join(map(str, wrong))}",
+            )
+            if group != "flights-ahead":  # it commits what it has not processed: that is its own loss
+                unread = len(everything - here - there.hashes)
+                self.claims.equal(f"records on dr that {group} read on neither cluster", 0, unread)
+
+    def _check_clean(self, text: str, result: dict[str, Any]) -> None:
+        bad = {kind: result["totals"][kind] for kind in ("lost", "duplicated", "corrupted", "reordered", "foreign")}
+        found = ", ".join(f"{count:,} {kind}" for kind, count in bad.items() if count) or "0 of each other kind"
+        self.claims.check(text, result["verdict"] == "clean" and not any(bad.values()), found)
+
+    def _check_same_content(self) -> None:
+        """Record by record, in order, both clusters hold the same (compacted topics: by the audit)."""
+        primary, dr = self._read("primary"), self._read("dr")
+        differing = [tp for tp, seen in dr.items() if tp.topic not in COMPACTED and seen.hashes != primary[tp].hashes]
+        count = sum(seen.records for tp, seen in dr.items() if tp.topic not in COMPACTED)
+        self.claims.check(
+            "primary holds what dr holds, record by record, in order",
+            not differing and count > 0,
+            f"{count:,} records" if not differing else f"differing: {', '.join(map(str, differing))}",
+        )
+
+    def _check_groups_back(self) -> None:
+        """Each group has as many records left to read on the primary as it had on dr."""
+        lab = self._the_lab
+        partitions = partitions_of(lab.bootstrap("dr"), READ_TOPICS)
+        primary, dr = self._read("primary", READ_TOPICS), self._read("dr", READ_TOPICS)
+        for group in GROUPS:
+            there = committed(lab.bootstrap("dr"), group, partitions)
+            here = committed(lab.bootstrap("primary"), group, partitions)
+            left_there = {tp: dr[tp].from_offset(offset) for tp, offset in there.items()}
+            left_here = {tp: primary[tp].from_offset(offset) for tp, offset in here.items()}
+            self.claims.check(
+                f"{group} goes on where it was, on the primary",
+                bool(there) and left_there == left_here,
+                f"{sum(left_here.values()):,} records left to read, on dr {sum(left_there.values()):,}",
+            )
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    @property
+    def _the_lab(self) -> Lab:
+        if self.lab is None:
+            raise RuntimeError("the lab isn't up")
+        return self.lab
+
+    @property
+    def _sh(self) -> Shell:
+        if self._shell is None:
+            raise RuntimeError("the lab isn't up")
+        return self._shell
+
+    @property
+    def _config(self) -> Any:
+        return load_config(self._the_lab.config_path)
+
+    def _client(self, alias: str) -> dict[str, str]:
+        return {"bootstrap.servers": self._the_lab.bootstrap(alias)}
+
+    def _run(self, *arguments: str, timeout: float = 300.0, documents: bool = True) -> Any:
+        self._picture.typed(command_line(arguments))
+        return self._sh.run(*arguments, timeout=timeout, lines=not documents)
+
+    def _end_load(self) -> LoadReport:
+        assert self._workload is not None  # noqa: S101  # called after it was made
+        report = self._workload.join(_LOAD_ENDS_SECONDS)
+        if report is None:
+            self._workload.stop(give_up=True)
+            raise DrkitError(f"the load did not end within {_LOAD_ENDS_SECONDS:.0f} s")
+        return report
+
+    def _read(self, alias: str, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, Seen]:
+        names = topics or tuple(spec.name for spec in open_dataset("flights").topics)
+        return read_topics(self._the_lab.bootstrap(alias), names)
+
+    def _mirrored_through(self) -> dict[TopicPartition, int]:
+        status = self._run("status").expect(0)
+        return {
+            TopicPartition(each["topic"], each["partition"]): each["mirrored_through"] or 0
+            for each in status["links"][0]["partitions"]
+        }
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
