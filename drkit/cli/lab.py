@@ -15,6 +15,7 @@ from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOpt
 from drkit.cli.output import OutputMode
 from drkit.lab import Lab, NodeStatus
 from drkit.lab.lab import START_SECONDS, take_down_folder
+from drkit.lab.layout import StoreKind
 
 lab_app = typer.Typer(
     name="lab", help="Real Kafka clusters and Cassandra on this machine, for trying and testing.", no_args_is_help=True
@@ -38,6 +39,13 @@ class StoreChoice(StrEnum):
     SQLITE = "sqlite"
 
 
+_STORES: dict[StoreChoice | None, StoreKind | None] = {
+    None: None,
+    StoreChoice.CASSANDRA: "cassandra",
+    StoreChoice.SQLITE: "sqlite",
+}
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.add_typer(lab_app)
@@ -57,8 +65,7 @@ def up(
 ) -> None:
     """Start two Kafka clusters and Cassandra, wait until each answers, write a drkit.toml for them."""
     with command(config, output, verbose) as run:
-        kind = None if store is None else store.value
-        lab = Lab.up(dir, brokers, kind, timeout_seconds=timeout, say=_say(run))
+        lab = Lab.up(dir, brokers, _STORES[store], timeout_seconds=timeout, say=_say(run))
         statuses = lab.status()
 
         def people(console: Console) -> None:
@@ -69,7 +76,7 @@ def up(
             _table(console, statuses)
             console.print(f"Use it: drkit --help, with --config {lab.config_path}", soft_wrap=True)
 
-        run.writer.emit(document(lab, statuses, started=list(lab.started)), people)
+        run.writer.emit(document(lab, statuses, started=lab.started), people)
 
 
 @lab_app.command("down")

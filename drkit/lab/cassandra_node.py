@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from drkit.lab.layout import Node
 from drkit.lab.process import mark
@@ -109,10 +109,10 @@ def prepare(node: Node, folder: Path) -> None:
     (folder / "log").mkdir(parents=True, exist_ok=True)
     (folder / "data").mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "cassandra.yaml", json.dumps(settings(node, folder / "data"), indent=2) + "\n")
-    write_atomically(folder / "logback.xml", _LOGBACK.format(log=folder / "log" / "server.log"))
+    write_atomically(folder / "logback.xml", _LOGBACK.format(log=escape(str(folder / "log" / "server.log"))))
 
 
-def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, archive: Sequence[str]) -> list[str]:
+def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path) -> list[str]:
     """The command line of the node."""
     jamm = next(path for path in toolchain.jars("cassandra") if path.name.startswith("jamm-"))
     modules: list[str] = []
@@ -127,7 +127,6 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, archive: 
         "-XX:MaxDirectMemorySize=256m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        *archive,
         f"-XX:ErrorFile={folder / 'log' / 'crash.log'}",
         *modules,
         f"-javaagent:{jamm}",

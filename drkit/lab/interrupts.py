@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM while child processes are being started: noticed between steps, never inside one.
+"""Ctrl-C, SIGTERM and SIGHUP while child processes are being started: noticed between steps, never inside one.
 
 A KeyboardInterrupt that strikes between `spawn` and noting the pid would leave a process behind that
-nobody knows. So, while an `Interrupts` is entered, the two signals are only remembered, and every
+nobody knows. So, while an `Interrupts` is entered, these signals are only remembered, and every
 wait of the lab goes through `wait` or `check`, which raise at a place where all is accounted for.
 """
 
@@ -13,12 +13,14 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Interrupts:
-    """Context manager that defers SIGINT and SIGTERM; outside the main thread it defers nothing.
+    """Context manager that defers those signals; outside the main thread it defers nothing.
+
+    A signal that is ignored (nohup, a background job) stays ignored.
 
     May be entered again inside itself (only the outermost restores the handlers).
     """
@@ -33,7 +35,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._depth += 1
         if self._depth == 1 and threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._remember) for number in _SIGNALS}
+            heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._remember) for number in heeded}
         return self
 
     def __exit__(
@@ -49,7 +52,7 @@ class Interrupts:
             self.check()
 
     def check(self) -> None:
-        """Raise what the signal asks for, if one came: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
+        """Raise what the signal asks for, if one came: KeyboardInterrupt, or SystemExit(128 + signal)."""
         if self._received is None or self._cleaning:
             return
         if self._received == signal.SIGINT:

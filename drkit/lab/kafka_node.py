@@ -6,6 +6,7 @@ import base64
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from drkit.lab.layout import Node
 from drkit.lab.process import mark
@@ -85,14 +86,14 @@ def prepare(
     (folder / "log").mkdir(parents=True, exist_ok=True)
     lines = [f"{key}={_escaped(value)}\n" for key, value in properties(node, peers, data, extra).items()]
     write_atomically(folder / "server.properties", "".join(lines))
-    write_atomically(folder / "log4j2.xml", _LOG4J.format(log=folder / "log" / "server.log"))
+    write_atomically(folder / "log4j2.xml", _LOG4J.format(log=escape(str(folder / "log" / "server.log"))))
     if not (data / "meta.properties").exists():
         write_atomically(data / "bootstrap.checkpoint", bootstrap)
         meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(node.node_id), "directory.id": cluster_uuid()}
         write_atomically(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in meta.items()))
 
 
-def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, archive: Sequence[str]) -> list[str]:
+def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path) -> list[str]:
     """The command line of the broker."""
     return [
         str(toolchain.java),
@@ -100,7 +101,6 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, archive: 
         "-Xmx512m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        *archive,
         f"-XX:ErrorFile={folder / 'log' / 'crash.log'}",
         "-Djava.awt.headless=true",
         "-Dlog4j2.disable.jmx=true",
@@ -114,5 +114,6 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, archive: 
 
 
 def _escaped(value: str) -> str:
-    """As a Java properties file wants it."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
+    """As a Java properties file wants it: Latin-1, everything else by its code."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n")
+    return "".join(char if char.isascii() else f"\\u{ord(char):04x}" for char in text)

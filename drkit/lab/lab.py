@@ -16,12 +16,12 @@ import psutil
 from drkit.lab import process
 from drkit.lab.folder_lock import folder_lock
 from drkit.lab.interrupts import Interrupts
-from drkit.lab.kafka_node import cluster_uuid
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
-from drkit.lab.ports import free_ports
 from drkit.lab.ready import probe
 from drkit.lab.settings_file import bootstrap, render, store_url
-from drkit.lab.start import Starter, kill, stop
+from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
+from drkit.lab.start import Starter
+from drkit.lab.stop import kill, stop
 from drkit.lab.toolchain import ensure
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError, DrkitError, Refused
@@ -30,7 +30,6 @@ NodeState = Literal["up", "down", "paused", "starting"]
 START_SECONDS = 120.0
 _GRACE_SECONDS = 15.0
 _PAUSE_SECONDS = 5.0
-_REFUSED_CHARACTERS = set(",:#%$\"'\\\n\r\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +50,20 @@ def default_dir() -> Path:
     return Path(platformdirs.user_state_dir("drkit")) / "lab"
 
 
-def silent(line: str) -> None:  # noqa: ARG001 - the signature of `say`
+def silent(line: str) -> None:
     """Say nothing."""
 
 
 class Lab:
     """A lab that exists in a folder. Make one with `up`, find one with `open`.
 
-    Nodes outlive the process that started them. `started` names the nodes that `up` started.
+    Nodes outlive the process that started them. `started`: the nodes that this call of `up` started.
     """
 
-    def __init__(self, folder: LabDir, layout: Layout, started: Sequence[str] = ()) -> None:
+    def __init__(self, folder: LabDir, layout: Layout) -> None:
         self._folder = folder
         self._layout = layout
-        self.started = tuple(started)
+        self.started: list[str] = []
 
     # -- making and finding ------------------------------------------------------------------
 
@@ -96,39 +95,26 @@ class Lab:
             DrkitError: a node failed to start (its last log lines are in the message), or a jar
                 couldn't be fetched. What was started by this call is stopped again.
         """
-        folder = LabDir(_usable(dir or default_dir()))
+        folder = LabDir(usable_folder(dir or default_dir()))
         with Interrupts() as interrupts, folder_lock(folder.path, interrupts, say):
             layout = folder.read_layout()
             made = layout is None
             if layout is None:
-                layout = _new_layout(folder, brokers or 1, store or "cassandra", tuple(clusters), broker_config or {})
+                layout = new_layout(folder, brokers or 1, store or "cassandra", tuple(clusters), broker_config or {})
             else:
-                _refuse_other_shape(folder, layout, brokers, store)
-            lab = cls(folder, layout)
-            running = lab._running()
-            dead = [node for node in layout.nodes if node.name not in running]
+                refuse_other_shape(folder, layout, brokers, store)
             try:
-                if dead:
-                    sets = list(dict.fromkeys(node.kind for node in dead))
-                    toolchain = ensure(*sets, interrupts=interrupts)
-                    if made:
-                        folder.write_layout(layout)
-                    everyone = {
-                        node.name: frozenset(peer.node_id for peer in layout.peers(node.cluster))
-                        for node in layout.nodes
-                    }
-                    paused = any(process.is_paused(running[name]) for name in running)
-                    expected = {n.name: frozenset({n.node_id}) for n in dead} if paused else everyone
-                    say(f"starting {', '.join(node.name for node in dead)} in {folder.path}")
-                    Starter(folder, layout, toolchain, interrupts, say).start(dead, expected, timeout_seconds)
+                lab = cls(folder, layout)
+                lab.started = lab._start_dead(made, interrupts, timeout_seconds, say)
                 if not folder.config.exists():
                     write_atomically(folder.config, render(layout))
+                interrupts.check()
             except BaseException:
                 if made:
                     interrupts.clean_up()
                     folder.remove_own()
                 raise
-            return cls(folder, layout, [node.name for node in dead])
+            return lab
 
     @classmethod
     def open(cls, dir: Path | None = None) -> Lab:  # noqa: A002 - the option's name
@@ -224,7 +210,7 @@ class Lab:
         with self._held(say) as interrupts:
             toolchain = ensure(*dict.fromkeys(node.kind for node in nodes), interrupts=interrupts)
             stop(self._chosen_running(names).values(), _GRACE_SECONDS)
-            expected = {node.name: frozenset({node.node_id}) for node in nodes}
+            expected = {node: frozenset({node.node_id}) for node in nodes}
             Starter(self._folder, self._layout, toolchain, interrupts, say).start(nodes, expected, timeout_seconds)
         return [node.name for node in nodes]
 
@@ -237,6 +223,25 @@ class Lab:
             return take_down(self._folder, keep_data=keep_data)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _start_dead(
+        self, made: bool, interrupts: Interrupts, timeout_seconds: float, say: Callable[[str], None]
+    ) -> list[str]:
+        """Start the nodes that don't run, and wait for all but paused ones; returns the started."""
+        running = self._running()
+        paused = {name for name, each in running.items() if process.is_paused(each)}
+        awake = [node for node in self.nodes if node.name not in paused]
+        dead = [node for node in self.nodes if node.name not in running]
+        toolchain = ensure(*dict.fromkeys(node.kind for node in dead), interrupts=interrupts)
+        if made:
+            self._folder.write_layout(self._layout)
+        if dead:
+            say(f"starting {', '.join(node.name for node in dead)} in {self.dir}")
+        expected = {node: frozenset(peer.node_id for peer in awake if peer.cluster == node.cluster) for node in awake}
+        Starter(self._folder, self._layout, toolchain, interrupts, say if dead else silent).start(
+            dead, expected, timeout_seconds
+        )
+        return [node.name for node in dead]
 
     @contextmanager
     def _held(self, say: Callable[[str], None]) -> Iterator[Interrupts]:
@@ -319,66 +324,3 @@ def take_down(folder: LabDir, *, keep_data: bool) -> list[str]:
     if not keep_data:
         folder.remove_own()
     return sorted(running)
-
-
-def _usable(path: Path) -> Path:
-    """The folder, made if need be.
-
-    Raises:
-        Refused: it can't be made or written, or its name would break a configuration file.
-    """
-    folder = path.expanduser().resolve()
-    bad = sorted(_REFUSED_CHARACTERS & set(str(folder)))
-    if bad:
-        raise Refused(
-            f"{folder} can't hold a lab: Kafka's and Cassandra's configuration can't name a path with {' '.join(bad)}",
-            remedy="Choose another --dir",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe_file = folder / ".writable"
-        probe_file.touch()
-        probe_file.unlink()
-    except OSError as error:
-        raise Refused(
-            f"{folder} can't be written: {error.strerror or error}",
-            remedy="Choose another --dir, or mend its permissions",
-        ) from error
-    return folder
-
-
-def _new_layout(
-    folder: LabDir, brokers: int, store: StoreKind, clusters: tuple[str, ...], broker_config: Mapping[str, str]
-) -> Layout:
-    if folder.config.exists():
-        raise Refused(
-            f"{folder.config} exists, and {folder.path} holds no lab",
-            meaning="A lab writes its own drkit.toml and never overwrites another",
-            remedy="Choose another --dir, or move that file away",
-        )
-    if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
-        raise ConfigError("a lab has at least one broker a cluster, and each cluster a name of its own")
-    with_cassandra = store == "cassandra"
-    ports = iter(free_ports(2 * (brokers * len(clusters) + with_cassandra)))
-    nodes = [
-        Node(f"{alias}-{number}", "kafka", alias, number, next(ports), next(ports))
-        for alias in clusters
-        for number in range(1, brokers + 1)
-    ]
-    if with_cassandra:
-        nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
-    ids = {alias: cluster_uuid() for alias in clusters}
-    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config))
-
-
-def _refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:
-    differences = []
-    if brokers is not None and brokers != layout.brokers:
-        differences.append(f"{layout.brokers} broker(s) a cluster, not {brokers}")
-    if store is not None and store != layout.store:
-        differences.append(f"{layout.store} as its store, not {store}")
-    if differences:
-        raise Refused(
-            f"the lab in {folder.path} has {' and '.join(differences)}",
-            remedy=f"Run `drkit lab down --dir {folder.path}` first, or choose another --dir",
-        )

@@ -1,8 +1,7 @@
 """A lab's folder: what lies where, and the file that says what the lab consists of.
 
-DIR/lab.json            nodes, ports, options; written once, when the lab is made
-DIR/drkit.toml          the configuration for every other command
-DIR/nodes/NAME/         one node: its configuration, data/, log/, process.json
+lab.json: nodes, ports, options, written once, when the lab is made. drkit.toml: the configuration for
+every other command. nodes/NAME/: one node's configuration, data/, log/, and process.json.
 """
 
 from __future__ import annotations
@@ -119,10 +118,7 @@ class LabDir:
             DrkitError: the file is damaged or of another version.
         """
         try:
-            data = json.loads(self.layout_file.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise ValueError(f"format {data['format']}, and this drkit knows {FORMAT}")
-            return _layout(data)
+            return _layout(json.loads(self.layout_file.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -143,7 +139,8 @@ class LabDir:
 
 def _layout(data: Mapping[str, object]) -> Layout:
     raw: dict[str, object] = dict(data)
-    raw.pop("format")
+    if raw.pop("format") != FORMAT:
+        raise ValueError(f"format {data['format']}, and this drkit knows {FORMAT}")
     nodes = raw.pop("nodes")
     clusters = raw.pop("clusters")
     if not isinstance(nodes, list) or not isinstance(clusters, list):

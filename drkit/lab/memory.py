@@ -24,12 +24,15 @@ def refuse_too_little_memory(need_mib: int) -> None:
 
 def available_mib() -> int:
     """Memory that can be had without swapping, in MiB: the machine's, or the control group's if lower."""
-    available = psutil.virtual_memory().available
+    machine = psutil.virtual_memory().available
+    group = _left_in_control_group()
+    return int(machine if group is None else min(machine, group)) >> 20
+
+
+def _left_in_control_group() -> int | None:
+    """Bytes that the control group (v2) may still take; None where there is no limit."""
     try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            used = int((_CGROUP / "memory.current").read_text())
-            available = min(available, max(0, int(limit) - used))
+        limit = int((_CGROUP / "memory.max").read_text())  # "max" where there is none
+        return max(0, limit - int((_CGROUP / "memory.current").read_text()))
     except (OSError, ValueError):
-        pass  # no control group, or one of another kind: the machine's figure stands
-    return int(available >> 20)
+        return None

@@ -62,7 +62,8 @@ def holder(port: int) -> str:
     """Who listens on the port, as far as this user may see: `pid 123 (nginx)`, else `another process`."""
     try:
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            here = connection.laddr
+            if here and here.port == port and connection.status == psutil.CONN_LISTEN and connection.pid:
                 return f"pid {connection.pid} ({psutil.Process(connection.pid).name()})"
     except psutil.Error:
         return "another process"

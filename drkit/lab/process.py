@@ -20,6 +20,7 @@ import psutil
 
 from drkit.lab.toolchain.cache import write_atomically
 
+_PROGRAM = "java"
 _MARK = "-Ddrkit.lab.node="
 _START_TOLERANCE = 2.0  # seconds; the kernel's boot time moves a little when the clock is corrected
 _INHERITED_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH")
@@ -92,13 +93,15 @@ def proved(candidate: Noted | None, argument: str) -> psutil.Process | None:
 
 
 def marked(lab: Path) -> dict[str, psutil.Process]:
-    """Every living process that carries this lab's mark, by node name."""
+    """Every living Java process of this user that carries this lab's mark, by node name."""
     prefix = mark(lab, "")
     found: dict[str, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
+            if process.name() != _PROGRAM or process.uids().real != os.getuid():
+                continue
             arguments = process.cmdline()
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        except (psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is among the first
             continue
         for argument in arguments:
             if argument.startswith(prefix):

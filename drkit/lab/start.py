@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,13 +18,16 @@ from drkit.lab.layout import LabDir, Layout, Node
 from drkit.lab.memory import refuse_too_little_memory
 from drkit.lab.ports import holder, is_free
 from drkit.lab.ready import probe
+from drkit.lab.stop import kill
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError, Refused
 
 _POLL_SECONDS = 0.05
 _PROBE_SECONDS = 0.1
-_KILL_SECONDS = 10.0
 _LOG_LINES = 15
+
+Expected = Mapping[Node, frozenset[int]]
+"""Which nodes must answer, and the node ids that each must then list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Starter:
     interrupts: Interrupts
     say: Callable[[str], None]
 
-    def start(self, nodes: Sequence[Node], expected: Mapping[str, frozenset[int]], timeout_seconds: float) -> None:
-        """Start these nodes side by side; return when each lists the node ids that `expected` has for it.
+    def start(self, nodes: Sequence[Node], expected: Expected, timeout_seconds: float) -> None:
+        """Start these nodes side by side; return when every node of `expected` answers as it says.
 
         Raises:
             Refused: a port is taken, or there is too little memory; nothing was started.
@@ -47,26 +49,42 @@ class Starter:
         """
         self._refuse_taken_ports(nodes)
         refuse_too_little_memory(sum(_memory(node) for node in nodes))
-        started: dict[str, psutil.Process] = {}
+        bootstrap = b""
+        if any(node.kind == "kafka" for node in nodes):
+            bootstrap = formatted_bootstrap(self.toolchain, self.interrupts)
+        for node in nodes:
+            self._prepare(node, bootstrap)
         before = {running.pid for running in process.marked(self.folder.path).values()}
+        stop = threading.Event()
+        pool = ThreadPoolExecutor(max_workers=max(1, len(expected)))
         try:
-            bootstrap = b""
-            if any(node.kind == "kafka" for node in nodes):
-                bootstrap = formatted_bootstrap(self.toolchain, self.interrupts)
             for node in nodes:
                 self.interrupts.check()
-                self._prepare(node, bootstrap)
                 noted = process.spawn(self._command(node), self.folder.log_dir(node.name) / "console.log")
                 process.note(self.folder.process_file(node.name), noted)
-            started = {
-                name: found for name, found in process.marked(self.folder.path).items() if found.pid not in before
-            }
-            self._wait_ready(nodes, expected, started, timeout_seconds)
+            running = process.marked(self.folder.path)
+            deadline = time.monotonic() + timeout_seconds
+            self._await(
+                {
+                    pool.submit(self._until_ready, node, ids, running.get(node.name), deadline, stop)
+                    for node, ids in expected.items()
+                }
+            )
         except BaseException:
             self.interrupts.clean_up()
-            mine = [found for found in process.marked(self.folder.path).values() if found.pid not in before]
-            kill(mine)
+            stop.set()
+            kill(each for each in process.marked(self.folder.path).values() if each.pid not in before)
             raise
+        finally:
+            stop.set()
+            pool.shutdown()
+
+    def _await(self, waiting: set[Future[None]]) -> None:
+        while waiting:
+            self.interrupts.wait(_POLL_SECONDS)
+            done, waiting = wait(waiting, timeout=0, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
 
     def _prepare(self, node: Node, bootstrap: bytes) -> None:
         folder = self.folder.node(node.name)
@@ -79,7 +97,7 @@ class Starter:
 
     def _command(self, node: Node) -> list[str]:
         build = cassandra_node.command if node.kind == "cassandra" else kafka_node.command
-        return build(self.toolchain, node, self.folder.path, self.folder.node(node.name), ())
+        return build(self.toolchain, node, self.folder.path, self.folder.node(node.name))
 
     def _refuse_taken_ports(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -88,32 +106,9 @@ class Starter:
                     raise Refused(
                         f"port {port}, which is {node.name}'s, is taken by {holder(port)}",
                         meaning="A lab keeps its ports for life, so that its drkit.toml stays right",
-                        remedy=f"Stop that process, or make the lab anew on other ports: "
+                        remedy="Stop that process; or make the lab anew, on other ports: "
                         f"`drkit lab down --dir {self.folder.path}`, then `up`",
                     )
-
-    def _wait_ready(
-        self,
-        nodes: Sequence[Node],
-        expected: Mapping[str, frozenset[int]],
-        started: Mapping[str, psutil.Process],
-        timeout_seconds: float,
-    ) -> None:
-        stop = threading.Event()
-        deadline = time.monotonic() + timeout_seconds
-        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
-            try:
-                waiting: set[Future[None]] = {
-                    pool.submit(self._until_ready, node, expected[node.name], started.get(node.name), deadline, stop)
-                    for node in nodes
-                }
-                while waiting:
-                    self.interrupts.wait(_POLL_SECONDS)
-                    done, waiting = wait(waiting, timeout=0, return_when=FIRST_EXCEPTION)
-                    for future in done:
-                        future.result()
-            finally:
-                stop.set()
 
     def _until_ready(
         self,
@@ -131,13 +126,14 @@ class Starter:
                 self.say(f"{node.name} answers on {node.address} after {time.monotonic() - began:.1f} s")
                 return
             if running is None or process.gone(running):
-                raise DrkitError(f"{node.name} ended while it was starting", meaning=self._last_words(node))
-            if time.monotonic() > deadline:
-                absent = (
-                    "" if seen is None else f" (it lists nodes {sorted(seen)}, and {sorted(expected)} are expected)"
-                )
                 raise DrkitError(
-                    f"{node.name} runs but did not answer in time{absent}",
+                    f"{node.name} ended while it was starting",
+                    meaning=self._last_words(node),
+                    remedy="Mend what it says, and run the command again",
+                )
+            if time.monotonic() > deadline:
+                raise DrkitError(
+                    f"{node.name} runs but did not answer in time{_absent(seen, expected)}",
                     meaning=self._last_words(node),
                     remedy="If the machine is busy, give it longer with --timeout",
                 )
@@ -146,12 +142,9 @@ class Starter:
     def _last_words(self, node: Node) -> str:
         """The end of a node's logs, for an error message."""
         folder = self.folder.log_dir(node.name)
-        parts = []
-        for name in ("console.log", "server.log"):
-            lines = last_lines(folder / name, _LOG_LINES)
-            if lines:
-                parts.append(f"the end of its {name}:\n" + "\n".join(lines))
-        return "\n".join(parts) or f"it wrote nothing to {folder}"
+        ends = {name: last_lines(folder / name, _LOG_LINES) for name in ("console.log", "server.log")}
+        parts = [f"the end of its {name}:\n" + "\n".join(lines) for name, lines in ends.items() if lines]
+        return "\n".join(parts) or "it wrote no log"
 
 
 def last_lines(path: Path, count: int) -> list[str]:
@@ -165,37 +158,11 @@ def last_lines(path: Path, count: int) -> list[str]:
         return []
 
 
-def kill(running: Iterable[psutil.Process]) -> None:
-    """SIGKILL these processes (proved to be ours by the caller) and wait until they are gone."""
-    listed = list(running)
-    for each in listed:
-        process.send(each, signal.SIGKILL)
-    await_gone(listed, _KILL_SECONDS)
-
-
-def stop(running: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
-    """SIGTERM these processes, paused ones woken first; SIGKILL what hasn't ended after the grace.
-
-    Returns those that had to be killed.
-    """
-    listed = list(running)
-    for each in listed:
-        process.send(each, signal.SIGTERM)
-        process.send(each, signal.SIGCONT)
-    stubborn = await_gone(listed, grace_seconds)
-    kill(stubborn)
-    return stubborn
-
-
-def await_gone(running: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Wait until the processes have ended; returns those that have not."""
-    deadline = time.monotonic() + seconds
-    left = list(running)
-    while True:
-        left = [each for each in left if not process.gone(each)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(_POLL_SECONDS)
+def _absent(seen: frozenset[int] | None, expected: frozenset[int]) -> str:
+    """What is missing of an answer; a cluster without a majority of its nodes serves nothing."""
+    if not seen:
+        return " (a cluster answers only with more than half of its nodes running)" if expected else ""
+    return f": it lists the nodes {sorted(seen)}, and {sorted(expected)} are expected"
 
 
 def _memory(node: Node) -> int:

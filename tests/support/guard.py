@@ -12,7 +12,7 @@ from pathlib import Path
 
 from drkit.lab.layout import LabDir
 from drkit.lab.process import marked
-from drkit.lab.start import kill
+from drkit.lab.stop import kill
 
 
 class Guard:

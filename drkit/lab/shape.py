@@ -1,0 +1,83 @@
+"""What a new lab consists of, and which folder can hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from drkit.lab.kafka_node import cluster_uuid
+from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
+from drkit.lab.ports import free_ports
+from drkit.model.errors import ConfigError, Refused
+
+_REFUSED_CHARACTERS = set(",:#%$\"'\\\n\r\t")
+
+
+def usable_folder(path: Path) -> Path:
+    """The folder, made if need be.
+
+    Raises:
+        Refused: it can't be made or written, or its name would break a configuration file.
+    """
+    folder = path.expanduser().resolve()
+    bad = sorted(_REFUSED_CHARACTERS & set(str(folder)))
+    if bad:
+        raise Refused(
+            f"{folder} can't hold a lab: Kafka's and Cassandra's configuration can't name a path with {' '.join(bad)}",
+            remedy="Choose another --dir",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe_file = folder / ".writable"
+        probe_file.touch()
+        probe_file.unlink()
+    except OSError as error:
+        raise Refused(
+            f"{folder} can't be written: {error.strerror or error}",
+            remedy="Choose another --dir, or mend its permissions",
+        ) from error
+    return folder
+
+
+def new_layout(
+    folder: LabDir, brokers: int, store: StoreKind, clusters: tuple[str, ...], broker_config: Mapping[str, str]
+) -> Layout:
+    """The layout of a new lab: nodes, free ports, ids for its clusters.
+
+    Raises:
+        Refused: the folder holds somebody's drkit.toml, or there aren't enough free ports.
+        ConfigError: no broker, or a name twice.
+    """
+    if folder.config.exists():
+        raise Refused(
+            f"{folder.config} exists, and {folder.path} holds no lab",
+            meaning="A lab writes its own drkit.toml and never overwrites another",
+            remedy="Choose another --dir, or move that file away",
+        )
+    if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
+        raise ConfigError("a lab has at least one broker a cluster, and each cluster a name of its own")
+    with_cassandra = store == "cassandra"
+    ports = iter(free_ports(2 * (brokers * len(clusters) + with_cassandra)))
+    nodes = [
+        Node(f"{alias}-{number}", "kafka", alias, number, next(ports), next(ports))
+        for alias in clusters
+        for number in range(1, brokers + 1)
+    ]
+    if with_cassandra:
+        nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
+    ids = {alias: cluster_uuid() for alias in clusters}
+    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config))
+
+
+def refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:
+    """Raise Refused where the lab that is there has another shape than the one asked for (None: any)."""
+    differences = []
+    if brokers is not None and brokers != layout.brokers:
+        differences.append(f"{layout.brokers} broker(s) a cluster, not {brokers}")
+    if store is not None and store != layout.store:
+        differences.append(f"{layout.store} as its store, not {store}")
+    if differences:
+        raise Refused(
+            f"the lab in {folder.path} has {' and '.join(differences)}",
+            remedy=f"Run `drkit lab down --dir {folder.path}` first, or choose another --dir",
+        )
