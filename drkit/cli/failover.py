@@ -1,0 +1,145 @@
+"""`drkit failover`: move consumer groups to another cluster, planned or not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.failover_run import confirm, finish, show_dry_run
+from drkit.cli.failover_view import StagePrinter, print_plan
+from drkit.cli.output import OutputMode
+from drkit.cli.when import AtOption, TimezoneOption, moment
+from drkit.failover.estate import Estate
+from drkit.failover.machine import Mode
+from drkit.failover.plan import FailoverPlan, read_plan, write_plan
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.positions import Selection, parse_topic_selector
+from drkit.failover.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.service import plan_again, run_failover, standing_obstacles
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("failover")(failover)
+
+
+def failover(
+    to: Annotated[str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.")] = None,
+    at: AtOption = None,
+    timezone: TimezoneOption = None,
+    planned: Annotated[
+        bool, typer.Option("--planned/--unplanned", help="Planned: both clusters alive, loses nothing or does nothing.")
+    ] = False,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group (repeatable).")] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the link (the default).")] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic, as t or t:0,1 (repeatable).")
+    ] = None,
+    dry_run: DryRunOption = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run or --out).")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the plan there; stop, unless --execute or --yes."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, if the world still matches.")
+    ] = None,
+    yes: YesOption = False,
+    accept_unfenced: Annotated[
+        bool, typer.Option(ACCEPT_UNFENCED, help="Go on although the old primary can't be fenced.")
+    ] = False,
+    allow_rewind: Annotated[
+        bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
+    ] = False,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Move consumer groups to another cluster: plan, show, act, prove."""
+    with command(config, output, verbose) as run:
+        started_at = now()
+        _check_flags(dry_run=dry_run, execute=execute, all_groups=all_groups, groups=group, out=out, plan=plan)
+        only_plan = dry_run or (out is not None and not execute and not yes)
+        with Estate(run.config, run.store(create=not only_plan)) as estate:
+            if plan is not None:
+                _nothing_else_with_plan(
+                    given={"--to": to, "--at": at, "--group": group, "--topic": topic}, planned=planned
+                )
+                chosen = plan_again(estate, read_plan(plan), allow_rewind=allow_rewind)
+            else:
+                selection = Selection(
+                    tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
+                )
+                request = Request(
+                    to=_required(to),
+                    mode=Mode.PLANNED if planned else Mode.UNPLANNED,
+                    at=moment(at, timezone),
+                    selection=selection,
+                    allow_rewind=allow_rewind,
+                    link=run.links(link)[0] if link is not None else None,
+                )
+                chosen = make_plan(estate, request)
+            if out is not None:
+                write_plan(chosen, out)
+            if only_plan:
+                show_dry_run(run, chosen, standing_obstacles(chosen, waived=frozenset({ACCEPT_UNFENCED})))
+                return
+            _act(run, estate, chosen, yes=yes, accept_unfenced=accept_unfenced, started_at=started_at)
+
+
+def _act(
+    run: Invocation, estate: Estate, plan: FailoverPlan, *, yes: bool, accept_unfenced: bool, started_at: datetime
+) -> None:
+    standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
+    if run.writer.mode is OutputMode.HUMAN:
+        print_plan(run.writer.console, plan, standing)
+    if standing:
+        raise standing[0].refusal()
+    asked = confirm(run, plan.target.alias, f"Groups move to {plan.target.alias}", yes=yes)
+    printer = StagePrinter(run.writer.log)
+    try:
+        result = run_failover(
+            estate,
+            plan,
+            accept_unfenced=accept_unfenced,
+            started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
+            watch=printer,
+        )
+    finally:
+        printer.stop()
+    finish(run, result, plan)
+
+
+def _required(to: str | None) -> str:
+    if to is None:
+        raise ConfigError("no cluster is named", remedy="Give --to C, or --plan FILE")
+    return to
+
+
+def _check_flags(
+    *, dry_run: bool, execute: bool, all_groups: bool, groups: list[str] | None, out: Path | None, plan: Path | None
+) -> None:
+    if dry_run and execute:
+        raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
+    if all_groups and groups:
+        raise ConfigError("--all-groups and --group exclude each other", remedy="Give one of them")
+    if out is not None and plan is not None:
+        raise ConfigError("--out and --plan exclude each other", remedy="Make a plan, or apply one")
+
+
+def _nothing_else_with_plan(*, given: dict[str, object], planned: bool) -> None:
+    named = [name for name, value in given.items() if value] + (["--planned"] if planned else [])
+    if named:
+        raise ConfigError(
+            f"--plan says it all; {', '.join(named)} can't be given with it", remedy="Leave it out, or make a new plan"
+        )

@@ -1,0 +1,59 @@
+"""What failover, failback and resume share: asking, showing a dry run, ending with the right exit code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from drkit.cli.context import Invocation
+from drkit.cli.failover_view import print_plan, print_result
+from drkit.cli.output import OutputMode
+from drkit.failover.document import plan_document, run_document
+from drkit.failover.evidence import missed_objectives, unproven_objectives
+from drkit.failover.plan import Obstacle
+from drkit.failover.record import Plan
+from drkit.failover.runner import RunResult
+from drkit.model.errors import ExitCode, Refused
+
+
+def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the cluster's name") -> bool:
+    """Ask on a terminal until `word` is typed; whether it was asked.
+
+    Raises:
+        Refused: it wasn't typed, or nobody can be asked.
+    """
+    if yes:
+        return False
+    if not sys.stdin.isatty():
+        raise Refused(
+            f"{what}, and nobody is there to confirm it",
+            meaning="stdin is not a terminal",
+            remedy="Look at --dry-run, then give --yes",
+        )
+    typed = run.writer.log.input(f"[bold]{what}.[/] Type {ask} to go on: ")
+    if typed.strip() != word:
+        raise Refused("not confirmed", meaning="Nothing was changed", remedy="Run it again when you are sure")
+    return True
+
+
+def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
+    """A dry run's result; exit 3 where the same flags would be refused."""
+    run.writer.emit(plan_document(plan, standing=standing), lambda console: print_plan(console, plan, standing))
+    if standing:
+        run.exit(ExitCode.REFUSED)
+
+
+def finish(run: Invocation, result: RunResult, plan: Plan) -> None:
+    """A run's result, and its exit code."""
+    objectives = run.config.objectives
+    missed = missed_objectives(result.evidence, objectives) if result.error is None else []
+    for sentence in unproven_objectives(result.evidence, objectives) if result.error is None else []:
+        run.writer.log.print(f"[yellow]![/] {sentence}: the objective can't be judged")
+    run.writer.emit(
+        run_document(result, plan, missed=missed), lambda console: print_result(console, result, plan, missed)
+    )
+    if result.error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
+        run.exit(result.error.exit_code)
+    if missed:
+        run.exit(ExitCode.OBJECTIVE_MISSED)

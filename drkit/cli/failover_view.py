@@ -1,0 +1,252 @@
+"""Plans and runs of failover and failback, as people see them. 80 columns are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from drkit.failover.evidence import Evidence
+from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.journal import StageRecord
+from drkit.failover.machine import Outcome
+from drkit.failover.plan import FailoverPlan, Obstacle
+from drkit.failover.positions import Position
+from drkit.failover.record import Plan
+from drkit.failover.runner import RunResult
+from drkit.failover.world import ClusterView
+from drkit.model.clock import iso
+from drkit.model.offsets import Certainty
+
+_ROWS = 20
+_MARK = {
+    Outcome.OK: ("✓", "bold green"),
+    Outcome.SKIPPED: ("-", "dim"),
+    Outcome.FAILED: ("✗", "bold red"),
+    Outcome.UNKNOWN: ("?", "bold yellow"),
+}
+_CERTAINTY = {
+    Certainty.EXACT: "green",
+    Certainty.CONSERVATIVE: "yellow",
+    Certainty.UNAVAILABLE: "red",
+}
+
+
+def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) -> None:
+    """The plan: topology before and after, what each stage will do, groups by pain, what is lost."""
+    console.print(Rule(f"[bold]{plan.kind} plan[/]  [dim]{plan.digest[:12]}[/]", align="left", style="dim"))
+    if isinstance(plan, FailoverPlan):
+        _failover_head(console, plan)
+    else:
+        _failback_head(console, plan)
+    _stage_plans(console, plan)
+    if isinstance(plan, FailbackPlan) and plan.topics:
+        _scrub_table(console, plan)
+    print_positions(console, plan.positions)
+    if isinstance(plan, FailoverPlan):
+        _expected_loss(console, plan)
+    for warning in plan.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    for obstacle in standing:
+        console.print(f"[red]✗[/] {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
+    if isinstance(plan, FailoverPlan):
+        needs = sorted({o.waived_by for o in plan.obstacles if o.waived_by and o not in standing})
+        if needs:
+            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
+
+
+def print_result(console: Console, result: RunResult, plan: Plan, missed: Sequence[str]) -> None:
+    """A run at its end, or where it stopped: groups and evidence."""
+    if result.positions:
+        print_positions(console, result.positions)
+    state = result.machine.state
+    style = "bold green" if result.error is None else "bold yellow"
+    console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
+    print_evidence(console, result.evidence, missed)
+    facts = result.machine.facts
+    if facts.salvage_path:
+        console.print(f"salvaged    {facts.salvaged:,} records in {escape(facts.salvage_path)}", soft_wrap=True)
+    if facts.audit_detail:
+        console.print(f"audit       {facts.audit}: {escape(facts.audit_detail)}")
+    if facts.endpoint and result.error is None:
+        console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
+
+
+def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] = ()) -> None:
+    """RPO, RTO and the fence, in numbers."""
+    rpo = "not known" if evidence.rpo_records is None else f"{evidence.rpo_records:,} records"
+    age = "" if evidence.rpo_seconds is None else f", the oldest {evidence.rpo_seconds:.1f} s old"
+    if evidence.rpo_records == 0:
+        age = ""
+    basis = f"{evidence.rpo_basis} {iso(evidence.observed_at)}" if evidence.observed_at else evidence.rpo_basis
+    console.print(f"lost (RPO)  [bold]{rpo}[/]{age}  [dim]{basis}[/]")
+    rto = "-" if evidence.rto_seconds is None else f"{evidence.rto_seconds:.1f} s"
+    console.print(f"took (RTO)  [bold]{rto}[/]")
+    if evidence.fenced is not None:
+        console.print("fenced      " + ("[green]yes[/]" if evidence.fenced else "[bold yellow]no (UNFENCED)[/]"))
+    for sentence in missed:
+        console.print(f"[bold red]missed[/]      {escape(sentence)}")
+
+
+def print_positions(console: Console, positions: Sequence[Position]) -> None:
+    """Groups and partitions, those that hurt first."""
+    if not positions:
+        console.print("[dim]no group has a position to move[/]")
+        return
+    ranked = sorted(positions, key=_pain)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("group", max_width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column("partition", max_width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column("from", justify="right", no_wrap=True)
+    table.add_column("to", justify="right", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    table.add_column("again", justify="right", no_wrap=True)
+    table.add_column("lost", justify="right", no_wrap=True)
+    for position in ranked[:_ROWS]:
+        table.add_row(
+            escape(position.group),
+            escape(f"{position.topic}:{position.partition}"),
+            _number(position.source_offset),
+            Text(_number(position.target_offset), style=_CERTAINTY[position.translation]),
+            "-" if position.strategy is None else position.strategy.value,
+            _number(position.reread),
+            _number(position.lost),
+        )
+    console.print(table)
+    for reason, count in _reasons(ranked[:_ROWS]):
+        times = f" [dim]({count} times)[/]" if count > 1 else ""
+        console.print(Padding(f"[dim]·[/] {escape(reason)}{times}", (0, 0, 0, 1)))
+    if len(ranked) > _ROWS:
+        console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
+
+
+class StagePrinter:
+    """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+
+    def __call__(self, stage: str, record: StageRecord | None, text: str) -> None:
+        """One thing that happened to a stage."""
+        if record is None:
+            self._begin(stage, text)
+            return
+        self.stop()
+        mark, style = _MARK[record.outcome]
+        self._console.print(
+            f"[{style}]{mark}[/] [bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]",
+            soft_wrap=not self._console.is_terminal,
+        )
+
+    def stop(self) -> None:
+        """End the spinner."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _begin(self, stage: str, text: str) -> None:
+        if not self._console.is_terminal:
+            return
+        line = f"[bold]{stage}[/] [dim]{escape(text)}[/]"
+        if self._status is None:
+            self._status = self._console.status(line)
+            self._status.start()
+        else:
+            self._status.update(line)
+
+
+def _failover_head(console: Console, plan: FailoverPlan) -> None:
+    how = f"{plan.mode}, by mapping"
+    if plan.at is not None:
+        how = f"{plan.mode}, at {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("[dim]how[/]", escape(how))
+    arrow = "──▶" if plan.control in {"active", "paused"} else "─✗─"
+    grid.add_row("[dim]before[/]", _cluster(plan.source).append(f" {arrow} ").append_text(_cluster(plan.target)))
+    after = Text(plan.source.alias, style="dim").append(" ─✗─ sealed   ", style="dim")
+    after.append(plan.target.alias, style="bold").append(f" ◀ clients at {plan.endpoint}")
+    grid.add_row("[dim]after[/]", after)
+    console.print(grid)
+
+
+def _failback_head(console: Console, plan: FailbackPlan) -> None:
+    grid = Table.grid(padding=(0, 2))
+    before = _cluster(plan.target).append(" ─✗─ ").append_text(_cluster(plan.live)).append(" ◀ clients")
+    after = Text(plan.target.alias, style="bold").append(" ──▶ ").append(plan.live.alias)
+    after.append(f"   clients at {plan.endpoint}")
+    grid.add_row("[dim]before[/]", before)
+    grid.add_row("[dim]after[/]", after)
+    grid.add_row("[dim]deletes[/]", f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]")
+    console.print(grid)
+
+
+def _stage_plans(console: Console, plan: Plan) -> None:
+    grid = Table.grid(padding=(0, 2))
+    for number, stage in enumerate(plan.stages, 1):
+        grid.add_row(f"[dim]{number:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
+    console.print(grid)
+
+
+def _scrub_table(console: Console, plan: FailbackPlan) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("deleted and recreated", max_width=34, no_wrap=True, overflow="ellipsis")
+    for name in ("partitions", "offsets", "only here"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for topic in sorted(plan.topics, key=lambda topic: (-topic.only_here, -topic.records))[:_ROWS]:
+        table.add_row(
+            escape(topic.topic), str(topic.partitions), _number(topic.records), _number(topic.only_here or None)
+        )
+    console.print(table)
+    if len(plan.topics) > _ROWS:
+        console.print(f"[dim]… and {len(plan.topics) - _ROWS} more topics[/]")
+
+
+def _expected_loss(console: Console, plan: FailoverPlan) -> None:
+    loss = plan.loss
+    if loss.records is None:
+        console.print(f"expected loss [bold yellow]not known[/]: {escape(loss.reason or '')}")
+        return
+    style = "bold green" if loss.records == 0 else "bold yellow"
+    age = f", the oldest {loss.seconds:.1f} s old" if loss.records and loss.seconds is not None else ""
+    console.print(f"expected loss [{style}]{loss.records:,} records[/]{age} [dim](as last observed)[/]")
+
+
+def _cluster(view: ClusterView) -> Text:
+    text = Text(view.alias, style="bold")
+    if view.reachable:
+        return text.append(f" ({view.brokers} broker{'' if view.brokers == 1 else 's'})", style="green")
+    return text.append(" (unreachable)", style="bold red")
+
+
+def _pain(position: Position) -> tuple[int, int, int, str, str, int]:
+    """Unplaced first, then by what is lost, then by what is read again."""
+    return (
+        0 if position.target_offset is None else 1,
+        -(position.lost or 0),
+        -(position.reread or 0),
+        position.group,
+        position.topic,
+        position.partition,
+    )
+
+
+def _reasons(positions: Sequence[Position]) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {}
+    for position in positions:
+        if position.reason:
+            text = f"{position.group} {position.topic}:{position.partition}: {position.reason}"
+            if position.target_offset is None:
+                text = position.reason
+            counts[text] = counts.get(text, 0) + 1
+    return sorted(counts.items(), key=lambda item: -item[1])[:_ROWS]
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,103 @@
+"""`drkit runs`: the journal of what ran, its hash chain verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+
+from drkit.cli.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.failover_view import print_result
+from drkit.cli.output import OutputMode
+from drkit.failover.document import journal_document, runs_document
+from drkit.failover.record import KINDS, RunRecord, load_run
+from drkit.failover.runner import RunResult
+from drkit.model.clock import iso
+from drkit.model.errors import DrkitError, ExitCode, Refused
+from drkit.model.journal import JournalEntry, RunSummary, verify_chain
+
+_PAYLOAD_CHARACTERS = 400
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("runs")(runs)
+
+
+def runs(
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this run's journal.")] = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
+    with command(config, output, verbose) as run:
+        store = run.store(create=False)
+        listed = store.runs()
+        if run_id is None:
+            run.writer.emit(runs_document(listed), lambda console: _print_list(console, listed))
+            return
+        entries = store.entries(run_id)
+        summary = next((found for found in listed if found.run == run_id), None)
+        if not entries and summary is None:
+            raise Refused(f"there is no run {run_id}", remedy="`drkit runs` lists them")
+        problem = verify_chain(entries)
+        record = None
+        if problem is None and entries and (summary is None or summary.kind in KINDS):
+            try:
+                record = load_run(store, run_id)
+            except DrkitError as error:  # another kind of run, or one cut short before its plan: its entries say it
+                run.writer.log.print(f"[dim]{escape(error.what)}[/]")
+        run.writer.emit(
+            journal_document(summary, entries, problem, record),
+            lambda console: _print_run(console, run_id, summary, entries, problem, record, verbose=verbose),
+        )
+        if problem is not None:
+            run.exit(ExitCode.FAILED)
+
+
+def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
+    if not listed:
+        console.print("[dim]nothing has run yet[/]")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("run", "kind", "state", "begun", "what"):
+        table.add_column(name, no_wrap=name != "what")
+    for summary in listed:
+        style = "green" if summary.state == "closed" else "dim" if summary.state == "cancelled" else "yellow"
+        begun = (iso(summary.started_at) or "")[:16].replace("T", " ")
+        table.add_row(summary.run, summary.kind, f"[{style}]{summary.state}[/]", begun, escape(summary.detail))
+    console.print(table)
+
+
+def _print_run(
+    console: Console,
+    run_id: str,
+    summary: RunSummary | None,
+    entries: Sequence[JournalEntry],
+    problem: str | None,
+    record: RunRecord | None,
+    *,
+    verbose: bool,
+) -> None:
+    title = f"{summary.kind} {summary.detail}" if summary is not None else ""
+    console.print(Rule(f"[bold]{run_id}[/]  {escape(title)}", align="left", style="dim"))
+    for entry in entries:
+        payload = entry.payload if len(entry.payload) <= _PAYLOAD_CHARACTERS or verbose else ""
+        stage = f"{entry.seq:>4}  {(iso(entry.at) or '')[11:23]}  {entry.stage:<10} {entry.event:<10}"
+        console.print(f"[dim]{stage}[/]", end="")
+        console.print(escape(payload) if verbose else "", soft_wrap=True)
+    if problem is None:
+        console.print(f"[green]✓[/] the hash chain of {len(entries)} entries holds")
+    else:
+        console.print(f"[bold red]✗ the hash chain is broken:[/] {escape(problem)}")
+    if record is not None:
+        for stage_record in record.stages:
+            console.print(f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}")
+        result = RunResult(record.run, record.machine, record.started_at, record.stages, record.positions)
+        print_result(console, result, record.plan, [])

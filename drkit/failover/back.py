@@ -1,0 +1,328 @@
+"""The stages that bring the old primary level and turn the link round: reverse, reseed, audit, and the planned
+move back's own fence, drain and turn.
+
+    dr->primary (the way back)     primary->dr (the configured link)
+      paused, its old data gone      sealed
+      active  ── reverse ─────────▶  reversed
+      sealed  ── drain                 │
+        └─────── turn ────────────▶  active, new epoch: the way back's rows, exchanged
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from drkit.failover.evidence import loss_at
+from drkit.failover.failback_plan import ScrubTopic
+from drkit.failover.fence import behind, settle_watermarks, wait_for_mirror
+from drkit.failover.machine import Outcome
+from drkit.failover.observe import mirror_at_work, observe
+from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
+from drkit.failover.scrub import check_cluster, restore_configs
+from drkit.failover.stage import StageContext, StageReport, decide_link
+from drkit.mapping.invert import invert_mappings, invert_watermark
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.links import Direction, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import Link, LinkId
+
+MIRROR_SECONDS = 60.0
+CATCH_UP_SECONDS = 3600.0
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reverse:
+    """Let data flow the way back: the old primary becomes the target."""
+
+    configured: LinkId
+    name: str = "reverse"
+
+    def explain(self) -> str:
+        """What it will do."""
+        back = self.configured.reversed()
+        return f"turn the data round: {self.configured} is reversed, {back} becomes active with a fresh record"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Forget the way back's old record, then decide both links."""
+        store = context.estate.store
+        back = self.configured.reversed()
+        control = store.link_control(back)
+        if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+            decide_link(
+                context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
+            )
+            store.forget_link_data(back)
+        decide_link(
+            context.estate,
+            self.configured,
+            Direction.REVERSED,
+            run=context.run,
+            reason=f"failback: data flows {back}",
+            allowed=frozenset({Direction.SEALED}),
+        )
+        decide_link(
+            context.estate,
+            back,
+            Direction.ACTIVE,
+            run=context.run,
+            reason=f"failback of {self.configured}",
+            allowed=frozenset({Direction.PAUSED}),
+        )
+        return StageReport(Outcome.OK, f"data flows {back}", replace(context.facts, reversed=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Reseed:
+    """Mirror the way back until the old primary holds all that the live cluster held at the start."""
+
+    live: str
+    cluster: str
+    cluster_id: str
+    name: str = "reseed"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"mirror {self.live}->{self.cluster} until it has caught up; {self.live} goes on serving"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Catch up."""
+        check_cluster(context, self.cluster, self.cluster_id)
+        reason, records = catch_up(context)
+        return StageReport(Outcome.OK, reason, replace(context.facts, reseeded=records))
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Compare what was re-seeded, record by record; anything but clean stops the run."""
+
+    live: str
+    cluster: str
+    name: str = "audit"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"audit {self.live}->{self.cluster}; nothing moves unless it is clean"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Audit."""
+        verdict = context.rooms.auditor.audit(context.link)
+        if verdict.verdict != "clean":
+            where = f"; findings: {verdict.path}" if verdict.path else ""
+            raise DrkitError(
+                f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
+                meaning=f"{self.cluster} doesn't hold what {self.live} holds, so nothing is moved back onto it",
+                remedy=f"Find the cause, re-seed what deviates, then drkit resume {context.run}",
+            )
+        facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
+        return StageReport(Outcome.OK, f"clean: {verdict.detail}", facts)
+
+
+@dataclass(frozen=True, slots=True)
+class QuietFence:
+    """Show that nobody writes to the live cluster."""
+
+    live: str
+    name: str = "fence"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"show that nobody writes to {self.live} for {QUIET_SECONDS:g} s (stop its producers now)"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Look twice."""
+        ends = frozen_ends(context, context.link)
+        reason = f"UNFENCED: drkit can't deny writes on {self.live}; its {len(ends)} log ends stand still"
+        facts = replace(context.facts, fenced=False, fence_reason=reason, fenced_at=now(), ends=ends)
+        return StageReport(Outcome.OK, reason, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBack:
+    """Bring the last records over, then stop the way back for good."""
+
+    live: str
+    cluster: str
+    cluster_id: str
+    name: str = "drain"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return (
+            f"bring the rest over to {self.cluster}, show that nothing came meanwhile, seal {self.live}->{self.cluster}"
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Catch up until nothing is left, seal, look once more."""
+        check_cluster(context, self.cluster, self.cluster_id)
+        link = context.link
+        ends = self._level(context) if not self._sealed_before(context) else ends_of(context, link)
+        decide_link(
+            context.estate,
+            link.id,
+            Direction.SEALED,
+            run=context.run,
+            reason="failback: all of it is back",
+            allowed=frozenset({Direction.ACTIVE}),
+        )
+        wait_for_mirror(context, MIRROR_SECONDS)
+        world = observe(context.estate, link, settle=True)
+        late = differing(ends, ends_of(context, link)) or behind(world, ends)
+        if late:
+            decide_link(
+                context.estate,
+                link.id,
+                Direction.ACTIVE,
+                run=context.run,
+                reason="failback: late writes are brought over",
+                allowed=frozenset({Direction.SEALED}),
+            )
+            raise still_written(self.live, late)
+        settle_watermarks(context, world)
+        facts = replace(
+            context.facts,
+            mirror_stopped=True,
+            ends=ends,
+            lag=world.lag,
+            loss=loss_at(world.partitions.values(), context.facts.fenced_at or now()),
+        )
+        return StageReport(Outcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
+
+    def _sealed_before(self, context: StageContext) -> bool:
+        control = context.estate.store.link_control(context.link.id)
+        return control is not None and control.direction is Direction.SEALED and control.run == context.run
+
+    def _level(self, context: StageContext) -> dict[str, int]:
+        """Mirror until the ends stand still and nothing lags; the ends."""
+        late: list[str] = []
+        for _ in range(_ROUNDS):
+            ends = ends_of(context, context.link)
+            if behind(observe(context.estate, context.link, settle=False), ends):
+                catch_up(context)
+            world = observe(context.estate, context.link, settle=False)
+            late = differing(ends, ends_of(context, context.link)) or behind(world, ends)
+            if not late:
+                return ends
+        raise still_written(self.live, late)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Turn the configured link round again: the way back's rows, exchanged, are its new epoch."""
+
+    configured: LinkId
+    endpoint: str
+    cluster: str
+    topics: tuple[ScrubTopic, ...]
+    name: str = "switch"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return (
+            f"{self.configured} becomes active again in a new epoch; no cluster directory is configured: "
+            f"point clients at {self.endpoint} ({self.cluster})"
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Write the new epoch, then activate."""
+        store = context.estate.store
+        forward = context.link.reversed()
+        control = store.link_control(self.configured)
+        if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+            restore_configs(context.estate.admin(self.cluster), self.topics)
+            states, rows, watermarks = turned(context, self.topics)
+            store.forget_link_data(self.configured)
+            store.append_mappings(self.configured, rows)
+            store.put_watermarks(self.configured, watermarks)
+            store.put_group_positions(self.configured, _group_positions(context, forward))
+            store.put_topic_states(self.configured, states)
+            decide_link(
+                context.estate,
+                self.configured,
+                Direction.ACTIVE,
+                run=context.run,
+                reason=f"failed back to {self.cluster}",
+                allowed=frozenset({Direction.REVERSED}),
+            )
+        facts = replace(context.facts, endpoint=self.endpoint)
+        return StageReport(Outcome.OK, f"{self.configured} is active again; clients at {self.endpoint}", facts)
+
+
+def catch_up(context: StageContext) -> tuple[str, int]:
+    """Bring the way back level with its source, in this process, or wait for the mirror that does it already."""
+    before = _through(context)
+    worker = mirror_at_work(context.estate, context.link)
+    if worker is None:
+        result = context.rooms.mirror.catch_up(context.link, context.say)
+        return result.reason, result.records
+    ends = ends_of(context, context.link)
+    if not context.wait(
+        lambda: not behind(observe(context.estate, context.link, settle=False), ends), CATCH_UP_SECONDS
+    ):
+        raise PartlyDone(
+            f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",
+            remedy=f"See `drkit status`, then drkit resume {context.run}",
+        )
+    return f"{worker} has caught up", _through(context) - before
+
+
+def turned(
+    context: StageContext, topics: tuple[ScrubTopic, ...]
+) -> tuple[list[TopicState], list[OffsetMapping], list[Watermark]]:
+    """The configured link's new epoch, from what the way back recorded. Reads the store; changes nothing."""
+    store = context.estate.store
+    back = context.link
+    known = {topic.topic: topic for topic in topics}
+    epochs: dict[str, int] = {}
+    states = []
+    for state in store.topic_states(back.id).values():
+        before = known.get(state.target_topic)
+        epoch = (before.epoch if before is not None else state.epoch) + 1
+        epochs[state.topic] = epoch
+        states.append(
+            TopicState(
+                topic=state.target_topic,
+                target_topic=state.topic,
+                source_topic_id=state.target_topic_id,
+                target_topic_id=state.source_topic_id,
+                epoch=epoch,
+                partitions=state.partitions,
+                created_by_drkit=before.created_by_drkit if before is not None else False,
+                engine=state.engine,
+                reason=f"turned round by failback {context.run}",
+            )
+        )
+    rows: list[OffsetMapping] = []
+    watermarks = []
+    for tp, mark in store.watermarks(back.id).items():
+        if tp.topic not in epochs:
+            continue
+        topic = back.target_topic(tp.topic)
+        epoch = epochs[tp.topic]
+        rows += invert_mappings(store.mappings(back.id, tp, mark.epoch), mark, topic=topic, epoch=epoch)
+        watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch))
+    if not states:
+        raise DrkitError(
+            f"nothing is recorded of {back.id}",
+            meaning="The configured link can't be turned round without it",
+            remedy="Check the store, then resume",
+        )
+    return states, rows, watermarks
+
+
+def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:
+    """Where groups stand on the old primary now, as the configured link's captured positions."""
+    at = now()
+    return [
+        GroupPosition(p.group, p.target_topic, p.partition, p.target_offset, p.metadata, at)
+        for p in context.positions
+        if p.target_offset is not None and forward.covers_group(p.group)
+    ]
+
+
+def _through(context: StageContext) -> int:
+    return sum(mark.source_through for mark in context.estate.store.watermarks(context.link.id).values())
+
+
+_ANY_DIRECTION = frozenset(Direction)

@@ -1,0 +1,236 @@
+"""The contract's JSON of plans and runs (docs/schemas/failover.schema.json, runs.schema.json). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from drkit.failover.evidence import Evidence
+from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.journal import StageRecord
+from drkit.failover.machine import Loss, Outcome, State
+from drkit.failover.plan import FailoverPlan, Obstacle
+from drkit.failover.positions import Position
+from drkit.failover.record import Plan, RunRecord
+from drkit.failover.runner import RunResult
+from drkit.model.clock import iso
+from drkit.model.errors import DrkitError
+from drkit.model.journal import JournalEntry, RunSummary
+
+Document = dict[str, Any]
+
+
+def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
+    """A dry run: its stages are skipped, each with what it would do, and evidence is what is expected.
+
+    `standing`: obstacles that a run with the same flags would be refused for.
+    """
+    document = _frame(plan, run=None, state=State.PLANNED, dry_run=True)
+    document["stages"] = [
+        {
+            "name": stage.name,
+            "outcome": Outcome.SKIPPED.value,
+            "reason": f"dry run: {stage.explanation}",
+            "seconds": 0.0,
+        }
+        for stage in plan.stages
+    ]
+    document["groups"] = [_group(position) for position in plan.positions]
+    loss = plan.loss if isinstance(plan, FailoverPlan) else None
+    document["evidence"] = _evidence(
+        Evidence(
+            rpo_records=None if loss is None else loss.records,
+            rpo_seconds=None if loss is None else loss.seconds,
+            rpo_basis="observed",
+            observed_at=None if loss is None else loss.observed_at,
+            rto_seconds=None,
+            fenced=None,
+        )
+    )
+    document["lost_by_topic"] = _lost_by_topic(loss)
+    document["refusals"] = [_obstacle(obstacle) for obstacle in standing]
+    return document
+
+
+def run_document(result: RunResult, plan: Plan, *, missed: Sequence[str] = ()) -> Document:
+    """A run as it stands: at its end, or where it stopped."""
+    facts = result.machine.facts
+    document = _frame(plan, run=result.run, state=result.machine.state, dry_run=False)
+    document["stages"] = [_stage(record) for record in result.stages]
+    positions = result.positions or (plan.positions if not result.machine.finished else ())
+    document["groups"] = [_group(position) for position in positions]
+    document["evidence"] = _evidence(result.evidence)
+    document["lost_by_topic"] = _lost_by_topic(facts.loss)
+    document["objectives_missed"] = list(missed)
+    document["endpoint"] = facts.endpoint
+    document["fence_reason"] = facts.fence_reason
+    if isinstance(plan, FailbackPlan):
+        document["salvaged"] = {"records": facts.salvaged, "path": facts.salvage_path}
+        document["audit"] = {"verdict": facts.audit, "detail": facts.audit_detail}
+    if result.error is not None:
+        document["error"] = error_body(result.error)
+    return document
+
+
+def error_body(error: DrkitError) -> Document:
+    """An error as the contract's JSON has it."""
+    return {
+        "what": error.what,
+        "meaning": error.meaning or None,
+        "remedy": error.remedy or None,
+        "kind": type(error).__name__,
+        "exit_code": int(error.exit_code),
+    }
+
+
+def runs_document(runs: Sequence[RunSummary]) -> Document:
+    """`drkit runs`: the listing, newest first."""
+    return {"runs": [_summary(summary) for summary in runs]}
+
+
+def journal_document(
+    summary: RunSummary | None, entries: Sequence[JournalEntry], problem: str | None, record: RunRecord | None
+) -> Document:
+    """`drkit runs RUN`: the journal, whether its chain holds, and what the run came to."""
+    run = summary.run if summary is not None else entries[0].run
+    result = None
+    if record is not None:
+        result = run_document(
+            RunResult(run, record.machine, record.started_at, record.stages, record.positions), record.plan
+        )
+    return {
+        "run": run,
+        "kind": None if summary is None else summary.kind,
+        "state": record.machine.state.value if record is not None else None if summary is None else summary.state,
+        "started_at": iso(summary.started_at if summary is not None else entries[0].at),
+        "updated_at": iso(entries[-1].at if entries else None if summary is None else summary.updated_at),
+        "detail": None if summary is None else summary.detail,
+        "chain": {"intact": problem is None, "problem": problem, "entries": len(entries)},
+        "entries": [
+            {
+                "seq": entry.seq,
+                "at": iso(entry.at),
+                "stage": entry.stage,
+                "event": entry.event,
+                "payload": _payload(entry.payload),
+                "hash": entry.hash,
+            }
+            for entry in entries
+        ],
+        "result": result,
+    }
+
+
+def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Document:
+    at = plan.at if isinstance(plan, FailoverPlan) else None
+    document: Document = {
+        "run": run,
+        "kind": plan.kind.value,
+        "mode": plan.mode.value,
+        "to": plan.target.alias,
+        "link": str(plan.link),
+        "state": state.value,
+        "digest": plan.digest,
+        "dry_run": dry_run,
+        "at": None if at is None else iso(at.instant),
+        "timezone": None if at is None else at.timezone,
+        "at_local": None if at is None else at.local,
+        "made_at": iso(plan.made_at),
+        "warnings": list(plan.warnings),
+    }
+    if isinstance(plan, FailoverPlan):
+        document["needs"] = sorted({obstacle.waived_by for obstacle in plan.obstacles if obstacle.waived_by})
+    else:
+        document["cluster_id"] = plan.target.cluster_id
+        document["scrub"] = [
+            {
+                "topic": topic.topic,
+                "topic_id": topic.topic_id,
+                "partitions": topic.partitions,
+                "deleted_offsets": topic.records,
+                "only_here": topic.only_here,
+            }
+            for topic in plan.topics
+        ]
+        document["deleted_group_offsets"] = dict(plan.offsets)
+    return document
+
+
+def _stage(record: StageRecord) -> Document:
+    return {
+        "name": record.name,
+        "outcome": record.outcome.value,
+        "reason": record.reason,
+        "seconds": round(record.seconds, 3),
+    }
+
+
+def _group(position: Position) -> Document:
+    return {
+        "group": position.group,
+        "topic": position.topic,
+        "target_topic": position.target_topic,
+        "partition": position.partition,
+        "source_offset": position.source_offset,
+        "target_offset": position.target_offset,
+        "strategy": None if position.strategy is None else position.strategy.value,
+        "translation": position.translation.value,
+        "reread": position.reread,
+        "skipped": position.skipped,
+        "lost": position.lost,
+        "reason": position.reason,
+        "why": position.why,
+        "existing": position.existing,
+        "captured_at": iso(position.captured_at),
+    }
+
+
+def _evidence(evidence: Evidence) -> Document:
+    return {
+        "rpo_records": evidence.rpo_records,
+        "rpo_seconds": _rounded(evidence.rpo_seconds),
+        "rpo_basis": evidence.rpo_basis,
+        "observed_at": iso(evidence.observed_at),
+        "rto_seconds": _rounded(evidence.rto_seconds),
+        "fenced": evidence.fenced,
+    }
+
+
+def _lost_by_topic(loss: Loss | None) -> list[Document]:
+    if loss is None:
+        return []
+    return [
+        {"topic": topic.topic, "records": topic.records, "seconds": _rounded(topic.seconds)} for topic in loss.by_topic
+    ]
+
+
+def _obstacle(obstacle: Obstacle) -> Document:
+    return {
+        "what": obstacle.what,
+        "meaning": obstacle.meaning,
+        "remedy": obstacle.remedy,
+        "waived_by": obstacle.waived_by,
+    }
+
+
+def _summary(summary: RunSummary) -> Document:
+    return {
+        "run": summary.run,
+        "kind": summary.kind,
+        "state": summary.state,
+        "started_at": iso(summary.started_at),
+        "updated_at": iso(summary.updated_at),
+        "detail": summary.detail,
+    }
+
+
+def _payload(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

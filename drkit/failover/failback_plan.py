@@ -1,0 +1,136 @@
+"""The plan of a failback: what is kept, what is deleted, who moves back. Frozen, with a digest.
+
+`link` is the configured link. `target` is its source, the old primary: the cluster that is gone back
+to. `live` is the cluster that serves now, the configured link's target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from drkit.failover.machine import Kind, Mode
+from drkit.failover.plan import Obstacle, StagePlan
+from drkit.failover.positions import Position
+from drkit.failover.world import ClusterView
+from drkit.model.topology import LinkId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubTopic:
+    """A topic of the old primary that is deleted and created anew.
+
+    `topic_id` is the incarnation that may be deleted; another one is never touched. `config` is its
+    effective configuration. `epoch` is the configured link's epoch of it. `through` is, by partition,
+    the first offset that is not on the live cluster; `ends` the log ends when the plan was made.
+    `live_topic` is its name on the live cluster.
+    """
+
+    topic: str
+    topic_id: str
+    live_topic: str
+    partitions: int
+    replication_factor: int
+    epoch: int
+    created_by_drkit: bool
+    config: dict[str, str] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    through: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Offsets that the scrub deletes."""
+        return sum(max(0, end - self.starts.get(partition, 0)) for partition, end in self.ends.items())
+
+    @property
+    def only_here(self) -> int:
+        """Offsets that only the old primary holds: they are salvaged first."""
+        return sum(only_beyond(self.through, self.starts, self.ends).values())
+
+
+@dataclass(frozen=True, slots=True)
+class FailbackPlan:
+    """What a failback will do. `positions` are the groups as they stand on the live cluster; where they go
+    is known only once the old primary is seeded again. `offsets` counts, by group, the committed
+    offsets that are deleted on the old primary. `failover_run` is the run that failed the link away.
+    """
+
+    link: LinkId
+    made_at: datetime
+    target: ClusterView
+    live: ClusterView
+    endpoint: str
+    control: str
+    control_version: int | None
+    failover_run: str | None
+    topics: tuple[ScrubTopic, ...]
+    offsets: dict[str, int]
+    positions: tuple[Position, ...]
+    stages: tuple[StagePlan, ...] = ()
+    warnings: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    digest: str = ""
+    kind: Kind = Kind.FAILBACK
+    mode: Mode = Mode.PLANNED
+
+    @property
+    def only_here(self) -> int:
+        """Offsets that only the old primary holds."""
+        return sum(topic.only_here for topic in self.topics)
+
+    def through(self) -> dict[TopicPartition, int]:
+        """The first offset, by partition of the old primary, that is not on the live cluster."""
+        return {
+            TopicPartition(topic.topic, partition): topic.through.get(partition, topic.starts.get(partition, 0))
+            for topic in self.topics
+            for partition in range(topic.partitions)
+        }
+
+
+_ADAPTER = TypeAdapter(FailbackPlan)
+
+
+def only_beyond(through: dict[int, int], starts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+    """By partition, how many offsets lie at or beyond `through` (all of them where it isn't known)."""
+    return {
+        partition: max(0, end - max(starts.get(partition, 0), through.get(partition, 0)))
+        for partition, end in ends.items()
+    }
+
+
+def failback_plan_json(plan: FailbackPlan) -> str:
+    """The plan as JSON text, complete."""
+    return _ADAPTER.dump_json(plan).decode()
+
+
+def failback_plan_from_json(text: str) -> FailbackPlan:
+    """The plan that `failback_plan_json` wrote; raises pydantic's ValidationError where it isn't one."""
+    return _ADAPTER.validate_json(text)
+
+
+def with_digest(plan: FailbackPlan) -> FailbackPlan:
+    """The plan with the SHA-256 of its decision: what is deleted where, and in which stages."""
+    body = json.dumps(_decision(plan), sort_keys=True, separators=(",", ":"))
+    return replace(plan, digest=hashlib.sha256(body.encode()).hexdigest())
+
+
+def _decision(plan: FailbackPlan) -> dict[str, Any]:
+    return {
+        "kind": plan.kind,
+        "link": str(plan.link),
+        "target": [plan.target.alias, plan.target.cluster_id],
+        "live": [plan.live.alias, plan.live.cluster_id],
+        "control": [plan.control, plan.control_version, plan.failover_run],
+        "topics": [
+            [t.topic, t.topic_id, t.live_topic, t.partitions, sorted(t.through.items()), sorted(t.ends.items())]
+            for t in plan.topics
+        ],
+        "offsets": sorted(plan.offsets.items()),
+        "stages": [stage.name for stage in plan.stages],
+    }

@@ -1,0 +1,248 @@
+"""The stages that part a link: fence and drain. After them nothing of it lands on the target any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from drkit.failover.evidence import loss_at
+from drkit.failover.machine import Mode, Outcome
+from drkit.failover.observe import mirror_at_work, observe
+from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
+from drkit.failover.stage import StageContext, StageReport, decide_link
+from drkit.failover.world import World
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.links import Direction
+from drkit.model.offsets import Watermark
+from drkit.model.topology import TopicPartition
+
+MIRROR_SECONDS = 60.0
+DRAIN_SECONDS = 300.0
+_OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Part the old cluster from what comes: seal the link (unplanned), or show that nobody writes (planned).
+
+    `reachable` is what the plan saw. `already_sealed` names the run that sealed the link before.
+    """
+
+    source: str
+    target: str
+    mode: Mode
+    reachable: bool
+    already_sealed: str | None = None
+    name: str = "fence"
+
+    def explain(self) -> str:
+        """What it will do."""
+        denial = (
+            f"drkit can't deny writes on {self.source}"
+            if self.reachable
+            else f"{self.source} does not answer: nothing can be denied there"
+        )
+        if self.mode is Mode.PLANNED:
+            return f"show that nobody writes to {self.source} for {QUIET_SECONDS:g} s; {denial} (UNFENCED)"
+        if self.already_sealed:
+            return f"the link is sealed by run {self.already_sealed} already; {denial} (UNFENCED)"
+        return f"seal {self.source}->{self.target}: its mirror exits; {denial} (UNFENCED)"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Seal the link, or show the quiet."""
+        reason = self._why_unfenced(context)
+        if self.mode is Mode.PLANNED:
+            ends = frozen_ends(context, context.link)
+            facts = replace(context.facts, fenced=False, fence_reason=reason, fenced_at=now(), ends=ends)
+            return StageReport(
+                Outcome.OK,
+                f"{len(ends)} log ends of {self.source} stood still for {QUIET_SECONDS:g} s; {reason}",
+                facts,
+            )
+        if self.already_sealed:
+            what = f"sealed by run {self.already_sealed} already"
+        else:
+            decide_link(
+                context.estate,
+                context.link.id,
+                Direction.SEALED,
+                run=context.run,
+                reason=f"failed over to {self.target}",
+                allowed=_OPEN,
+            )
+            what = "link sealed"
+        facts = replace(context.facts, sealed=True, fenced=False, fence_reason=reason, fenced_at=now())
+        return StageReport(Outcome.OK, f"{what}; {reason}", facts)
+
+    def _why_unfenced(self, context: StageContext) -> str:
+        try:
+            context.estate.admin(self.source, timeout_seconds=context.estate.patience_seconds).brokers()
+        except DrkitError as error:
+            return f"UNFENCED: {error.what}"
+        return f"UNFENCED: {self.source} answers and drkit can't deny its writes; whoever writes there now is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Wait until the last record of the link has landed, and settle what the store says about it."""
+
+    source: str
+    target: str
+    mode: Mode
+    seconds: float = DRAIN_SECONDS
+    mirror_seconds: float = MIRROR_SECONDS
+    name: str = "drain"
+
+    def explain(self) -> str:
+        """What it will do."""
+        if self.mode is Mode.PLANNED:
+            return (
+                f"wait until the mirror has brought all of {self.source} over, then seal the link; "
+                f"at most {self.seconds:g} s"
+            )
+        return f"wait until no mirror writes to {self.target} any more; at most {self.mirror_seconds:g} s"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Drain, seal (planned), wait for the mirror to stop, settle the watermarks."""
+        facts = context.facts
+        if self.mode is Mode.PLANNED:
+            if not self._sealed_before(context):
+                self._to_zero(context)
+            decide_link(
+                context.estate,
+                context.link.id,
+                Direction.SEALED,
+                run=context.run,
+                reason=f"planned move to {self.target}",
+                allowed=_OPEN,
+            )
+            facts = replace(facts, sealed=True)
+        wait_for_mirror(context, self.mirror_seconds)
+        world = observe(context.estate, context.link, settle=True)
+        if self.mode is Mode.PLANNED:
+            self._still_whole(context, world)
+        settled = settle_watermarks(context, world)
+        facts = replace(
+            facts,
+            mirror_stopped=True,
+            lag=world.lag,
+            loss=loss_at(world.partitions.values(), facts.fenced_at or now()),
+        )
+        return StageReport(Outcome.OK, _drained(world, settled), facts)
+
+    def _sealed_before(self, context: StageContext) -> bool:
+        """Whether an interrupted attempt of this run had sealed the link: then its mirror can't be waited for."""
+        control = context.estate.store.link_control(context.link.id)
+        return control is not None and control.direction is Direction.SEALED and control.run == context.run
+
+    def _to_zero(self, context: StageContext) -> None:
+        """Until every partition's watermark reaches its frozen end."""
+        left: list[str] = []
+
+        def drained() -> bool:
+            world = observe(context.estate, context.link)
+            if not world.source.reachable:
+                raise Refused(
+                    f"{self.source} stopped answering: {world.source.reason}",
+                    meaning="A planned move needs both clusters; nothing was changed",
+                    remedy="Bring it back, or fail over with --unplanned",
+                )
+            left[:] = behind(world, context.facts.ends)
+            if left and world.mirror is None:
+                raise Refused(
+                    f"no mirror runs on {context.link.id} and {len(left)} partitions lag: {', '.join(left[:5])}",
+                    meaning="Nothing was changed",
+                    remedy=f"Run drkit mirror --link '{context.link.id}', then try again",
+                )
+            return not left
+
+        if not context.wait(drained, self.seconds):
+            raise Refused(
+                f"the lag of {context.link.id} did not drain to zero in {self.seconds:g} s: {', '.join(left[:5])}",
+                meaning="Nothing was changed",
+                remedy="Stop the producers, let the mirror catch up (drkit status), then try again",
+            )
+        moved = differing(context.facts.ends, ends_of(context, context.link))
+        if moved:
+            raise still_written(self.source, moved)
+
+    def _still_whole(self, context: StageContext, world: World) -> None:
+        """Sealed: what was written in the last moment would be lost, so then the link is opened again."""
+        moved = differing(context.facts.ends, ends_of(context, context.link))
+        late = moved or behind(world, context.facts.ends)
+        if not late:
+            return
+        decide_link(
+            context.estate,
+            context.link.id,
+            Direction.ACTIVE,
+            run=context.run,
+            reason="a planned move found late writes and gave up",
+            allowed=frozenset({Direction.SEALED}),
+        )
+        raise still_written(self.source, late)
+
+
+def behind(world: World, ends: Mapping[str, int]) -> list[str]:
+    """Partitions whose mirrored part doesn't reach their end, as `topic:partition (offsets missing)`.
+
+    The end is the high watermark: what an open transaction holds back counts too.
+    """
+    missing = []
+    for tp, end in ends.items():
+        topic, _, partition = tp.rpartition(":")
+        view = world.partitions.get(TopicPartition(topic, int(partition)))
+        mark = None if view is None else view.watermark
+        through = mark.source_through if mark is not None else view.source_start if view is not None else None
+        if through is None or through < end:
+            missing.append(f"{tp} ({'all' if through is None else end - through})")
+    return missing
+
+
+def wait_for_mirror(context: StageContext, seconds: float) -> None:
+    """Until no mirror holds the link: it gave up its lease, or the lease of a dead one ran out.
+
+    Raises:
+        PartlyDone: one goes on renewing.
+    """
+    holder: list[str] = []
+
+    def gone() -> bool:
+        found = mirror_at_work(context.estate, context.link)
+        holder[:] = [found] if found else []
+        return found is None
+
+    if mirror_at_work(context.estate, context.link) is not None:
+        context.say("waiting for the mirror to stop")
+    if not context.wait(gone, seconds):
+        raise PartlyDone(
+            f"a mirror still works on {context.link.id} after {seconds:g} s: {holder[0]}",
+            meaning="It could write below the positions that are to be committed",
+            remedy=f"Stop that process, then drkit resume {context.run}",
+        )
+
+
+def settle_watermarks(context: StageContext, world: World) -> int:
+    """Record how far the target really is, before clients write there; returns how many watermarks moved.
+
+    From here on the store's watermarks are final: the target's log ends belong to its new writers.
+    """
+    store = context.estate.store
+    kept = store.watermarks(world.link.id)
+    moved: list[Watermark] = []
+    for tp, view in world.partitions.items():
+        if view.watermark is None or view.target_end is None or tp not in kept:
+            continue
+        if view.watermark != kept[tp]:
+            moved.append(view.watermark)
+        store.supersede_mappings(world.link.id, tp, view.epoch, view.target_end)
+    if moved:
+        store.put_watermarks(world.link.id, moved)
+    return len(moved)
+
+
+def _drained(world: World, settled: int) -> str:
+    lag = "lag not known" if world.lag is None else f"{world.lag:,} records not on {world.target.alias}"
+    corrected = f"; {settled} watermarks settled by the logs' ends" if settled else ""
+    return f"no mirror at work; {lag}{corrected}"

@@ -1,0 +1,189 @@
+"""A run's journal: intent before acting, outcome after, in the store, hash-chained.
+
+    seq  stage      event      payload
+    0    plan       plan       what was decided, complete
+    1    fence      intent     {}
+    2    fence      outcome    {"outcome", "reason", "seconds", "facts"}
+    …    translate  positions  the final positions
+    …    resume     taken      who took the run over
+    …    cancel     cancelled  why
+
+A long payload is kept in several entries (`part`), so that no single write is too large for a store.
+An append whose answer was lost is recognised by its hash when it is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from drkit.failover.machine import Facts, Outcome
+from drkit.failover.positions import Position
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.journal import JournalEntry, verify_chain
+from drkit.store.api import Store
+
+PLAN = "plan"
+INTENT = "intent"
+OUTCOME = "outcome"
+POSITIONS = "positions"
+TAKEN = "taken"
+CANCELLED = "cancelled"
+
+_PART_CHARACTERS = 256_000
+_ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+FACTS = TypeAdapter(Facts)
+POSITION_LIST = TypeAdapter(tuple[Position, ...])
+
+
+def new_run_id() -> str:
+    """A ULID: 26 characters that sort by time (milliseconds), 80 bits of them random."""
+    number = (int(now().timestamp() * 1000) << 80) | secrets.randbits(80)
+    return "".join(_ULID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """How a stage ended last. `seconds` is what the last attempt took."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    seconds: float
+
+
+class Event(NamedTuple):
+    """One thing that happened: `payload` is complete JSON text."""
+
+    stage: str
+    event: str
+    payload: str
+
+
+class Journal:
+    """The journal of one run, appended to by whoever holds the run's lease.
+
+    Args:
+        store: where it is kept.
+        run: the run's id.
+        entries: what is kept already, in order.
+    """
+
+    def __init__(self, store: Store, run: str, entries: Iterable[JournalEntry] = ()) -> None:
+        self._store = store
+        self.run = run
+        self.entries: list[JournalEntry] = list(entries)
+
+    @classmethod
+    def open(cls, store: Store, run: str) -> Journal:
+        """The journal of an existing run.
+
+        Raises:
+            DrkitError: there is no such run, or its hash chain is broken.
+        """
+        entries = store.entries(run)
+        if not entries:
+            raise Refused(f"there is no run {run}", remedy="`drkit runs` lists them")
+        broken = verify_chain(entries)
+        if broken is not None:
+            raise DrkitError(
+                f"the journal of run {run} is broken: {broken}",
+                meaning="What it says can't be trusted, so nothing is done on its word",
+                remedy="Look at both clusters by hand, then plan anew",
+            )
+        return cls(store, run, entries)
+
+    def write(self, stage: str, event: str, payload: object) -> None:
+        """Append; returns only when the entry is durable.
+
+        Raises:
+            Refused: somebody else has written to this run meanwhile.
+            Unreachable: the store doesn't answer.
+        """
+        text = payload if isinstance(payload, str) else json.dumps(payload, separators=(",", ":"))
+        if len(text) <= _PART_CHARACTERS:
+            self._append(stage, event, text)
+            return
+        parts = [text[start : start + _PART_CHARACTERS] for start in range(0, len(text), _PART_CHARACTERS)]
+        for number, part in enumerate(parts, 1):
+            self._append(stage, event, json.dumps({"part": number, "of": len(parts), "text": part}))
+
+    def intent(self, stage: str) -> None:
+        """Say that a stage is about to act."""
+        self.write(stage, INTENT, {})
+
+    def outcome(self, record: StageRecord, facts: Facts) -> None:
+        """Say how a stage ended and what it established."""
+        body = {
+            "outcome": record.outcome,
+            "reason": record.reason,
+            "seconds": round(record.seconds, 3),
+            "facts": FACTS.dump_python(facts, mode="json"),
+        }
+        self.write(record.name, OUTCOME, body)
+
+    def positions(self, stage: str, positions: tuple[Position, ...]) -> None:
+        """Keep the final positions."""
+        self.write(stage, POSITIONS, POSITION_LIST.dump_json(positions).decode())
+
+    def events(self) -> Iterator[Event]:
+        """What happened, in order, parts put together; a series of parts that a kill cut short is left out."""
+        parts: list[str] = []
+        for entry in self.entries:
+            body = json.loads(entry.payload)
+            if not _is_part(body):
+                yield Event(entry.stage, entry.event, entry.payload)
+                continue
+            parts = [*(parts if body["part"] > 1 else []), body["text"]]
+            if body["part"] == body["of"] == len(parts):
+                yield Event(entry.stage, entry.event, "".join(parts))
+
+    def read(self, event: str) -> str | None:
+        """The newest complete payload of an event; None: there is none."""
+        found = [happened.payload for happened in self.events() if happened.event == event]
+        return found[-1] if found else None
+
+    def stages(self) -> list[StageRecord]:
+        """How each stage that ended did so last, in the order they were first carried out."""
+        records: dict[str, StageRecord] = {}
+        for happened in self.events():
+            if happened.event == OUTCOME:
+                body = json.loads(happened.payload)
+                records[happened.stage] = StageRecord(
+                    happened.stage, Outcome(body["outcome"]), body["reason"], float(body["seconds"])
+                )
+        return list(records.values())
+
+    def attempted(self, stage: str) -> bool:
+        """Whether the stage was begun before."""
+        return any(entry.stage == stage and entry.event == INTENT for entry in self.entries)
+
+    def _append(self, stage: str, event: str, payload: str) -> None:
+        last = self.entries[-1] if self.entries else None
+        entry = JournalEntry.chained(last, run=self.run, at=now(), stage=stage, event=event, payload=payload)
+        try:
+            kept = self._store.append_entry(entry)
+        except Unreachable:
+            kept = self._store.append_entry(entry)  # an append is idempotent: the same entry once more
+        if not kept and not self._mine(entry):
+            raise Refused(
+                f"somebody else has written to run {self.run} meanwhile",
+                meaning="Two operators act on the same run; this one stops",
+                remedy=f"See `drkit runs {self.run}`",
+            )
+        self.entries.append(entry)
+
+    def _mine(self, entry: JournalEntry) -> bool:
+        found = self._store.entries(self.run)
+        return len(found) > entry.seq and found[entry.seq].hash == entry.hash
+
+
+def _is_part(body: Any) -> bool:
+    return isinstance(body, dict) and body.keys() == {"part", "of", "text"}

@@ -1,0 +1,168 @@
+"""The right to run: one failover or failback on a link at a time.
+
+The lease is renewed in the background. A holder that was killed on this machine is recognised (its
+process is gone) and its lease is taken at once; one elsewhere keeps it until it expires.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.topology import LinkId
+from drkit.store.api import LeaseStore
+
+TTL_SECONDS = 15.0
+_RENEW_SECONDS = TTL_SECONDS / 3
+_OWNER = re.compile(r"(?P<who>.+) pid (?P<pid>\d+) started (?P<started>\d+) on (?P<machine>\S+) run (?P<run>\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a run: a process, and the run it carries out. `machine` tells kernels and pid namespaces apart."""
+
+    who: str
+    pid: int
+    started: int
+    machine: str
+    run: str
+
+    @classmethod
+    def this_process(cls, run: str) -> Owner:
+        """The process that asks."""
+        return cls(
+            who=f"{_user()}@{socket.gethostname()}",
+            pid=os.getpid(),
+            started=int(psutil.Process().create_time()),
+            machine=_machine(),
+            run=run,
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Owner | None:
+        """Read an owner back; None where it isn't one of ours."""
+        match = _OWNER.fullmatch(text)
+        if match is None:
+            return None
+        return cls(match["who"], int(match["pid"]), int(match["started"]), match["machine"], match["run"])
+
+    def __str__(self) -> str:
+        return f"{self.who} pid {self.pid} started {self.started} on {self.machine} run {self.run}"
+
+    def known_dead(self) -> bool:
+        """Whether it was a process of this machine and is gone. False: alive, or it can't be known."""
+        if self.machine != _machine() or self.machine == "unknown":
+            return False
+        try:
+            return abs(int(psutil.Process(self.pid).create_time()) - self.started) > 1
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.Error:
+            return False
+
+
+class RunLease:
+    """Holds `run:<link>` while a run acts on the link. A context manager.
+
+    Raises (on entering):
+        Refused: somebody else holds it; the message names them.
+    """
+
+    def __init__(self, store: LeaseStore, link: LinkId, run: str) -> None:
+        self._store = store
+        self._name = f"run:{link}"
+        self._link = link
+        self._owner = Owner.this_process(run)
+        self._valid_until = now()
+        self._lost: str | None = None
+        self._stop = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="drkit-run-lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._acquire()
+        self._renewer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._renewer.join()
+        try:
+            self._store.release_lease(self._name, str(self._owner))
+        except DrkitError:
+            return  # it expires by itself; the run's own result matters more than this
+
+    @property
+    def owner(self) -> str:
+        """Who holds it, as it is kept."""
+        return str(self._owner)
+
+    def check(self) -> None:
+        """Raise `PartlyDone` unless the lease is surely held: called before every act."""
+        if self._lost is None and now() < self._valid_until:
+            return
+        why = self._lost or "it could not be renewed in time"
+        raise PartlyDone(
+            f"the right to run on {self._link} was lost: {why}",
+            meaning="Another operator may act now, so this one stops",
+            remedy=f"Once nobody else acts: drkit resume {self._owner.run}",
+        )
+
+    def _acquire(self) -> None:
+        at = now()
+        lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
+        holder = Owner.parse(lease.owner)
+        if lease.owner != str(self._owner) and holder is not None and holder.known_dead():
+            self._store.break_lease(self._name, lease.owner)
+            lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
+            holder = Owner.parse(lease.owner)
+        if lease.owner != str(self._owner):
+            who = f"{holder.who} (pid {holder.pid}, run {holder.run})" if holder is not None else lease.owner
+            raise Refused(
+                f"{who} is acting on {self._link}",
+                meaning=f"One run at a time; its lease is valid until {iso(lease.expires_at)} unless it is renewed",
+                remedy="Wait for it to end, or stop that process and then `drkit resume`",
+            )
+        self._valid_until = at + timedelta(seconds=TTL_SECONDS)
+
+    def _renew(self) -> None:
+        while not self._stop.wait(_RENEW_SECONDS):
+            at = now()
+            try:
+                lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
+            except DrkitError:
+                continue  # `check` stops the run once the lease isn't surely held any more
+            if lease.owner != str(self._owner):
+                self._lost = f"{lease.owner} took it"
+                return
+            self._valid_until = at + timedelta(seconds=TTL_SECONDS)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as containers have
+        return str(os.getuid())
+
+
+def _machine() -> str:
+    """This kernel and pid namespace: pids mean the same process only within it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return "unknown"
+    return f"{boot}/{namespace}"

@@ -1,0 +1,291 @@
+"""The state machine of a run: which stage comes next, and what must be true by then. Pure, no I/O.
+
+    failover   planned → fenced → drained → translated → committed → switched → verified → closed
+
+    failback   planned → salvaged → scrubbed → reversed → reseeded → audited
+                       → fenced → drained → translated → committed → switched → verified → closed
+
+    either     planned (or fenced, in a planned move that has sealed nothing) → cancelled
+
+A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
+was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
+
+ I1  Order: a state is entered only from the one before it on its path.
+ I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not, or the
+     run is a failback (there the quiet of the ends is measured, and measured again after the drain).
+ I3  Nothing lands late: from DRAINED on, the link is sealed (failover) or turned round (failback) and
+     no mirror is at work on it, so the target's logs of the link don't move under the translation.
+ I4  A planned move loses nothing: from DRAINED on, its lag is 0.
+ I5  All or nothing is committed: from COMMITTED on, as many positions stand as were translated.
+ I6  Believed only when read back: from VERIFIED on, as many were verified as were committed.
+ I7  Nothing is destroyed before it is kept: from SCRUBBED on, what only the old cluster held is
+     salvaged (or was shown to be nothing) and the cluster's id was confirmed.
+ I8  No move back onto unproven data: from AUDITED on, the audit's verdict is clean.
+ I9  A run can be cancelled only while nothing was changed.
+
+`advance` raises `InvariantBroken` naming the invariant; that is a defect or a world that moved, and
+the runner stops with the run resumable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.model.errors import DrkitError
+
+
+class State(StrEnum):
+    """Where a run stands; the contract's `state`."""
+
+    PLANNED = "planned"
+    SALVAGED = "salvaged"
+    SCRUBBED = "scrubbed"
+    REVERSED = "reversed"
+    RESEEDED = "reseeded"
+    AUDITED = "audited"
+    FENCED = "fenced"
+    DRAINED = "drained"
+    TRANSLATED = "translated"
+    COMMITTED = "committed"
+    SWITCHED = "switched"
+    VERIFIED = "verified"
+    CLOSED = "closed"
+    CANCELLED = "cancelled"
+
+
+FINAL_STATES = frozenset({State.CLOSED, State.CANCELLED})
+
+
+class Outcome(StrEnum):
+    """How a stage ended; the contract's `outcome`."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNKNOWN = "unknown"
+
+
+class Kind(StrEnum):
+    """What a run does."""
+
+    FAILOVER = "failover"
+    FAILBACK = "failback"
+
+
+class Mode(StrEnum):
+    """Planned: both sides alive, nothing may be lost. Unplanned: save what is there."""
+
+    PLANNED = "planned"
+    UNPLANNED = "unplanned"
+
+
+class InvariantBroken(DrkitError):
+    """A stage reported something that its state does not allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stage by name, and the state that it reaches."""
+
+    stage: str
+    reaches: State
+
+
+_MOVE = (
+    Step("fence", State.FENCED),
+    Step("drain", State.DRAINED),
+    Step("translate", State.TRANSLATED),
+    Step("commit", State.COMMITTED),
+    Step("switch", State.SWITCHED),
+    Step("verify", State.VERIFIED),
+    Step("close", State.CLOSED),
+)
+_BRING_BACK = (
+    Step("salvage", State.SALVAGED),
+    Step("scrub", State.SCRUBBED),
+    Step("reverse", State.REVERSED),
+    Step("reseed", State.RESEEDED),
+    Step("audit", State.AUDITED),
+)
+PATHS: dict[Kind, tuple[Step, ...]] = {Kind.FAILOVER: _MOVE, Kind.FAILBACK: _BRING_BACK + _MOVE}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLoss:
+    """What of one topic is not on the target. None: not known."""
+
+    topic: str
+    records: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is not on the target: source offsets, and the age of the oldest at the moment asked for.
+
+    `basis` is `observed` (the last the mirror saw of the source: a lower bound) until an audit counts.
+    `observed_at`: the oldest observation it rests on. `reason` says why something isn't known.
+    """
+
+    records: int | None
+    seconds: float | None
+    observed_at: datetime | None
+    by_topic: tuple[TopicLoss, ...] = ()
+    reason: str | None = None
+    basis: str = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a run has established so far; None: not yet. Journaled with every outcome.
+
+    `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
+    `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
+    """
+
+    mode: Mode
+    unfenced_accepted: bool = False
+    cluster_confirmed: str | None = None
+    salvaged: int | None = None
+    salvage_path: str | None = None
+    salvaged_through: dict[str, int] = field(default_factory=dict)
+    scrubbed: dict[str, str] | None = None
+    offsets_deleted: int | None = None
+    reversed: bool = False
+    reseeded: int | None = None
+    audit: str | None = None
+    audit_detail: str | None = None
+    sealed: bool = False
+    fenced: bool | None = None
+    fence_reason: str | None = None
+    fenced_at: datetime | None = None
+    mirror_stopped: bool = False
+    lag: int | None = None
+    ends: dict[str, int] = field(default_factory=dict)
+    loss: Loss | None = None
+    placed: int | None = None
+    committed: int | None = None
+    endpoint: str | None = None
+    verified: int | None = None
+    verified_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as the machine sees it."""
+
+    kind: Kind
+    state: State
+    facts: Facts
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.state in FINAL_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step taken, and why it was allowed."""
+
+    run: Run
+    reason: str
+
+
+def next_step(run: Run) -> tuple[Step | None, str]:
+    """The stage to carry out now (None: the run is over), and why that one."""
+    if run.finished:
+        return None, f"the run is {run.state}: nothing is left to do"
+    path = PATHS[run.kind]
+    reached = [step.reaches for step in path]
+    position = 0 if run.state is State.PLANNED else reached.index(run.state) + 1
+    step = path[position]
+    return step, f"{run.state}: the next stage of a {run.facts.mode} {run.kind} is {step.stage}"
+
+
+def advance(run: Run, stage: str, outcome: Outcome, facts: Facts) -> Transition:
+    """The run after `stage` ended with `outcome` and established `facts`.
+
+    A failed or unknown stage changes the facts kept, not the state: it will be carried out again.
+
+    Raises:
+        InvariantBroken: the stage isn't the next one, or an invariant of the new state doesn't hold.
+    """
+    step, why = next_step(run)
+    if step is None or step.stage != stage:
+        raise InvariantBroken(
+            f"I1: stage {stage} reported in state {run.state}", meaning=why, remedy="Look at `drkit runs` first"
+        )
+    if outcome in {Outcome.FAILED, Outcome.UNKNOWN}:
+        return Transition(
+            replace(run, facts=facts), f"{stage} ended {outcome}: the run stays {run.state} and can be resumed"
+        )
+    moved = replace(run, state=step.reaches, facts=facts)
+    check(moved)
+    return Transition(moved, f"{run.state} → {moved.state}: {stage} is {outcome}")
+
+
+def cancel(run: Run, why: str) -> Transition:
+    """The run given up, which is allowed only while it changed nothing.
+
+    Raises:
+        InvariantBroken: something was changed already.
+    """
+    facts = run.facts
+    untouched = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
+    if not untouched or run.state not in {State.PLANNED, State.FENCED}:
+        raise InvariantBroken(f"I9: a run that is {run.state} has changed things", remedy="Resume it instead")
+    return Transition(replace(run, state=State.CANCELLED), f"{run.state} → cancelled: {why}")
+
+
+def check(run: Run) -> None:
+    """Raise `InvariantBroken` where the run's facts don't allow its state."""
+    facts = run.facts
+    for name, since, holds, meaning in (
+        ("I2", State.FENCED, _fence_holds(run), "the old cluster can still be written and nobody accepted that"),
+        ("I3", State.DRAINED, _settled(run), "a mirror could still write below the positions"),
+        ("I4", State.DRAINED, facts.mode is Mode.UNPLANNED or facts.lag == 0, f"a planned move lags by {facts.lag}"),
+        (
+            "I5",
+            State.COMMITTED,
+            facts.placed is not None and facts.committed == facts.placed,
+            f"{facts.committed} of {facts.placed} positions are committed",
+        ),
+        (
+            "I6",
+            State.VERIFIED,
+            facts.verified is not None and facts.verified == facts.committed,
+            f"{facts.verified} of {facts.committed} positions were read back",
+        ),
+        (
+            "I7",
+            State.SCRUBBED,
+            facts.salvaged is not None and facts.cluster_confirmed is not None,
+            "nothing was salvaged, or the cluster's id was not confirmed",
+        ),
+        ("I8", State.AUDITED, facts.audit == "clean", f"the audit's verdict is {facts.audit}"),
+    ):
+        if not holds and _at_or_after(run, since):
+            raise InvariantBroken(
+                f"{name}: a {run.kind} must not be {run.state}: {meaning}", remedy="`drkit runs` shows how it got here"
+            )
+
+
+def _fence_holds(run: Run) -> bool:
+    facts = run.facts
+    return facts.fenced is True or (facts.fenced is False and (facts.unfenced_accepted or run.kind is Kind.FAILBACK))
+
+
+def _settled(run: Run) -> bool:
+    decided = run.facts.reversed if run.kind is Kind.FAILBACK else run.facts.sealed
+    return decided and run.facts.mirror_stopped
+
+
+def _at_or_after(run: Run, since: State) -> bool:
+    """Whether the run's state lies at or beyond `since` on its own path."""
+    reached = [step.reaches for step in PATHS[run.kind]]
+    if since not in reached or run.state not in reached:
+        return False
+    return reached.index(run.state) >= reached.index(since)

@@ -1,0 +1,227 @@
+"""The stages that move groups: translate, commit, switch, verify, close. Failover and failback share them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from drkit.failover.evidence import loss_at
+from drkit.failover.machine import Outcome
+from drkit.failover.observe import observe
+from drkit.failover.positions import Position, Selection, choose_positions
+from drkit.failover.stage import StageContext, StageReport
+from drkit.failover.when import Moment
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.topology import TopicPartition
+
+_COMMITTERS = 8
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Translate:
+    """Compute the final positions, now that nothing moves under them."""
+
+    source: str
+    target: str
+    at: Moment | None
+    selection: Selection
+    allow_rewind: bool
+    expected: int
+    name: str = "translate"
+
+    def explain(self) -> str:
+        """What it will do."""
+        how = f"by time ({self.at.local}), never past what was unread" if self.at else "by mapping"
+        return f"compute the final positions {how}; {self.expected} as of now"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Observe once more, choose the positions, refresh the store's."""
+        world = observe(context.estate, context.link, at=self.at, selection=self.selection, settle=False)
+        if not world.target.reachable:
+            raise DrkitError(
+                f"{self.target} does not answer: {world.target.reason}", remedy="Bring it back, then drkit resume"
+            )
+        if world.positions_live:
+            context.estate.store.put_group_positions(context.link.id, world.positions)
+        positions = choose_positions(world, self.selection, self.at)
+        placed = [position for position in positions if position.target_offset is not None]
+        rewound = sorted({position.group for position in placed if position.rewinds})
+        if rewound and not self.allow_rewind:
+            raise Refused(
+                f"{', '.join(rewound[:_SHOWN])} would be moved back on {self.target}",
+                meaning="They committed further on the target since the plan was made",
+                remedy="Decide what is right for them; --allow-rewind moves them back",
+            )
+        loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
+        facts = replace(context.facts, placed=len(placed), loss=loss)
+        left = len(positions) - len(placed)
+        unplaced = f"; {left} have no place, each with its reason" if left else ""
+        moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
+        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}", facts, positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit the positions on the target, several groups at a time."""
+
+    target: str
+    groups: int
+    positions: int
+    name: str = "commit"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"commit {self.positions} positions of {self.groups} groups on {self.target}"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Commit group by group; what an earlier attempt did, and consumers moved on from, stays."""
+        wanted = by_group(context.positions)
+        done = self._done_before(context, wanted) if context.again else {}
+        todo = {group: positions for group, positions in wanted.items() if group not in done}
+        failures: dict[str, DrkitError] = {}
+        with ThreadPoolExecutor(max_workers=_COMMITTERS) as pool:
+            running = {group: pool.submit(self._commit, context, group, todo[group]) for group in todo}
+            for group, future in running.items():
+                error = future.result()
+                if error is not None:
+                    failures[group] = error
+        if failures:
+            group, first = next(iter(failures.items()))
+            raise PartlyDone(
+                f"{len(failures)} of {len(wanted)} groups are not committed, {group}: {first.what}",
+                meaning=first.meaning or "The others are",
+                remedy=f"{first.remedy}; then drkit resume {context.run}",
+            )
+        count = sum(len(positions) for positions in wanted.values())
+        kept = f"; {len(done)} groups were committed before" if done else ""
+        facts = replace(context.facts, committed=count)
+        return StageReport(Outcome.OK, f"{count} positions of {len(wanted)} groups{kept}", facts)
+
+    def _commit(self, context: StageContext, group: str, positions: Sequence[Position]) -> DrkitError | None:
+        context.lease.check()
+        offsets = {p.target_tp: (p.target_offset, p.metadata) for p in positions if p.target_offset is not None}
+        try:
+            context.estate.groups(self.target).commit(group, offsets)
+        except DrkitError as error:
+            return error
+        return None
+
+    def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[Position]]) -> dict[str, str]:
+        """Groups that an interrupted attempt committed: they stand where they should, or have read on from there."""
+        coordinator = context.estate.groups(self.target)
+        found = committed_offsets(context, self.target, wanted)
+        members = coordinator.members(list(wanted))
+        done = {}
+        for group, positions in wanted.items():
+            if all(found.get((group, p.target_tp)) == p.target_offset for p in positions):
+                done[group] = "committed"
+            elif all(_read_on(p, found.get((group, p.target_tp))) for p in positions):
+                done[group] = "read on" if members.get(group) else "read on, then stopped"
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Point clients at the new cluster. drkit keeps no directory of clients yet, so it names the address."""
+
+    target: str
+    endpoint: str
+    name: str = "switch"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"no cluster directory is configured: point clients at {self.endpoint} ({self.target})"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Name the address."""
+        facts = replace(context.facts, endpoint=self.endpoint)
+        return StageReport(Outcome.SKIPPED, self.explain(), facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Read every committed offset back and compare."""
+
+    target: str
+    name: str = "verify"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"read every position back from {self.target} and compare"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Compare; a group that has read on since is where it should be."""
+        wanted = by_group(context.positions)
+        found = committed_offsets(context, self.target, wanted)
+        wrong = []
+        read_on = set()
+        count = 0
+        for group, positions in wanted.items():
+            for position in positions:
+                stands = found.get((group, position.target_tp))
+                if stands != position.target_offset and not _read_on(position, stands):
+                    wrong.append(f"{group} {position.target_tp}: {stands}, not {position.target_offset}")
+                    continue
+                count += 1
+                if stands != position.target_offset:
+                    read_on.add(group)
+        if wrong:
+            more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+            raise DrkitError(
+                f"{len(wrong)} positions on {self.target} are not as committed: {'; '.join(wrong[:_SHOWN])}{more}",
+                meaning="Somebody else committed there, or the cluster lost it",
+                remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
+            )
+        facts = replace(context.facts, verified=count, verified_at=now())
+        more = f"; {len(read_on)} groups have read on already" if read_on else ""
+        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}", facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Write down the evidence."""
+
+    name: str = "close"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return "write down the evidence: what was lost, what is read again, how long it took"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Sum up."""
+        loss = context.facts.loss
+        lost = "loss not known" if loss is None or loss.records is None else f"{loss.records:,} records lost"
+        known = [p.reread for p in context.positions if p.target_offset is not None]
+        again = sum(count for count in known if count is not None)
+        least = "" if all(count is not None for count in known) else "at least "
+        return StageReport(Outcome.OK, f"{lost}; {least}{again:,} records are read again", context.facts)
+
+
+def by_group(positions: Sequence[Position]) -> dict[str, list[Position]]:
+    """The placed positions by group."""
+    groups: dict[str, list[Position]] = defaultdict(list)
+    for position in positions:
+        if position.target_offset is not None:
+            groups[position.group].append(position)
+    return dict(groups)
+
+
+def committed_offsets(
+    context: StageContext, alias: str, groups: Mapping[str, object]
+) -> dict[tuple[str, TopicPartition], int]:
+    """What these groups have committed on a cluster, by its own partitions."""
+    return {(found.group, found.tp): found.offset for found in context.estate.groups(alias).committed(sorted(groups))}
+
+
+def _read_on(position: Position, stands: int | None) -> bool:
+    """Whether consumers took over from the position: further on, and not where the group stood before."""
+    return (
+        stands is not None
+        and position.target_offset is not None
+        and stands >= position.target_offset
+        and (stands == position.target_offset or stands != position.existing)
+    )

@@ -1,0 +1,286 @@
+"""Looking at the world: both clusters, at once and bounded, and the store. Reads only.
+
+Either cluster may be gone; then what it alone knows stays None and the store's last observation
+stands. Only the store is indispensable: without it nothing is known.
+
+The target's log ends are read before the mapping rows: a row is durable before the record it
+covers is produced, so the rows read afterwards cover every end read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from drkit.failover.estate import Estate
+from drkit.failover.positions import Selection
+from drkit.failover.when import Moment
+from drkit.failover.world import ClusterView, PartitionView, World
+from drkit.kafka.admin import TopicInfo
+from drkit.mapping.resume import ResumeKind, resume_point
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.links import Direction, LinkControl, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What one cluster answered, by its own topic names."""
+
+    view: ClusterView
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    start: Mapping[TopicPartition, int] = field(default_factory=dict)
+    end: Mapping[TopicPartition, int] = field(default_factory=dict)
+    times: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    offsets: tuple[GroupPosition, ...] | None = None
+    members: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What the store knows of the link, but for mapping rows."""
+
+    control: LinkControl | None
+    topics: Mapping[str, TopicState]
+    watermarks: Mapping[TopicPartition, Watermark]
+    positions: tuple[GroupPosition, ...]
+    mirror: str | None
+
+
+def observe(
+    estate: Estate,
+    link: Link,
+    *,
+    at: Moment | None = None,
+    selection: Selection | None = None,
+    settle: bool | None = None,
+) -> World:
+    """A snapshot of the link.
+
+    Args:
+        estate: where to look.
+        link: the link; its source may be gone, and so may its target.
+        at: also find the first target offset stamped at or after this moment.
+        selection: groups named in it are looked up on the target even if nobody knows them.
+        settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
+            (default: yes, until the link is sealed; from then on clients may write there).
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    memory = _remember(estate, link)
+    if settle is None:
+        settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    named = selection.groups if selection is not None else ()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        remembered = {position.group for position in memory.positions} | set(named)
+        there = sorted(remembered)
+        asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link))
+        asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
+        source, target = asked_source.result(), asked_target.result()
+    positions = _merge_positions(memory.positions, source.offsets)
+    unseen = sorted({position.group for position in positions} - remembered)
+    if unseen and target.view.reachable:
+        target = _with_groups(estate, link, target, unseen)
+    partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
+    return World(
+        link=link,
+        observed_at=now(),
+        source=source.view,
+        target=target.view,
+        control=memory.control,
+        topics=memory.topics,
+        partitions=partitions,
+        positions=positions,
+        positions_live=source.offsets is not None,
+        committed=_committed(link, target),
+        members=target.members,
+        source_members=source.members,
+        problems=tuple(estate.store.problems(link.id)),
+        mirror=memory.mirror,
+    )
+
+
+def mirror_at_work(estate: Estate, link: Link) -> str | None:
+    """Who holds the link's mirror lease now; None: nobody."""
+    lease = estate.store.lease(f"mirror:{link.id}")
+    return lease.owner if lease is not None and lease.expires_at > now() else None
+
+
+def _remember(estate: Estate, link: Link) -> _Memory:
+    store = estate.store
+    return _Memory(
+        control=store.link_control(link.id),
+        topics=store.topic_states(link.id),
+        watermarks=store.watermarks(link.id),
+        positions=tuple(
+            position
+            for position in store.group_positions(link.id)
+            if link.covers_group(position.group) and link.covers_topic(position.topic)
+        ),
+        mirror=mirror_at_work(estate, link),
+    )
+
+
+# -- the clusters ----------------------------------------------------------------------------------
+
+
+def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
+    """Ask one side; a cluster that doesn't answer is a fact about it, not an error."""
+    try:
+        return ask()
+    except Unreachable as error:
+        return _Side(ClusterView(alias, reachable=False, reason=str(error)))
+
+
+def _ask_source(estate: Estate, link: Link) -> _Side:
+    alias = link.id.source
+    admin = estate.admin(alias, timeout_seconds=estate.patience_seconds)
+    groups = estate.groups(alias, timeout_seconds=estate.patience_seconds)
+    view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
+    topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
+    tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
+    start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, partial=True)
+    at = now()
+    listed = [name for name, group in groups.list_groups().items() if link.covers_group(name) and group.type != "share"]
+    offsets = tuple(
+        GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
+        for found in groups.committed(listed)
+        if link.covers_topic(found.topic)
+    )
+    members = groups.members(sorted({position.group for position in offsets}))
+    return _Side(view, topics, start, end, {}, offsets, members)
+
+
+def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:
+    alias = link.id.target
+    admin = estate.admin(alias)
+    view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
+    names = {tp.topic for tp in memory.watermarks} | set(memory.topics) | {p.topic for p in memory.positions}
+    topics = admin.topics({link.target_topic(name) for name in names})
+    tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
+    start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
+    times = admin.offsets_for_times(dict.fromkeys(end, at.millis)) if at is not None else {}
+    side = _Side(view, topics, start, end, times, (), {})
+    return _with_groups(estate, link, side, groups)
+
+
+def _with_groups(estate: Estate, link: Link, side: _Side, groups: Sequence[str]) -> _Side:
+    """The target's side with these groups' commits and members added."""
+    coordinator = estate.groups(link.id.target)
+    at = now()
+    offsets = tuple(
+        GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
+        for found in coordinator.committed(groups)
+        if link.source_topic(found.topic) is not None
+    )
+    members = {**side.members, **coordinator.members(groups)}
+    return replace(side, offsets=(side.offsets or ()) + offsets, members=members)
+
+
+def _committed(link: Link, target: _Side) -> dict[tuple[str, TopicPartition], int]:
+    """The target's committed offsets by group and *source* partition."""
+    found = {}
+    for position in target.offsets or ():
+        topic = link.source_topic(position.topic)
+        if topic is not None:
+            found[position.group, TopicPartition(topic, position.partition)] = position.offset
+    return found
+
+
+def _merge_positions(
+    remembered: Sequence[GroupPosition], live: Sequence[GroupPosition] | None
+) -> tuple[GroupPosition, ...]:
+    """The live positions where the source answered; what it doesn't hold stays as it was captured.
+
+    A position that is gone from the source (expired, deleted, wiped by the disaster itself) is kept:
+    moving it costs nothing, forgetting it costs the group its place.
+    """
+    merged = {(p.group, p.topic, p.partition): p for p in remembered}
+    merged.update({(p.group, p.topic, p.partition): p for p in live or ()})
+    return tuple(position for _, position in sorted(merged.items()))
+
+
+# -- the partitions --------------------------------------------------------------------------------
+
+
+def _partitions(
+    estate: Estate,
+    link: Link,
+    memory: _Memory,
+    source: _Side,
+    target: _Side,
+    positions: Sequence[GroupPosition],
+    *,
+    settle: bool,
+) -> dict[TopicPartition, PartitionView]:
+    known = set(memory.watermarks) | set(source.end) | {position.tp for position in positions}
+    for topic, kept in memory.topics.items():
+        known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
+    views = {}
+    for tp in sorted(known):
+        there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+        state = memory.topics.get(tp.topic)
+        mark = memory.watermarks.get(tp)
+        view = PartitionView(
+            topic=tp.topic,
+            partition=tp.partition,
+            target_topic=there.topic,
+            epoch=state.epoch if state is not None else mark.epoch if mark is not None else 0,
+            watermark=mark,
+            source_start=source.start.get(tp),
+            source_end=source.end.get(tp),
+            target_start=target.start.get(there),
+            target_end=target.end.get(there),
+            at_offset=target.times.get(there),
+        )
+        views[tp] = _with_rows(estate, link, view, source.topics.get(tp.topic), state, settle=settle)
+    return views
+
+
+def _with_rows(
+    estate: Estate, link: Link, view: PartitionView, topic: TopicInfo | None, state: TopicState | None, *, settle: bool
+) -> PartitionView:
+    """The view with its mapping, unless the mapping is about another incarnation of the topic."""
+    if topic is not None and state is not None and topic.topic_id != state.source_topic_id:
+        return replace(view, watermark=None, recreated=True)
+    mark = view.watermark
+    if mark is not None and mark.epoch != view.epoch:
+        return replace(view, watermark=None)
+    rows = tuple(estate.store.mappings(link.id, view.tp, view.epoch))
+    end = view.target_end
+    if end is None:
+        return replace(view, rows=rows)
+    valid = tuple(row for row in rows if row.target_offset <= end)
+    view = replace(view, rows=valid)
+    if not settle or mark is None or mark.target_end == end:
+        return view
+    return _settled(view, rows, mark, end)
+
+
+def _settled(view: PartitionView, rows: Sequence[OffsetMapping], mark: Watermark, target_end: int) -> PartitionView:
+    """The watermark moved to the target's log end, where the rows prove which source offset that is.
+
+    The mirror may have died between an acknowledgement and its next save. Beyond the last end seen
+    of the source nothing is proven (another writer may have been there): the watermark then stays.
+    """
+    seen_end = max(mark.source_end, view.source_end or 0)
+    try:
+        point = resume_point(rows, mark, target_end, source_start=mark.source_start, source_end=seen_end)
+    except DrkitError as error:
+        return replace(view, remark=str(error))
+    if point.kind is ResumeKind.FOREIGN:
+        return replace(view, remark=point.reason)
+    if point.kind is ResumeKind.FRESH:
+        return view
+    moved = replace(
+        mark,
+        source_through=point.source_offset,
+        target_end=target_end,
+        source_end=max(mark.source_end, point.source_offset),
+        behind_since=None if point.source_offset >= mark.source_end else mark.behind_since,
+    )
+    return replace(view, watermark=moved, remark=point.reason)

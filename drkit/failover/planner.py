@@ -1,0 +1,176 @@
+"""From a snapshot to a frozen plan. Pure, but for `make_plan`, which takes the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from drkit.failover.estate import Estate
+from drkit.failover.evidence import loss_at
+from drkit.failover.fence import Drain, Fence
+from drkit.failover.machine import Mode
+from drkit.failover.move import Close, Commit, Switch, Translate, Verify
+from drkit.failover.observe import observe
+from drkit.failover.plan import FailoverPlan, StagePlan, sealed
+from drkit.failover.positions import Selection, choose_positions, never_committed
+from drkit.failover.preconditions import obstacles
+from drkit.failover.stage import Stage
+from drkit.failover.when import Moment
+from drkit.failover.world import World
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.links import Direction
+from drkit.model.topology import Link
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there."""
+
+    to: str
+    mode: Mode = Mode.UNPLANNED
+    at: Moment | None = None
+    selection: Selection = field(default_factory=Selection)
+    allow_rewind: bool = False
+    link: Link | None = None
+
+
+def make_plan(estate: Estate, request: Request) -> FailoverPlan:
+    """Observe and plan.
+
+    Raises:
+        ConfigError: an unknown cluster, group or topic; several links lead there.
+        Refused: nothing can be planned: no link leads there, the target doesn't answer, or the store
+            holds nothing about the link.
+        Unreachable: the store doesn't answer.
+    """
+    link = find_link(estate, request)
+    world = observe(estate, link, at=request.at, selection=request.selection)
+    return plan_for(world, request, endpoint=estate.endpoint(link.id.target))
+
+
+def find_link(estate: Estate, request: Request) -> Link:
+    """The link that leads to the cluster asked for.
+
+    Raises:
+        ConfigError: no such cluster, or several links lead there and none is named.
+        Refused: no link leads there.
+    """
+    if request.to not in estate.config.clusters:
+        raise ConfigError(
+            f"no cluster {request.to!r} is configured", remedy=f"Known: {', '.join(sorted(estate.config.clusters))}"
+        )
+    links = [configured.link() for configured in estate.config.links]
+    leading = [link for link in links if link.id.target == request.to and request.link in {None, link}]
+    if not leading:
+        known = ", ".join(str(link.id) for link in links) or "none"
+        back = [link for link in links if link.id.source == request.to]
+        remedy = f"Links: {known}"
+        if back:
+            remedy += f". To go back to {request.to}: drkit failback --to {request.to}"
+        raise Refused(f"no link leads to {request.to}", meaning="Nothing was mirrored there", remedy=remedy)
+    if len(leading) > 1:
+        raise ConfigError(
+            f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",
+            remedy="Name one with --link",
+        )
+    return leading[0]
+
+
+def plan_for(world: World, request: Request, *, endpoint: str) -> FailoverPlan:
+    """The plan for one snapshot. Pure."""
+    _check_possible(world)
+    positions = choose_positions(world, request.selection, request.at)
+    control = world.control
+    plan = FailoverPlan(
+        link=world.link.id,
+        mode=request.mode,
+        at=request.at,
+        selection=request.selection,
+        allow_rewind=request.allow_rewind,
+        made_at=world.observed_at,
+        source=world.source,
+        target=world.target,
+        endpoint=endpoint,
+        control=(control.direction if control is not None else Direction.ACTIVE).value,
+        control_version=None if control is None else control.version,
+        control_run=None if control is None else control.run,
+        positions=positions,
+        loss=loss_at(world.partitions.values(), world.observed_at),
+    )
+    plan = replace(
+        plan,
+        stages=tuple(StagePlan(stage.name, stage.explain()) for stage in failover_stages(plan)),
+        warnings=tuple(_warnings(world, request, plan)),
+        obstacles=tuple(obstacles(world, plan)),
+    )
+    return sealed(plan)
+
+
+def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
+    """The stages of a failover: those that the plan explains are those that the runner carries out."""
+    source, target = plan.link.source, plan.link.target
+    already = plan.control_run if plan.control == Direction.SEALED else None
+    return (
+        Fence(source, target, plan.mode, plan.source.reachable, already),
+        Drain(source, target, plan.mode),
+        Translate(source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed)),
+        Commit(target, len({position.group for position in plan.placed}), len(plan.placed)),
+        Switch(target, plan.endpoint),
+        Verify(target),
+        Close(),
+    )
+
+
+def _check_possible(world: World) -> None:
+    link = world.link.id
+    if not world.target.reachable:
+        raise Refused(
+            f"{world.target.alias} does not answer: {world.target.reason}",
+            meaning="There is nothing to fail over to",
+            remedy=f"Bring {world.target.alias} up, or check its bootstrap_servers",
+        )
+    if not world.topics and not any(view.watermark for view in world.partitions.values()):
+        raise Refused(
+            f"the store holds nothing about {link}",
+            meaning="No mirror has run on this link with this store, so no offset on the target is known",
+            remedy=f"Run drkit mirror --link '{link}'; check [store] in the configuration",
+        )
+
+
+def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
+    warnings = []
+    if not request.selection.everything:
+        warnings.append(
+            f"only part of the groups and topics is moved, but all of {world.link.id} is sealed: nothing of it is "
+            "mirrored any more"
+        )
+    if plan.loss.reason:
+        warnings.append(f"the expected loss is not known: {plan.loss.reason}")
+    unplaced = [position for position in plan.positions if position.target_offset is None]
+    if unplaced:
+        first = unplaced[0]
+        warnings.append(
+            f"{len(unplaced)} positions have no place on {world.target.alias}, e.g. {first.group} on "
+            f"{first.topic}:{first.partition}: {first.reason}"
+        )
+    for group, tps in list(never_committed(world, request.selection).items())[:_SHOWN]:
+        warnings.append(
+            f"{group} never committed on {_listed([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
+            f"as on {world.source.alias}"
+        )
+    remarks = [f"{view.target_tp}: {view.remark}" for view in world.partitions.values() if view.remark]
+    if remarks:
+        warnings.append(_listed(remarks))
+    warnings += [f"{problem.topic}: {problem.reason}" for problem in world.problems]
+    active = sorted(group for group, count in world.source_members.items() if count)
+    if request.mode is Mode.PLANNED and active:
+        warnings.append(
+            f"{_listed(active)} still read on {world.source.alias}: what they read from now on is read again"
+        )
+    return warnings
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

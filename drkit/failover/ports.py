@@ -1,0 +1,82 @@
+"""What a failback needs of other rooms, which it can't import: handed in by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from drkit.model.topology import Link, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """How a mirror ended: `records` brought over, and whether a worker of its own did it."""
+
+    records: int
+    reason: str
+
+
+class Mirror(Protocol):
+    """Runs a link's mirror in this process."""
+
+    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+        """Mirror until all that each source partition held at the start is on the target and recorded.
+
+        It has stopped, and its lease is given up, on return.
+
+        Raises:
+            DrkitError: it could not.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What was kept of the records that only the link's source holds. `path`: the folder it is in."""
+
+    records: int
+    path: str
+
+
+class Salvager(Protocol):
+    """Keeps what only the link's source holds: Parquet, and a form that can be replayed."""
+
+    def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
+        """Write every record of the source at or beyond `through` (by source partition) into `out`.
+
+        Doing it again replaces what an interrupted attempt left.
+
+        Raises:
+            DrkitError: it could not keep all of them.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class AuditVerdict:
+    """An audit's answer: `clean` or `deviated`, one sentence of numbers, where its findings are."""
+
+    verdict: str
+    detail: str
+    path: str | None = None
+
+
+class Auditor(Protocol):
+    """Compares both sides of a link, record by record."""
+
+    def audit(self, link: Link, /) -> AuditVerdict:
+        """Audit every topic of the link.
+
+        Raises:
+            DrkitError: it could not.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All of them. `salvage_root`: the folder that gets a folder for each run's salvage."""
+
+    mirror: Mirror
+    salvager: Salvager
+    auditor: Auditor
+    salvage_root: Path

@@ -1,0 +1,334 @@
+"""Where each group goes on the target. Pure.
+
+Two answers can be known for a partition, and the choice between them never skips a record:
+
+- by mapping: what the group's committed source offset is on the target (`drkit.mapping.translate`);
+- by time (`--at`): the first target offset stamped at or after the moment asked for, the log end
+  where there is none. Everything below it is stamped earlier, but a group that lagged, or a record
+  that a slow clock stamped late, may leave something unread down there.
+
+So with `--at` the position is the *earlier* of the two: at least back to that moment, and never past
+what was unread. Where only one is known it is taken, and the reason says so.
+
+What a group never committed on the source is left alone on the target: the consumer's own
+`auto.offset.reset` decides there, as it would have on the source.
+
+`reread` counts target offsets between the position and where the group had got to; `lost` counts
+source offsets below the group's commit that never reached the target.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.failover.when import Moment
+from drkit.failover.world import PartitionView, World
+from drkit.mapping.translate import translate
+from drkit.model.errors import ConfigError
+from drkit.model.offsets import Certainty, GroupPosition, Translation
+from drkit.model.topology import TopicPartition
+
+
+class Strategy(StrEnum):
+    """What decided a position; the contract's `strategy`."""
+
+    TIMESTAMP = "timestamp"
+    MAPPING = "mapping"
+    PRESERVED = "preserved"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A group's place on a target partition, with its certificate.
+
+    `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
+    offsets, None where not known. `why` always explains the choice; `reason` is None when the
+    translation is exact and nothing else moved the position. `existing` is what the group has
+    committed on the target already.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    target_topic: str
+    source_offset: int | None
+    target_offset: int | None
+    strategy: Strategy | None
+    translation: Certainty
+    reread: int | None
+    skipped: int | None
+    lost: int | None
+    reason: str | None
+    why: str
+    metadata: str = ""
+    existing: int | None = None
+    captured_at: datetime | None = None
+
+    @property
+    def target_tp(self) -> TopicPartition:
+        """The partition, by its target topic."""
+        return TopicPartition(self.target_topic, self.partition)
+
+    @property
+    def rewinds(self) -> bool:
+        """Whether committing it would move an existing position of the target back."""
+        return self.target_offset is not None and self.existing is not None and self.existing > self.target_offset
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelector:
+    """`--topic t` or `--topic t:0,1`; no partitions: all of them."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """Whether the partition is meant."""
+        return tp.topic == self.topic and (not self.partitions or tp.partition in self.partitions)
+
+    def __str__(self) -> str:
+        return self.topic + (":" + ",".join(map(str, self.partitions)) if self.partitions else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which positions are meant; empty: all of the link's."""
+
+    groups: tuple[str, ...] = ()
+    topics: tuple[TopicSelector, ...] = ()
+
+    def covers(self, group: str, tp: TopicPartition) -> bool:
+        """Whether this group's position on this partition is meant."""
+        return (not self.groups or group in self.groups) and (
+            not self.topics or any(selector.covers(tp) for selector in self.topics)
+        )
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.groups and not self.topics
+
+
+def parse_topic_selector(text: str) -> TopicSelector:
+    """Read `t` or `t:0,1`, as Kafka's own tools write it.
+
+    Raises:
+        ConfigError: not of that form.
+    """
+    topic, colon, listed = text.partition(":")
+    try:
+        partitions = tuple(sorted({int(part) for part in listed.split(",")})) if colon else ()
+    except ValueError:
+        partitions = (-1,)
+    if not topic or any(partition < 0 for partition in partitions):
+        raise ConfigError(f"--topic {text!r} is not a topic", remedy="Write it as NAME or NAME:0,1")
+    return TopicSelector(topic, partitions)
+
+
+def choose_positions(world: World, selection: Selection, at: Moment | None) -> tuple[Position, ...]:
+    """The position of every selected group and partition, sorted by group, topic, partition.
+
+    Raises:
+        ConfigError: a group or topic that was named is nowhere; the message names the known ones.
+    """
+    _check_names(world, selection)
+    chosen = []
+    for position in world.positions:
+        if not selection.covers(position.group, position.tp):
+            continue
+        view = world.partitions.get(position.tp)
+        placed = place(position, view, world, at)
+        chosen.append(replace(placed, existing=world.committed.get((position.group, position.tp))))
+    return tuple(sorted(chosen, key=lambda p: (p.group, p.topic, p.partition)))
+
+
+def never_committed(world: World, selection: Selection) -> dict[str, list[TopicPartition]]:
+    """By group, the partitions of topics it reads on which it never committed anything."""
+    committed: dict[str, set[TopicPartition]] = defaultdict(set)
+    for position in world.positions:
+        committed[position.group].add(position.tp)
+    by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in sorted(world.partitions):
+        by_topic[tp.topic].append(tp)
+    missing = {}
+    for group, tps in sorted(committed.items()):
+        topics = sorted({tp.topic for tp in tps})
+        left = [tp for topic in topics for tp in by_topic[topic] if tp not in tps and selection.covers(group, tp)]
+        if left:
+            missing[group] = left
+    return missing
+
+
+def place(position: GroupPosition, view: PartitionView | None, world: World, at: Moment | None) -> Position:
+    """One group's position on one partition."""
+    target = world.target.alias
+    base = Position(
+        group=position.group,
+        topic=position.topic,
+        partition=position.partition,
+        target_topic=world.link.target_topic(position.topic),
+        source_offset=position.offset,
+        target_offset=None,
+        strategy=None,
+        translation=Certainty.UNAVAILABLE,
+        reread=None,
+        skipped=None,
+        lost=None,
+        reason=None,
+        why="",
+        metadata=position.metadata,
+        captured_at=position.captured_at,
+    )
+    if view is not None and view.recreated:
+        reason = f"{position.topic} was recreated on {world.source.alias}: what is mirrored is of the one before"
+        return replace(base, reason=reason, why=reason)
+    if view is None or view.target_end is None:
+        reason = f"{base.target_topic}:{position.partition} is not on {target}"
+        if not world.target.reachable:
+            reason = f"{target} did not answer: {world.target.reason}"
+        return replace(base, reason=reason, why=reason)
+    mapped = _mapped(position.offset, view, target)
+    base = replace(base, translation=mapped.certainty, lost=_lost(position.offset, view))
+    if at is None:
+        return _by_mapping(base, mapped, view)
+    return _by_time(base, mapped, view, view.target_end, at)
+
+
+def _by_mapping(base: Position, mapped: Translation, view: PartitionView) -> Position:
+    if mapped.target_offset is None:
+        reason = mapped.reason or "the source offset has no known place on the target"
+        return replace(base, reason=reason, why=reason)
+    exact = mapped.certainty is Certainty.EXACT
+    preserved = exact and bool(view.rows) and all(row.delta == 0 for row in view.rows)
+    return replace(
+        base,
+        target_offset=mapped.target_offset,
+        strategy=Strategy.PRESERVED if preserved else Strategy.MAPPING,
+        reread=mapped.reread,
+        skipped=mapped.skipped,
+        reason=None if exact else mapped.reason,
+        why=_why_mapped(mapped, preserved=preserved),
+    )
+
+
+def _by_time(base: Position, mapped: Translation, view: PartitionView, end: int, at: Moment) -> Position:
+    found = view.at_offset
+    timed = end if found is None else min(found, end)
+    seen = f"nothing on the target is stamped at or after {at.local}, so its end {end}" if found is None else ""
+    by_time = seen or f"{timed} is the first offset stamped at or after {at.local}"
+    if mapped.target_offset is None:
+        return replace(
+            base,
+            target_offset=timed,
+            strategy=Strategy.TIMESTAMP,
+            reason=f"by time alone ({by_time}): the position by mapping isn't known: {mapped.reason}",
+            why=f"by time alone: {by_time}; what the group had not read of older records is not known",
+        )
+    if mapped.target_offset < timed:
+        unread = f"the group had read only up to here; by time it would be {timed}, past what was unread"
+        placed = _by_mapping(base, mapped, view)
+        return replace(placed, reason=_and(placed.reason, unread), why=unread)
+    back = mapped.target_offset - timed
+    reason = f"{by_time}; {back} before where the group had got to ({mapped.target_offset})" if back else None
+    exact = mapped.certainty is Certainty.EXACT
+    return replace(
+        base,
+        target_offset=timed,
+        strategy=Strategy.TIMESTAMP,
+        reread=None if mapped.reread is None else mapped.reread + back,
+        skipped=mapped.skipped,
+        reason=_and(None if exact else mapped.reason, reason),
+        why=reason or f"{by_time}, which is where the group had got to",
+    )
+
+
+def _mapped(offset: int, view: PartitionView, target: str) -> Translation:
+    """Translate by the view's rows, then keep the answer inside the target's log as it is now."""
+    rows = view.rows
+    if not rows and view.watermark is not None and offset <= view.watermark.source_through:
+        # Watched, and nothing of it was ever produced: all that will be lands at the target's end.
+        answer = Translation(offset, Certainty.EXACT, view.watermark.target_end)
+    else:
+        at = bisect_right(rows, offset, key=lambda row: row.source_offset)
+        answer = translate(
+            offset,
+            floor=rows[at - 1] if at else None,
+            following=rows[at] if at < len(rows) else None,
+            watermark=view.watermark,
+            first=rows[0] if rows else None,
+        )
+    if answer.target_offset is None or view.target_start is None or view.target_end is None:
+        return answer
+    if answer.target_offset < view.target_start:
+        gone = view.target_start - answer.target_offset
+        return replace(
+            answer,
+            certainty=Certainty.CONSERVATIVE,
+            target_offset=view.target_start,
+            reason=f"target retention: {target} has deleted {gone} offsets from there on; its log starts here",
+        )
+    if answer.target_offset > view.target_end:
+        missing = answer.target_offset - view.target_end
+        return replace(
+            answer,
+            certainty=Certainty.CONSERVATIVE,
+            target_offset=view.target_end,
+            reason=f"{target} has lost {missing} acknowledged offsets; its log ends here",
+        )
+    return answer
+
+
+def _lost(offset: int, view: PartitionView) -> int | None:
+    return None if view.watermark is None else max(0, offset - view.watermark.source_through)
+
+
+def _why_mapped(mapped: Translation, *, preserved: bool) -> str:
+    if preserved:
+        return "offsets are the same on both sides"
+    if mapped.certainty is Certainty.EXACT and mapped.target_offset is not None:
+        return f"source offset {mapped.source_offset} is {mapped.target_offset} on the target"
+    return mapped.reason or "the mapping's conservative answer"
+
+
+def _and(first: str | None, second: str | None) -> str | None:
+    return "; ".join(part for part in (first, second) if part) or None
+
+
+def _check_names(world: World, selection: Selection) -> None:
+    known_groups = {position.group for position in world.positions}
+    on_target = {group for group, _ in world.committed}
+    for group in selection.groups:
+        if group in known_groups:
+            continue
+        if group in on_target:
+            raise ConfigError(
+                f"group {group} has no position on {world.source.alias}",
+                meaning=f"It has committed on {world.target.alias} only, where it stays as it is",
+                remedy=f"Leave it out; groups to move: {_list(known_groups)}",
+            )
+        raise ConfigError(f"no group {group} is known", remedy=f"Known groups: {_list(known_groups | on_target)}")
+    known_topics = {tp.topic for tp in world.partitions} | set(world.topics) | {p.topic for p in world.positions}
+    for selector in selection.topics:
+        if selector.topic not in known_topics:
+            raise ConfigError(
+                f"the link {world.link.id} carries no topic {selector.topic}",
+                remedy=f"Known topics: {_list(known_topics)}",
+            )
+        there = {tp.partition for tp in world.partitions if tp.topic == selector.topic}
+        absent = [partition for partition in selector.partitions if partition not in there]
+        if absent:
+            raise ConfigError(
+                f"topic {selector.topic} has no partition {', '.join(map(str, absent))}",
+                remedy=f"Known partitions: {', '.join(map(str, sorted(there)))}",
+            )
+
+
+def _list(names: Iterable[str]) -> str:
+    known: Sequence[str] = sorted(names)
+    shown = ", ".join(known[:20]) or "none"
+    return shown + (f" and {len(known) - 20} more" if len(known) > 20 else "")  # noqa: PLR2004 - a screenful

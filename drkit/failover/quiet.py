@@ -1,0 +1,68 @@
+"""Proof by looking that nobody writes: log ends that stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drkit.failover.stage import StageContext
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.topology import Link, TopicPartition
+
+QUIET_SECONDS = 2.0
+_SHOWN = 5
+
+
+def ends_of(context: StageContext, link: Link) -> dict[str, int]:
+    """High watermarks of every covered partition of the link's source, by `topic:partition`.
+
+    Raises:
+        Unreachable: the source or one of its partitions doesn't answer.
+    """
+    admin = context.estate.admin(link.id.source)
+    topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
+    tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
+    ends = admin.end_offsets(tps, committed=False)
+    silent = [str(tp) for tp in tps if tp not in ends]
+    if silent:
+        raise Unreachable(
+            f"{link.id.source} does not say where {', '.join(silent[:_SHOWN])} end", remedy="Trying again may work"
+        )
+    return {str(tp): end for tp, end in sorted(ends.items())}
+
+
+def frozen_ends(context: StageContext, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
+    """The source's log ends, shown not to move for `seconds`.
+
+    Raises:
+        Refused: they move: somebody still writes.
+        Unreachable: the source doesn't answer.
+    """
+    before = ends_of(context, link)
+    moving: list[str] = []
+
+    def moves() -> bool:
+        moving[:] = differing(before, ends_of(context, link))
+        return bool(moving)
+
+    if context.wait(moves, seconds):
+        raise still_written(link.id.source, moving)
+    return before
+
+
+def differing(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """Partitions whose ends differ, as `topic:partition (before → after)`."""
+    return [
+        f"{tp} ({before.get(tp, 'absent')} → {after.get(tp, 'absent')})"
+        for tp in sorted(before.keys() | after.keys())
+        if before.get(tp) != after.get(tp)
+    ]
+
+
+def still_written(alias: str, moving: list[str]) -> Refused:
+    """The refusal that names what moved."""
+    more = f" and {len(moving) - _SHOWN} more" if len(moving) > _SHOWN else ""
+    return Refused(
+        f"{alias} is still written: {', '.join(moving[:_SHOWN])}{more}",
+        meaning="A planned move loses nothing only while nobody writes where the groups leave",
+        remedy=f"Stop the producers of {alias}, then try again",
+    )

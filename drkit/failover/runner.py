@@ -1,0 +1,204 @@
+"""Carrying a plan out: intent, act, outcome, one stage after the other, under the run's lease.
+
+The machine says what comes next and whether a stage's facts allow the next state; the journal says
+what happened before. A run that was killed anywhere goes on from its journal: a stage whose outcome
+isn't written is carried out again, which every stage allows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from drkit.failover.estate import Estate
+from drkit.failover.evidence import Evidence, evidence_of
+from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
+from drkit.failover.lease import RunLease
+from drkit.failover.machine import Outcome, Run, State, advance, cancel, next_step
+from drkit.failover.ports import Ports
+from drkit.failover.positions import Position
+from drkit.failover.stage import Stage, StageContext
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
+from drkit.model.journal import RunSummary
+from drkit.model.links import Direction
+from drkit.model.topology import Link, LinkId
+
+Watch = Callable[[str, StageRecord | None, str], None]
+"""Called as stages go: (stage, its record once it ended, what is going on)."""
+
+
+def nobody_watches(_stage: str, _record: StageRecord | None, _text: str) -> None:
+    """A watcher that looks away."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A run as it stands: the contract's document is made of it. `error`: why it stopped, if it did."""
+
+    run: str
+    machine: Run
+    started_at: datetime
+    stages: tuple[StageRecord, ...]
+    positions: tuple[Position, ...]
+    error: DrkitError | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """The numbers, as far as they are known."""
+        return evidence_of(self.machine.facts, self.started_at)
+
+
+@dataclass(slots=True)
+class Runner:
+    """Carries out one run.
+
+    `link` is the direction of the data while groups move; `configured` the link of the configuration,
+    on which one run at a time may act. `stages` are those of the run's path, in order.
+    """
+
+    estate: Estate
+    link: Link
+    configured: LinkId
+    journal: Journal
+    machine: Run
+    stages: Sequence[Stage]
+    lease: RunLease
+    label: str
+    started_at: datetime
+    positions: tuple[Position, ...] = ()
+    ports: Ports | None = None
+    watch: Watch = nobody_watches
+
+    def run(self) -> RunResult:
+        """Carry out every stage that is left.
+
+        The result's `error` says why it stopped, where it did: the cause itself where nothing was
+        changed (the run is then cancelled), else `PartlyDone` or `OutcomeUnknown`, and it can be resumed.
+        """
+        self._list()
+        while True:
+            step, _why = next_step(self.machine)
+            if step is None:
+                return self._result(None)
+            stage = next(stage for stage in self.stages if stage.name == step.stage)
+            try:
+                self._carry_out(stage)
+            except DrkitError as error:
+                return self._result(error)
+            except KeyboardInterrupt:
+                return self._result(
+                    PartlyDone(
+                        f"interrupted in stage {stage.name}",
+                        meaning="What was done is journaled; this stage will be carried out again",
+                        remedy=f"drkit resume {self.journal.run}",
+                    )
+                )
+
+    def _carry_out(self, stage: Stage) -> None:
+        self.lease.check()
+        again = self.journal.attempted(stage.name)
+        self.journal.intent(stage.name)
+        self.watch(stage.name, None, stage.explain())
+        began = time.monotonic()
+        context = StageContext(
+            estate=self.estate,
+            link=self.link,
+            run=self.journal.run,
+            facts=self.machine.facts,
+            positions=self.positions,
+            again=again,
+            lease=self.lease,
+            ports=self.ports,
+            say=lambda text: self.watch(stage.name, None, text),
+        )
+        try:
+            report = stage.execute(context)
+            self.lease.check()
+            if report.positions is not None:
+                self.journal.positions(stage.name, report.positions)
+            transition = advance(self.machine, stage.name, report.outcome, report.facts)
+        except DrkitError as error:
+            raise self._failed(stage, error, time.monotonic() - began) from error
+        if report.positions is not None:
+            self.positions = report.positions
+        self.machine = transition.run
+        self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
+
+    def _failed(self, stage: Stage, error: DrkitError, seconds: float) -> DrkitError:
+        """Journal the failure, as far as the store takes it; the error that the operator sees."""
+        outcome = Outcome.UNKNOWN if isinstance(error, OutcomeUnknown) else Outcome.FAILED
+        with suppress(DrkitError):  # a store that is gone must not hide what failed; the stage is repeated anyway
+            self._record(StageRecord(stage.name, outcome, str(error), seconds))
+        if isinstance(error, PartlyDone | OutcomeUnknown):
+            return error
+        if self._cancelled(error):
+            return error
+        resume = f"drkit resume {self.journal.run}"
+        remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        return PartlyDone(
+            f"{stage.name} failed: {error.what}",
+            meaning=error.meaning or f"The run stays {self.machine.state}; what was done stands",
+            remedy=remedy,
+        )
+
+    def _cancelled(self, error: DrkitError) -> bool:
+        """Give the run up where it surely changed nothing, the link's own record included."""
+        try:
+            control = self.estate.store.link_control(self.configured)
+            if control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE:
+                return False
+            given_up = cancel(self.machine, error.what).run
+            self.journal.write("cancel", CANCELLED, {"reason": error.what})
+        except DrkitError:
+            return False  # something was changed, or the store can't say: then it has to be taken to its end
+        self.machine = given_up
+        with suppress(DrkitError):  # the journal has it; the listing is a convenience
+            self._list()
+        return True
+
+    def _record(self, record: StageRecord) -> None:
+        self.journal.outcome(record, self.machine.facts)
+        self._list()
+        self.watch(record.name, record, record.reason)
+
+    def _list(self) -> None:
+        self.estate.store.put_run(
+            RunSummary(
+                run=self.journal.run,
+                kind=self.machine.kind,
+                state=self.machine.state,
+                started_at=self.started_at,
+                updated_at=now(),
+                detail=self.label,
+            )
+        )
+
+    def _result(self, error: DrkitError | None) -> RunResult:
+        return RunResult(
+            run=self.journal.run,
+            machine=self.machine,
+            started_at=self.started_at,
+            stages=tuple(self.journal.stages()),
+            positions=self.positions,
+            error=error,
+        )
+
+
+def give_up(estate: Estate, journal: Journal, machine: Run, summary: RunSummary, why: str) -> None:
+    """Cancel a run that changed nothing, because another one takes its place.
+
+    Raises:
+        InvariantBroken: it has changed something.
+    """
+    cancel(machine, why)
+    journal.write("cancel", CANCELLED, {"reason": why})
+    estate.store.put_run(replace(summary, state=State.CANCELLED, updated_at=now()))
+
+
+def take_over(journal: Journal, owner: str) -> None:
+    """Say in the journal who goes on with the run."""
+    journal.write("resume", TAKEN, {"by": owner})

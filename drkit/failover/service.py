@@ -1,0 +1,227 @@
+"""Starting and resuming runs: what the command line, the demo and drills call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from drkit.failover.estate import Estate
+from drkit.failover.failback import failback_stages
+from drkit.failover.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.journal import Journal, new_run_id
+from drkit.failover.lease import RunLease
+from drkit.failover.machine import PATHS, Facts, Kind
+from drkit.failover.plan import FailoverPlan, Obstacle, plan_json, shown, what_moved
+from drkit.failover.planner import Request, failover_stages, make_plan
+from drkit.failover.ports import Ports
+from drkit.failover.preconditions import ACCEPT_UNFENCED
+from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, unfinished
+from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
+from drkit.failover.stage import Stage
+from drkit.model.errors import DrkitError, Refused, StalePlan
+from drkit.model.topology import Link
+
+
+def plan_again(estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = False) -> FailoverPlan:
+    """The plan that a plan file asks for, made anew on the world as it is now.
+
+    Raises:
+        StalePlan: it would decide otherwise; the message says what moved.
+    """
+    request = Request(
+        to=planned.link.target,
+        mode=planned.mode,
+        at=planned.at,
+        selection=planned.selection,
+        allow_rewind=allow_rewind or planned.allow_rewind,
+        link=estate.link(planned.link),
+    )
+    fresh = make_plan(estate, request)
+    moved = what_moved(planned, fresh)
+    if moved:
+        raise StalePlan(
+            f"the plan of {planned.made_at:%Y-%m-%d %H:%M:%S} UTC is stale: {shown(moved)}",
+            meaning="Applying it would act on a world that is no more",
+            remedy="Make a new one: --dry-run --out FILE",
+        )
+    return fresh
+
+
+def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
+    """What stands in the way of a plan, but for what the flags given waive."""
+    return [obstacle for obstacle in plan.obstacles if obstacle.waived_by not in waived]
+
+
+def run_failover(
+    estate: Estate,
+    plan: FailoverPlan,
+    *,
+    accept_unfenced: bool,
+    started_at: datetime | None = None,
+    watch: Watch = nobody_watches,
+) -> RunResult:
+    """Carry a failover out. `started_at`: where the recovery time begins (default: when the plan was made).
+
+    Raises:
+        Refused: a precondition does not hold, or somebody else acts on the link; nothing was changed.
+        Unreachable: the store doesn't answer; nothing was changed.
+    """
+    waived = frozenset({ACCEPT_UNFENCED}) if accept_unfenced else frozenset()
+    facts = Facts(mode=plan.mode, unfenced_accepted=accept_unfenced)
+    link = estate.link(plan.link)
+    return _start(
+        estate,
+        plan,
+        link,
+        facts,
+        plan_json(plan),
+        waived,
+        started_at or plan.made_at,
+        failover_stages(plan),
+        None,
+        watch,
+    )
+
+
+def run_failback(
+    estate: Estate,
+    plan: FailbackPlan,
+    ports: Ports,
+    *,
+    cluster_id: str,
+    started_at: datetime | None = None,
+    watch: Watch = nobody_watches,
+) -> RunResult:
+    """Carry a failback out; `cluster_id` is what the operator typed or gave.
+
+    Raises:
+        Refused: it is another cluster's id, a precondition does not hold, or somebody else acts on the
+            link; nothing was changed.
+        Unreachable: the store doesn't answer; nothing was changed.
+    """
+    confirm_cluster(plan, cluster_id)
+    facts = Facts(mode=plan.mode, cluster_confirmed=cluster_id)
+    link = estate.link(plan.link).reversed()
+    return _start(
+        estate,
+        plan,
+        link,
+        facts,
+        failback_plan_json(plan),
+        frozenset(),
+        started_at or plan.made_at,
+        failback_stages(plan),
+        ports,
+        watch,
+    )
+
+
+def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:
+    """Raise `Refused` unless the id given is the old primary's."""
+    if cluster_id != plan.target.cluster_id:
+        raise Refused(
+            f"{cluster_id!r} is not the id of {plan.target.alias}",
+            meaning=f"A failback deletes topics of {plan.target.alias}; its id shows that you mean this cluster",
+            remedy=f"Read the id from {plan.target.alias} itself (kafka-cluster cluster-id) and give it",
+        )
+
+
+def resume_run(estate: Estate, run: str, ports: Ports | None, *, watch: Watch = nobody_watches) -> RunResult:
+    """Take an interrupted run to its end. A finished one is returned as it ended.
+
+    Raises:
+        Refused: no such run, or somebody else is carrying it out.
+        DrkitError: its journal is broken.
+        Unreachable: the store doesn't answer.
+    """
+    record = load_run(estate.store, run)
+    link = estate.link(record.plan.link)
+    with RunLease(estate.store, link.id, run) as lease:
+        record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
+        runner = _runner(estate, record, link, lease, ports, watch)
+        if not record.machine.finished:
+            take_over(record.journal, lease.owner)
+        return runner.run()
+
+
+def _runner(
+    estate: Estate, record: RunRecord, link: Link, lease: RunLease, ports: Ports | None, watch: Watch
+) -> Runner:
+    plan = record.plan
+    stages: tuple[Stage, ...]
+    if isinstance(plan, FailbackPlan):
+        stages, moving = failback_stages(plan), link.reversed()
+    else:
+        stages, moving = failover_stages(plan), link
+    return Runner(
+        estate=estate,
+        link=moving,
+        configured=link.id,
+        journal=record.journal,
+        machine=record.machine,
+        stages=stages,
+        lease=lease,
+        label=record.label,
+        started_at=record.started_at,
+        positions=record.positions,
+        ports=ports,
+        watch=watch,
+    )
+
+
+def _start(
+    estate: Estate,
+    plan: Plan,
+    link: Link,
+    facts: Facts,
+    text: str,
+    waived: frozenset[str],
+    started_at: datetime,
+    stages: tuple[Stage, ...],
+    ports: Ports | None,
+    watch: Watch,
+) -> RunResult:
+    standing = standing_obstacles(plan, waived=waived)
+    if standing:
+        raise standing[0].refusal()
+    if [stage.name for stage in stages] != [step.stage for step in PATHS[Kind(plan.kind)]]:
+        raise DrkitError("the stages of the plan are not those of the machine", remedy="This is a defect; report it")
+    run = new_run_id()
+    with RunLease(estate.store, plan.link, run) as lease:
+        _clear_the_way(estate, plan)
+        journal = Journal(estate.store, run)
+        machine = begin(journal, plan, facts, started_at, text)
+        runner = Runner(
+            estate=estate,
+            link=link,
+            configured=plan.link,
+            journal=journal,
+            machine=machine,
+            stages=stages,
+            lease=lease,
+            label=label_of(plan),
+            started_at=started_at,
+            ports=ports,
+            watch=watch,
+        )
+        return runner.run()
+
+
+def _clear_the_way(estate: Estate, plan: Plan) -> None:
+    """Other runs on the link: those that changed nothing are given up, one that did has to be resumed."""
+    for summary in unfinished(estate.store, str(plan.link)):
+        try:
+            record = load_run(estate.store, summary.run)
+            if record.machine.finished:
+                estate.store.put_run(replace(summary, state=record.machine.state))
+                continue
+            control = estate.store.link_control(plan.link)
+            if control is not None and control.run == summary.run:
+                raise Refused(f"run {summary.run} holds the link {plan.link}")
+            give_up(estate, record.journal, record.machine, summary, "another run took its place")
+        except DrkitError as error:
+            raise Refused(
+                f"run {summary.run} ({summary.kind}, {summary.state}) is unfinished: {error.what}",
+                meaning="Its work has to be complete before something else begins on this link",
+                remedy=f"drkit resume {summary.run}",
+            ) from error
