@@ -42,8 +42,8 @@ def show_result(console: Console, result: DrillResult) -> None:
 
 def _measured(result: DrillResult) -> Table:
     table = Table(title="measured", title_justify="left", box=None, pad_edge=False)
-    for name, justify in (("what", "left"), ("measured", "right"), ("objective", "right"), ("", "left")):
-        table.add_column(name, justify="right" if justify == "right" else "left")
+    for name in ("what", "measured", "objective", ""):
+        table.add_column(name, justify="right" if name in ("measured", "objective") else "left")
     judged = {objective.name: objective for objective in result.objectives}
     measured = result.measured
     for label, name, value in (
@@ -68,7 +68,7 @@ def _measured(result: DrillResult) -> Table:
 def _checks(result: DrillResult) -> Table:
     table = Table(title="\nchecks", title_justify="left", box=None, pad_edge=False)
     for name in ("check", "outcome", "anomalies", "reason"):
-        table.add_column(name)
+        table.add_column(name, justify="right" if name == "anomalies" else "left", overflow="fold")
     for check in result.checks:
         table.add_row(check.check, _coloured(check.outcome), _number(check.anomalies), escape(check.reason or ""))
     return table
@@ -77,7 +77,7 @@ def _checks(result: DrillResult) -> Table:
 def _steps(result: DrillResult) -> Table:
     table = Table(title="\nsteps", title_justify="left", box=None, pad_edge=False)
     for name in ("line", "step", "outcome", "seconds", "reason"):
-        table.add_column(name, justify="right" if name in ("line", "seconds") else "left")
+        table.add_column(name, justify="right" if name in ("line", "seconds") else "left", overflow="fold")
     for step in result.steps:
         reason = escape(step.reason or "")
         table.add_row(str(step.line), escape(step.step), _coloured(step.outcome), f"{step.seconds:.1f}", reason)
@@ -121,4 +121,4 @@ def _coloured(word: str) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return "unknown"
-    return f"{value:,}" if isinstance(value, int) or value == int(value) else f"{value:,.2f}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, assert_never
 
 from drkit.drill.experiment import (
@@ -21,7 +22,9 @@ from drkit.drill.experiment import (
 from drkit.drill.rig import Rig
 from drkit.drill.workload.reading import NotRead, answers, log_ends
 
-INTERVAL_SECONDS = 0.2
+INTERVAL_SECONDS = 0.1
+STATUS_INTERVAL_SECONDS = 1.0
+"""Asking `drkit status` starts a process: not more often than this."""
 ANSWER_SECONDS = 3.0
 
 
@@ -33,7 +36,21 @@ class Sight:
     seen: str
 
 
-def look(rig: Rig, condition: Condition) -> Sight:  # noqa: PLR0911  # one arm a condition
+class Round:
+    """One round of looking; `drkit status` is asked once a round, and only if a condition needs it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.asked = False
+
+    @cached_property
+    def status(self) -> dict[str, Any] | None:
+        """What `drkit status` says; None where it gives no answer."""
+        self.asked = True
+        return self._rig.status()
+
+
+def look(rig: Rig, condition: Condition, view: Round) -> Sight:  # noqa: PLR0911  # one arm a condition
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
@@ -45,9 +62,9 @@ def look(rig: Rig, condition: Condition) -> Sight:  # noqa: PLR0911  # one arm a
         case Drained():
             return _drained(rig, condition)
         case Mirrored():
-            return _mirrored(rig.status(), rig.experiment.workload, condition)
+            return _mirrored(view.status, rig.experiment.workload, condition)
         case PositionsCaptured():
-            return _captured(rig.status(), rig.experiment.workload)
+            return _captured(view.status, rig.experiment.workload)
         case Answers():
             up = answers(rig.properties[condition.cluster], ANSWER_SECONDS)
             return Sight(up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
@@ -61,20 +78,26 @@ def look(rig: Rig, condition: Condition) -> Sight:  # noqa: PLR0911  # one arm a
 def wait_for(rig: Rig, conditions: list[Condition], timeout_seconds: float) -> Sight:
     """Look until all conditions hold in one round, or time is up; what was seen last is told.
 
-    A client or a mirror that dies is told at once: waiting on would only hide it.
+    A round ends at the first condition that doesn't hold. A client that died is told at once: waiting
+    on would only hide it.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
-        sights = [look(rig, condition) for condition in conditions]
-        open_ones = [sight.seen for sight in sights if not sight.holds]
-        if not open_ones:
-            return Sight(True, "; ".join(sight.seen for sight in sights))
+        view = Round(rig)
+        seen: list[str] = []
+        for condition in conditions:
+            sight = look(rig, condition, view)
+            seen.append(sight.seen)
+            if not sight.holds:
+                break
+        else:
+            return Sight(True, "; ".join(seen))
         dead = [f"{c.name} died: {c.child.ending()}" for c in rig.clients.died()]
         if dead:
-            return Sight(False, "; ".join([*open_ones, *dead]))
+            return Sight(False, "; ".join([seen[-1], *dead]))
         if time.monotonic() > deadline:
-            return Sight(False, f"after {timeout_seconds:g} s: {'; '.join(open_ones)}{_mirror_death(rig)}")
-        time.sleep(INTERVAL_SECONDS)
+            return Sight(False, f"after {timeout_seconds:g} s: {seen[-1]}{_mirror_death(rig)}")
+        time.sleep(STATUS_INTERVAL_SECONDS if view.asked else INTERVAL_SECONDS)
 
 
 def _mirror_death(rig: Rig) -> str:

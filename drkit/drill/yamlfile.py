@@ -54,6 +54,8 @@ class _Reader:
             return self.mapping(node, place, (*above, node))
         if isinstance(node, SequenceNode):
             return [self.value(item, (*place, number), (*above, node)) for number, item in enumerate(node.value)]
+        if _is_time(node):
+            return node.value
         try:
             return self._scalars.construct_object(node, deep=True)
         except (yaml.YAMLError, ValueError) as error:
@@ -71,6 +73,13 @@ class _Reader:
             self.lines[(*place, key)] = _line(key_node)
             found[key] = self.value(value_node, (*place, key), above)
         return found
+
+
+def _is_time(node: Node) -> bool:
+    """Times stay the text that was written: YAML 1.1 would make 14:03 the number 843."""
+    return node.tag == "tag:yaml.org,2002:timestamp" or (
+        node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and ":" in node.value
+    )
 
 
 def _line(node: Node) -> int:

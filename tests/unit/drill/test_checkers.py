@@ -1,0 +1,192 @@
+"""Each checker on a history by hand: one that holds, and one with exactly its anomaly."""
+
+from dataclasses import replace
+
+import pytest
+
+from drkit.drill.checkers import CHECKERS, WITNESSES, judge
+from drkit.drill.history import Attempt, History, Landed, Outcome, Part, Poll, Position, RecordId
+
+DR_OFFSET = 100  # on dr, partition 0, the record of source offset n lies at 100 + n
+
+
+def a(seq, *, key="k0", cluster="primary", partition=0, offset=None, outcome=Outcome.ACKED):
+    at = seq if offset is None else offset
+    acked = outcome is Outcome.ACKED
+    return Attempt(
+        RecordId(key, seq), cluster, partition, float(seq), 1000 + seq, outcome, at if acked else None, seq + 0.5
+    )
+
+
+def landed(seq, *, key="k0", partition=0, offset=None, digest=None):
+    at = DR_OFFSET + seq if offset is None else offset
+    return Landed(partition, at, RecordId(key, seq), 1000 + seq if digest is None else digest)
+
+
+def polled(seq, cluster, *, session=None, assignment=1, partition=0, offset=None):
+    at = offset if offset is not None else seq if cluster == "primary" else DR_OFFSET + seq
+    return Poll(session or f"on-{cluster}", assignment, cluster, partition, at, RecordId("k0", seq), float(seq))
+
+
+@pytest.fixture
+def good():
+    """Ten records acknowledged, eight mirrored, six read on the primary; then two more on dr.
+
+    The group reads on from the fifth record (4 and 5 again); the tail of two is what an RPO excuses.
+    """
+    return History(
+        "primary",
+        "dr",
+        attempts=(*(a(n) for n in range(10)), *(a(n, cluster="dr", offset=DR_OFFSET + n - 2) for n in (10, 11))),
+        polls=(*(polled(n, "primary") for n in range(6)), *(polled(n, "dr") for n in range(4, 8)))
+        + (polled(10, "dr", offset=DR_OFFSET + 8), polled(11, "dr", offset=DR_OFFSET + 9)),
+        positions=(Position("dr", 0, DR_OFFSET + 4, 8.0),),
+        landed=(*(landed(n) for n in range(8)), *(landed(n, offset=DR_OFFSET + n - 2) for n in (10, 11))),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(CHECKERS))
+def test_a_good_history_passes_every_check(good, name):
+    finding = judge(name, good)
+    assert (finding.held, finding.anomalies) == (True, 0)
+
+
+def only(history, failing):
+    """Exactly the checks named fail on this history."""
+    assert {name for name in CHECKERS if judge(name, history).held is False} == set(failing)
+    return judge(failing[0], history)
+
+
+def test_lost_is_a_hole_below_what_was_mirrored(good):
+    holed = replace(good, landed=tuple(one for one in good.landed if one.record.seq != 3))
+    finding = only(holed, ["lost"])
+    assert finding.anomalies == 1
+    assert (finding.witnesses[0].cluster, finding.witnesses[0].offset) == ("primary", 3)
+
+
+def test_lost_is_also_what_the_target_itself_acknowledged(good):
+    forgotten = replace(good, landed=tuple(one for one in good.landed if one.record.seq != 11))
+    finding = only(forgotten, ["lost"])
+    assert finding.witnesses[0].cluster == "dr"
+
+
+def test_a_send_without_an_answer_is_not_lost(good):
+    unsure = replace(good, attempts=(*good.attempts, a(12, outcome=Outcome.UNKNOWN)))
+    assert judge("lost", unsure).held is True
+
+
+def test_a_partition_that_was_never_mirrored_is_all_tail(good):
+    extra = tuple(a(n, key="k1", partition=1, offset=n) for n in range(3))
+    assert judge("lost", replace(good, attempts=good.attempts + extra)).held is True
+
+
+def test_duplicated(good):
+    finding = only(replace(good, landed=(*good.landed, landed(7, offset=200))), ["duplicated"])
+    assert finding.anomalies == 1
+    assert (finding.witnesses[0].offset, str(finding.witnesses[0].record)) == (200, "k0#7")
+
+
+def test_corrupted(good):
+    changed = tuple(replace(one, digest=7) if one.record.seq == 5 else one for one in good.landed)
+    assert only(replace(good, landed=changed), ["corrupted"]).witnesses[0].offset == DR_OFFSET + 5
+
+
+def test_reordered_within_a_key(good):
+    swap = {5: 6, 6: 5}
+    swapped = tuple(
+        replace(one, offset=DR_OFFSET + swap[one.record.seq]) if one.record.seq in swap else one for one in good.landed
+    )
+    finding = judge("reordered", replace(good, landed=swapped))
+    assert (finding.held, finding.anomalies) == (False, 1)
+    assert "same key" in finding.witnesses[0].text
+
+
+def test_reordered_between_keys_of_a_partition():
+    history = History(
+        "primary",
+        "dr",
+        attempts=(a(0, key="x", offset=0), a(0, key="y", offset=1)),
+        landed=(landed(0, key="y", offset=0, digest=1000), landed(0, key="x", offset=1, digest=1000)),
+    )
+    finding = judge("reordered", history)
+    assert finding.held is False
+    assert "same partition" in finding.witnesses[0].text
+
+
+def test_nonmonotonic_poll(good):
+    back = replace(good, polls=(*good.polls, polled(5, "dr")))
+    assert only(back, ["nonmonotonic_poll"]).anomalies == 1
+
+
+def test_the_same_offset_twice_is_not_monotonic(good):
+    assert judge("nonmonotonic_poll", replace(good, polls=(*good.polls, good.polls[-1]))).held is False
+
+
+@pytest.mark.parametrize("again", [{"assignment": 2}, {"session": "another"}])
+def test_a_new_assignment_may_go_back(good, again):
+    assert judge("nonmonotonic_poll", replace(good, polls=(*good.polls, polled(5, "dr", **again)))).held is True
+
+
+def test_skipped_is_a_record_between_what_was_read_on_both_sides(good):
+    gap = replace(good, polls=tuple(p for p in good.polls if p.record.seq != 6))
+    finding = only(gap, ["skipped_by_group"])
+    assert finding.witnesses[0].offset == DR_OFFSET + 6
+
+
+def test_skipped_is_found_by_the_position_alone():
+    """The failover put the group at the end of a partition with two unread records; nothing more came."""
+    history = History(
+        "primary",
+        "dr",
+        attempts=tuple(a(n) for n in range(4)),
+        polls=(polled(0, "primary"), polled(1, "primary")),
+        positions=(Position("dr", 0, DR_OFFSET + 4, 9.0),),
+        landed=tuple(landed(n) for n in range(4)),
+    )
+    assert judge("skipped_by_group", history).anomalies == 2
+
+
+def test_unread_above_the_position_is_not_skipped(good):
+    short = replace(good, polls=tuple(p for p in good.polls if not (p.cluster == "dr" and p.record.seq > 6)))
+    assert judge("skipped_by_group", short).held is True
+
+
+def test_skipped_is_unknown_where_the_group_never_read_on_the_target(good):
+    absent = replace(good, polls=tuple(p for p in good.polls if p.cluster == "primary"), positions=())
+    finding = judge("skipped_by_group", absent)
+    assert finding.held is None
+    assert "never read there" in finding.reason
+
+
+@pytest.mark.parametrize("record", [None, RecordId("k0", 99), RecordId("other", 0)])
+def test_foreign(good, record):
+    odd = Landed(0, 300, record, 5)
+    assert only(replace(good, landed=(*good.landed, odd)), ["foreign"]).anomalies == 1
+
+
+@pytest.mark.parametrize(("name", "part"), [(n, p) for n, c in CHECKERS.items() for p in sorted(c.needs)])
+def test_a_missing_part_is_unknown_never_passed(good, name, part):
+    finding = judge(name, replace(good, incomplete={part: "the disk was full"}))
+    assert (finding.held, finding.anomalies, finding.reason) == (None, None, "the disk was full")
+
+
+def test_a_part_that_could_only_hide_anomalies_does_not_excuse_those_found(good):
+    bad = replace(good, landed=(*good.landed, landed(7, offset=200)), incomplete={Part.LANDED: "broke off"})
+    assert judge("duplicated", bad).held is False
+
+
+def test_a_part_that_could_forge_anomalies_leaves_it_unknown(good):
+    half = replace(good, attempts=good.attempts[:3], incomplete={Part.ATTEMPTS: "the producer was killed"})
+    assert judge("foreign", half).held is None
+
+
+@pytest.mark.parametrize("name", sorted(CHECKERS))
+def test_nothing_at_all_passes_nothing(name):
+    assert judge(name, History("primary", "dr")).held is None
+
+
+def test_all_anomalies_are_counted_and_some_are_shown(good):
+    many = tuple(landed(7, offset=200 + n) for n in range(WITNESSES + 5))
+    finding = judge("duplicated", replace(good, landed=good.landed + many))
+    assert finding.anomalies == WITNESSES + 5
+    assert len(finding.witnesses) == WITNESSES

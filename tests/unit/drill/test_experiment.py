@@ -1,0 +1,135 @@
+"""An experiment file is typed; every error names the file and the line to mend."""
+
+from pathlib import Path
+
+import pytest
+
+from drkit.drill.experiment import Failover, Kill, load_experiment
+from drkit.model.errors import ConfigError, ExitCode
+
+GOOD = """\
+title: A title
+hypothesis: It holds
+steady_state:
+  conditions:
+    - condition: acknowledged
+      on: primary
+      at_least: 10
+method:
+  - do: workload
+    topic: t
+  - do: mirror
+  - do: kill
+    node: primary-1
+  - do: failover
+    at: "04:03"
+  - do: move_clients
+    to: dr
+checks: [lost, skipped_by_group]
+objectives:
+  rpo_records: 5
+  rto_seconds: 30
+rollbacks:
+  - do: restart
+    node: primary
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_good_file_is_read(tmp_path):
+    found = load_experiment(write(tmp_path, GOOD))
+    experiment = found.experiment
+    assert experiment.workload.topic == "t"
+    assert experiment.disturbance == 2
+    assert isinstance(experiment.method[2], Kill)
+    assert isinstance(experiment.method[3], Failover)
+    assert experiment.method[3].at == "04:03"
+    assert [found.line("method", n) for n in range(5)] == [9, 11, 12, 14, 16]
+    assert found.line("rollbacks", 0) == 23
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "said"),
+    [
+        ("title: A title", "titel: A title", 1, "titel: unknown key"),
+        ("title: A title\n", "", 1, "title: is missing"),
+        ("at_least: 10", "at_least: ten", 7, "steady_state.conditions.0.at_least: Input should be a valid integer"),
+        ("at_least: 10", "at_least: 0", 7, "greater than or equal to 1"),
+        ("      at_least: 10\n", "", 5, "steady_state.conditions.0.at_least: is missing"),
+        ("condition: acknowledged", "condition: acked", 5, "'acked' is unknown; known are acknowledged, consumed"),
+        ("    - condition: acknowledged\n      on", "    - on", 5, "conditions.0.condition: is missing"),
+        ("    topic: t", "    topic: t\n    speed: 3", 11, "method.0.speed: unknown key"),
+        ("    topic: t", "    topic: a b", 10, "method.0.topic: String should match pattern"),
+        ("    node: primary-1", "    node: primery", 13, "method.2.node: 'primery' is no node"),
+        ("    node: primary-1", "    node: cassandra", 13, "set lab.store to cassandra"),
+        ("    node: primary-1", "    node: primary-1\n    nod: x", 14, "method.2.nod: unknown key"),
+        ("do: kill", "do: kil", 12, "method.2.do: 'kil' is unknown; known are workload"),
+        ('at: "04:03"', "at: 403", 15, "method.3.at: Input should be a valid string"),
+        ("to: dr", "to: paris", 17, "Input should be 'primary' or 'dr'"),
+        ("[lost, skipped_by_group]", "[lost, losst]", 18, "checks.1: Input should be"),
+        ("[lost, skipped_by_group]", "[lost, lost]", 18, "checks.1: lost is there twice"),
+        ("  rpo_records: 5\n", "", 18, "checks.0: lost needs a stated RPO"),
+        ("rto_seconds: 30", "rto_seconds: -1", 21, "objectives.rto_seconds"),
+        ("rto_seconds: 30", "rto_seconds: soon", 21, "objectives.rto_seconds"),
+        (
+            "  - do: mirror\n  - do: kill\n    node: primary-1",
+            "  - do: kill\n    node: mirror",
+            12,
+            "not started before",
+        ),
+        ("  - do: mirror", "  - do: mirror\n  - do: mirror", 12, "a second mirror"),
+        ("  - do: mirror", "  - do: workload", 11, "a second workload"),
+        ("  - do: workload\n    topic: t\n", "", 8, "no workload step"),
+        ("  - do: move_clients\n    to: dr\n", "", 16, "skipped_by_group needs a move_clients step"),
+        ('  - do: failover\n    at: "04:03"\n', "", 19, "an RTO needs a failover step"),
+        ("title: A title", "title: A title\ntitle: Another", 2, "the key 'title' is there twice"),
+        ("title: A title", "title: [", 3, "not valid YAML"),
+        ("title: A title", "title: !!python/object:os.system x", 1, "not a value that can be read"),
+        ("hypothesis: It holds", "hypothesis: It holds\nlab: {brokers: 0}", 3, "lab.brokers"),
+        ("hypothesis: It holds", "hypothesis: It holds\nlab: {store: mysql}", 3, "lab.store"),
+    ],
+)
+def test_an_error_names_its_line(tmp_path, before, after, line, said):
+    assert before in GOOD
+    file = write(tmp_path, GOOD.replace(before, after, 1))
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(file)
+    assert any(each.startswith(f"{file}:{line}:") and said in each for each in caught.value.what.splitlines()), str(
+        caught.value
+    )
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("at", ["14:03", "04:03:20", "2026-11-20T04:03:00Z", "2026-11-20", "-2m"])
+def test_a_time_is_the_text_that_was_written(tmp_path, at):
+    experiment = load_experiment(write(tmp_path, GOOD.replace('at: "04:03"', f"at: {at}"))).experiment
+    assert experiment.method[3].at == at
+
+
+def test_all_errors_are_told_at_once(tmp_path):
+    file = write(tmp_path, GOOD.replace("do: kill", "do: kil").replace("to: dr", "to: paris"))
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(file)
+    assert len(caught.value.what.splitlines()) == 2
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words\n", "a: &x [*x]\n"])
+def test_what_is_no_experiment_is_refused(tmp_path, text):
+    with pytest.raises(ConfigError):
+        load_experiment(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="no experiment at"):
+        load_experiment(tmp_path / "none.yaml")
+
+
+def test_an_anchor_may_be_used_again(tmp_path):
+    text = GOOD.replace("    node: primary-1", "    node: &n primary").replace("    node: primary\n", "    node: *n\n")
+    experiment = load_experiment(write(tmp_path, text)).experiment
+    assert experiment.rollbacks[0].do == "restart"
