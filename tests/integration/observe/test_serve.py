@@ -1,0 +1,109 @@
+"""`drkit serve` and `drkit status` on real clusters."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from urllib.error import HTTPError
+
+import jsonschema
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from drkit.lab import Lab
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+@pytest.fixture
+def topic(lab: Lab, unique_name: str) -> str:
+    """A topic of two partitions with seven records on the first, on the primary only."""
+    client = {"bootstrap.servers": lab.bootstrap("primary")}
+    admin = AdminClient(client)
+    for future in admin.create_topics([NewTopic(unique_name, 2, 1)]).values():
+        future.result(30)
+    producer = Producer(client)
+    for number in range(7):
+        producer.produce(unique_name, value=str(number), partition=0)
+    assert producer.flush(30) == 0
+    return unique_name
+
+
+def config_for(lab: Lab, topic: str, folder: Path) -> Path:
+    """The lab's configuration with a link that carries this topic only, and a store of its own."""
+    text = lab.config_path.read_text().replace('topics = [".*"]', f'topics = ["{topic}"]')
+    path = folder / "drkit.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.lab
+def test_status_counts_what_was_never_mirrored(lab, topic, tmp_path):
+    config = config_for(lab, topic, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "drkit", "status", "--config", str(config), "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((SCHEMAS / "status.schema.json").read_text()))
+    link = document["links"][0]
+    assert link["state"] == "stopped"
+    assert [(p["partition"], p["source_end"], p["mirrored_through"], p["lag_records"]) for p in link["partitions"]] == [
+        (0, 7, None, 7),
+        (1, 0, None, 0),
+    ]
+    assert link["recovery_point"] == {"records": 7, "seconds": None}
+
+
+@pytest.mark.lab
+def test_serve_answers_until_it_is_told_to_stop(lab, topic, tmp_path):
+    config = config_for(lab, topic, tmp_path)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "drkit", "serve", "--config", str(config), "--listen", "127.0.0.1:0", "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        url = json.loads(server.stdout.readline() + server.stdout.readline() + server.stdout.readline())["url"]
+        with urllib.request.urlopen(f"{url}/status.json", timeout=30) as answer:
+            assert json.load(answer)["links"][0]["recovery_point"]["records"] == 7
+        with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+            assert (
+                f'drkit_lag_records{{link="primary->dr",partition="0",topic="{topic}"}} 7.0' in answer.read().decode()
+            )
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert topic in answer.read().decode()
+        with pytest.raises(HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/other", timeout=30)
+        server.send_signal(signal.SIGTERM)
+        _, stderr = server.communicate(timeout=30)
+        assert server.returncode == 0
+        assert not stderr
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@pytest.mark.lab
+def test_a_taken_address_is_a_usage_error(lab, tmp_path, topic):
+    config = config_for(lab, topic, tmp_path)
+    port = lab.bootstrap("primary").rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "drkit", "serve", "--config", str(config), "--listen", f"127.0.0.1:{port}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert port in done.stderr
+    assert "Traceback" not in done.stderr
