@@ -6,9 +6,10 @@
 `Workload` is the writing half alone, in a thread of its own; `GroupReader` one reading group.
 """
 
+from drkit.lab.datasets.behaviour import Behaviour, GroupReport
 from drkit.lab.datasets.catalogue import DATASETS, open_dataset
 from drkit.lab.datasets.events import Dataset, Event, Record, Stamps, TopicSpec
-from drkit.lab.datasets.readers import Behaviour, GroupReader, GroupReport, readers_for
+from drkit.lab.datasets.readers import GroupReader, readers_for
 from drkit.lab.datasets.report import LoadReport, Outcome, PartitionReport, Progress, TopicReport, Transactions
 from drkit.lab.datasets.topics import prepare_topics
 from drkit.lab.datasets.workload import LoadOptions, LoadResult, Workload, load

@@ -17,51 +17,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from drkit.lab.datasets.behaviour import Behaviour, GroupReport
+from drkit.lab.datasets.consuming import POLL_SECONDS, fetch, list_offsets, reader_config
 from drkit.model.topology import TopicPartition
+
+__all__ = ["Behaviour", "GroupReader", "GroupReport", "readers_for"]
 
 Messages = Sequence[Any]
 """confluent-kafka messages. Any, because its stubs make every accessor optional; in a record none is None."""
 
-_POLL_SECONDS = 0.1
-_BATCH = 1000
-_ANSWER_SECONDS = 1.0
 _STOPPING_ROUND_SECONDS = 0.2
-_LAST_COMMIT_SECONDS = 5.0
-_CLOSE_SECONDS = 10.0
-
-
-class Behaviour(StrEnum):
-    """How a group reads and commits."""
-
-    LIVE = "live"
-    LAGGING = "lagging"
-    AHEAD = "ahead"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupReport:
-    """Where a group stands.
-
-    read: records processed by this reader. positions: the offset after the last record processed, by
-    partition. committed: the offsets that the cluster acknowledged from this reader. left: it left the
-    group in order. problem: what people should know, or None.
-    """
-
-    group: str
-    behaviour: Behaviour
-    topics: tuple[str, ...]
-    read: int
-    positions: Mapping[TopicPartition, int]
-    committed: Mapping[TopicPartition, int]
-    left: bool
-    problem: str | None
+_LAST_COMMIT_SECONDS = 3.0
+_LAST_COMMIT_IN_TROUBLE_SECONDS = 0.5
+_CLOSE_SECONDS = 5.0
 
 
 class GroupReader:
@@ -115,8 +88,9 @@ class GroupReader:
         self._paused: set[TopicPartition] = set()
         self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, but not to be processed yet
         self._trouble: str | None = None
+        self._refusal: str | None = None  # why the last commit was refused
         self._problem: str | None = None
-        self._left = False
+        self._closed = False
 
     # -- for other threads -------------------------------------------------------------------------
 
@@ -142,7 +116,7 @@ class GroupReader:
         """`request_stop` and wait; False if it hangs (its cluster is dead), and is left behind."""
         self.request_stop(catch_up_seconds=catch_up_seconds)
         while not self.overdue:
-            if self.join(_POLL_SECONDS):
+            if self.join(POLL_SECONDS):
                 return True
         return False
 
@@ -154,7 +128,7 @@ class GroupReader:
 
     @property
     def trouble(self) -> str | None:
-        """The client's last complaint (a dead broker, say) since it last read a record; None: all is well."""
+        """The client's last complaint (a dead broker, say) since it last heard from the cluster; None: all is well."""
         return self._trouble
 
     @property
@@ -175,7 +149,7 @@ class GroupReader:
                 self._read,
                 dict(self._positions),
                 dict(self._committed),
-                self._left,
+                self._closed,
                 problem,
             )
 
@@ -190,38 +164,23 @@ class GroupReader:
             self._problem = f"stopped reading: {type(error).__name__}: {error}"
 
     def _run(self) -> None:
-        consumer = Consumer(
-            {
-                **self._client,
-                "group.id": self.group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "session.timeout.ms": 10_000,  # soon out of the group when it, or the cluster, is killed
-                "fetch.wait.max.ms": 100,
-                "queued.max.messages.kbytes": 16_384,
-                "log_level": 0,  # what matters comes through error_cb
-                "error_cb": self._on_error,
-                "on_commit": self._on_commit,
-            }
-        )
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        consumer = Consumer({**reader_config(self._client, self.group), **callbacks})
         try:
             consumer.subscribe(list(self.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
             self._read_on(consumer)
             self._commit_last(consumer)
         finally:
             consumer.close()
-            self._left = True
+            self._closed = True
 
     def _read_on(self, consumer: Consumer) -> None:
         while not self._must_end():
-            self._process(self._sort_out(_fetch(consumer)), consumer)
+            self._process(self._sort_out(fetch(consumer)), consumer)
             if time.monotonic() < self._next_round:
                 continue
-            if self.behaviour is not Behaviour.LIVE or self._stopping:
-                self._ask_ends(consumer)
-                self._release(consumer)
+            self._ask_ends(consumer)
+            self._release(consumer)
             self._commit(consumer)
             self._next_round = time.monotonic() + (_STOPPING_ROUND_SECONDS if self._stopping else self._interval)
 
@@ -273,9 +232,13 @@ class GroupReader:
             self._trouble = error.str()
             return
         tp = TopicPartition(message.topic(), message.partition())
-        if not self._held.get(tp):
+        end = message.offset()
+        if self.behaviour is not Behaviour.LIVE:
+            # Only records that nobody sees lie before the end; don't step over more of them than the share.
+            end = min(end, max(self._limits.get(tp, 0), self._positions.get(tp, 0)))
+        if not self._held.get(tp) and end > 0:
             with self._lock:
-                self._positions[tp] = message.offset()
+                self._positions[tp] = end
 
     def _process(self, records: Messages, consumer: Consumer) -> None:
         if records:
@@ -297,10 +260,11 @@ class GroupReader:
         One request for all: each one queues behind a fetch that waits for data on the same connection.
         """
         tps = sorted(self._assigned)
-        lows = _list_offsets(consumer, tps, OFFSET_BEGINNING)
-        for tp, high in _list_offsets(consumer, tps, OFFSET_END).items():
-            if tp in lows:
-                self._ends[tp] = high
+        lows = list_offsets(consumer, tps, OFFSET_BEGINNING)
+        for tp, high in list_offsets(consumer, list(lows), OFFSET_END).items():
+            self._trouble = None
+            self._ends[tp] = high
+            if self.behaviour is not Behaviour.LIVE:
                 self._limits[tp] = lows[tp] + math.ceil(self._share * (high - lows[tp]))
 
     def _release(self, consumer: Consumer) -> None:
@@ -330,16 +294,21 @@ class GroupReader:
         if not self._assigned:
             return
         consumer.pause([ClientPartition(*tp) for tp in self._assigned])
+        self._refusal = None
         self._commit(consumer)
-        give_up_at = time.monotonic() + _LAST_COMMIT_SECONDS
+        # A client that complains has no cluster to hear from: don't hold up whoever waits for this reader.
+        patience = _LAST_COMMIT_SECONDS if self._trouble is None else _LAST_COMMIT_IN_TROUBLE_SECONDS
+        give_up_at = time.monotonic() + patience
         while self._uncommitted():
             if time.monotonic() > give_up_at:
                 self._problem = self._problem or "the cluster did not acknowledge its last commit"
                 return
-            consumer.poll(_POLL_SECONDS)
+            consumer.poll(POLL_SECONDS)
+        if self._refusal is not None:
+            self._problem = self._problem or f"its last commit was refused: {self._refusal}"
 
     def _uncommitted(self) -> list[TopicPartition]:
-        return [tp for tp in self._assigned if self._asked.get(tp) != self._committed.get(tp)]
+        return [tp for tp, offset in self._asked.items() if self._committed.get(tp) != offset]
 
     # -- callbacks (in the reader's thread, from within poll) ----------------------------------------
 
@@ -362,14 +331,15 @@ class GroupReader:
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[ClientPartition]) -> None:
         if error is not None:
-            self._trouble = error.str()
+            self._trouble = self._refusal = error.str()
             self._asked.clear()  # ask again in the next round
             return
+        self._trouble = None
         with self._lock:
             for partition in partitions:
                 tp = TopicPartition(partition.topic, partition.partition)
                 if partition.error is not None:
-                    self._trouble = partition.error.str()
+                    self._trouble = self._refusal = partition.error.str()
                     self._asked.pop(tp, None)
                 elif partition.offset != OFFSET_INVALID:
                     self._committed[tp] = partition.offset
@@ -381,25 +351,3 @@ class GroupReader:
 def readers_for(dataset: str, topics: Sequence[str], client: Mapping[str, Any]) -> list[GroupReader]:
     """A data set's three groups, not started: ``flights-live``, ``flights-lagging``, ``flights-ahead``."""
     return [GroupReader(f"{dataset}-{behaviour}", topics, client, behaviour) for behaviour in Behaviour]
-
-
-def _list_offsets(consumer: Consumer, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
-    """The first (`OFFSET_BEGINNING`) or end (`OFFSET_END`) offset of partitions; those without an answer left out.
-
-    Kafka's ListOffsets takes these marks where a time would stand, and so does this call of the client.
-    """
-    if not tps:
-        return {}
-    try:
-        answers = consumer.offsets_for_times([ClientPartition(*tp, which) for tp in tps], timeout=_ANSWER_SECONDS)
-    except KafkaException:
-        return {}  # no cluster now: error_cb has said so, and the next round asks again
-    return {TopicPartition(a.topic, a.partition): a.offset for a in answers if a.error is None and a.offset >= 0}
-
-
-def _fetch(consumer: Consumer) -> list[Any]:
-    """Up to a batch of messages, waiting only for the first (`consume` would wait its whole time)."""
-    first = consumer.poll(_POLL_SECONDS)
-    if first is None:
-        return []
-    return [first, *consumer.consume(_BATCH - 1, 0)]

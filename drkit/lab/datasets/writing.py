@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from drkit.lab.datasets.events import Event
 from drkit.lab.datasets.pace import Pacer
 from drkit.lab.datasets.report import Ledger
-from drkit.model.errors import Unreachable
+from drkit.model.errors import ConfigError, Unreachable
 
 LOAD_HEADER = "drkit-lab-load"
 TRANSACTION_HEADER = "drkit-lab-txn"
@@ -35,6 +35,8 @@ Headers = list[tuple[str, str | bytes | None]]
 
 _TICK_SECONDS = 0.1
 _TRANSACTION_TIMEOUT_MS = 30_000
+_MOST_BUFFERED = 200_000
+_LEAST_BUFFERED = 1000
 
 
 class Interrupted(Exception):
@@ -78,23 +80,27 @@ class EventWriter:
         self._give_up = give_up
         self._timeout = delivery_timeout_seconds
         self._fatal: str | None = None
-        self._producer = Producer(
+        timeout_ms = int(delivery_timeout_seconds * 1000)
+        self._producer = _producer(
             {
                 **client,
                 "enable.idempotence": True,
                 "acks": "all",
                 "partitioner": "murmur2_random",  # as Java's clients: the same key, the same partition
-                "delivery.timeout.ms": int(delivery_timeout_seconds * 1000),
+                "delivery.timeout.ms": timeout_ms,
                 "compression.type": "lz4",
                 "linger.ms": 10,
                 "batch.size": 256 * 1024,
-                "queue.buffering.max.messages": 200_000,
+                "queue.buffering.max.messages": _buffered(rate),
                 "queue.buffering.max.kbytes": 128 * 1024,
                 "on_delivery": self.ledger.delivered,
                 "error_cb": self._on_error,
                 "log_level": 0,  # what matters comes through the callbacks
                 **(
-                    {"transactional.id": f"drkit-lab-{load}", "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS}
+                    {
+                        "transactional.id": f"drkit-lab-{load}",
+                        "transaction.timeout.ms": max(timeout_ms, _TRANSACTION_TIMEOUT_MS),
+                    }
                     if transactions
                     else {}
                 ),
@@ -287,6 +293,24 @@ class EventWriter:
         """Connection troubles are librdkafka's to retry; only a fatal error ends the producer."""
         if error.fatal():
             self._fatal = f"the producer failed: {error.str()}"
+
+
+def _producer(config: dict[str, Any]) -> Producer:
+    try:
+        return Producer(config)
+    except KafkaException as failure:
+        raise ConfigError(
+            f"the producer can't be made: {failure.args[0].str()}",
+            remedy="Mend the cluster's client properties, or the delivery timeout",
+        ) from None
+
+
+def _buffered(rate: float | None) -> int:
+    """How many records may wait for their acknowledgement: two seconds' worth.
+
+    So a paced load doesn't run far ahead of a cluster that stopped answering.
+    """
+    return _MOST_BUFFERED if rate is None else max(_LEAST_BUFFERED, min(_MOST_BUFFERED, int(2 * rate)))
 
 
 def _grouped(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
