@@ -42,11 +42,7 @@ def invert_mappings(
     """
     _require(rows, watermark)
     name = watermark.topic if topic is None else topic
-    landed = (
-        row
-        for row in rows
-        if row.source_offset <= watermark.source_through and row.target_offset <= watermark.target_end
-    )
+    landed = (row for row in rows if row.target_offset <= watermark.target_end)  # others are ahead of the log
     turned = {row.target_offset: row.source_offset for row in landed}  # the last of a target offset wins
     closing_source, closing_target = watermark.target_end, watermark.source_through
     last_source = max(turned, default=None)

@@ -22,16 +22,19 @@ Invariants:
     R3  What L takes away is named: where L < the watermark's target_end, acknowledged data is gone from
         the target; the answer goes back to the first record that is lost (rewind).
     R4  After the superseded rows are removed, the rows that stay are all true.
+    R5  Never back behind the watermark, unless data was lost.
 
 They rest on what the mirror promises (the caller checks the last with the batches it finds there):
 
     - whatever advances the target without being a mirrored record (a marker of the target's own, a
-      filler) has a row *before* it, as a new segment has;
+      filler) has a row *before* it, as a new segment has; where the broker does it unasked (a late
+      marker), the row is written as soon as it is seen;
     - the target offsets in [watermark.target_end, L) were all written by this mirror. A late marker
       or a foreign writer there shifts L; `source_end` lets a part of such cases be seen here.
 
-Order of repair for the caller: put the watermark (source_offset, target_offset) of the answer first,
-then supersede rows with target_offset > L, then produce. A crash in between repeats the same repair.
+Repair by the caller, in this order: put the watermark (source_offset, target_offset) of the answer;
+write its `opening` row, where it has one; supersede the rows with target_offset > L; then produce. A
+crash in between repeats the same repair.
 """
 
 from __future__ import annotations
@@ -61,8 +64,10 @@ class ResumePoint:
 
     `source_offset`: the next source record to mirror; `target_offset`: the target offset that it gets
     (the log's end). `last_row`: the row in force there, None where none is. `superseded`: rows to
-    remove, ascending. `reason` says what is out of the ordinary, None where nothing is.
-    Where `kind` is `FOREIGN` nothing may be produced.
+    remove, ascending. `opening`: the pair (`source_offset`, `target_offset`), to be written as a row at
+    once (also where the source is empty) because no row says it yet; None where `last_row` does.
+    `reason` says what is out of the ordinary, None where nothing is. Where `kind` is `FOREIGN` nothing
+    may be written or produced.
     """
 
     kind: ResumeKind
@@ -70,6 +75,7 @@ class ResumePoint:
     target_offset: int
     last_row: OffsetMapping | None
     superseded: tuple[OffsetMapping, ...]
+    opening: tuple[int, int] | None
     reason: str | None = None
 
 
@@ -91,10 +97,6 @@ def resume_point(
         source_start: the source's log start, where a fresh partition begins.
         source_end: the source's log end (high watermark), if known: nothing above it can be mirrored.
 
-    Where the answer has no `last_row`, the row (source_offset -> target_offset) of the answer is the
-    caller's to write at once, also where the source is empty or its first record lies higher: it
-    makes commits from the start of the source translatable.
-
     Raises:
         DrkitError: the rows conflict with each other.
     """
@@ -106,7 +108,9 @@ def resume_point(
             remedy="Re-seed the topic: its link data is forgotten and the partition mirrored anew",
         )
     if not rows:
-        return ResumePoint(ResumeKind.FRESH, source_start, target_log_end, None, ())
+        return ResumePoint(
+            ResumeKind.FRESH, source_start, target_log_end, None, (), opening=(source_start, target_log_end)
+        )
     if watermark is not None and watermark.epoch != rows[0].epoch:
         watermark = None
     return _from_rows(rows, watermark, target_log_end, source_end)
@@ -142,15 +146,15 @@ def _result(
     loss: str | None,
     source_end: int | None,
 ) -> ResumePoint:
+    kind, reason = (ResumeKind.REWIND if loss else ResumeKind.CONTINUE), loss
     if source_end is not None and source > source_end:
-        excess = source - source_end
+        kind = ResumeKind.FOREIGN
         reason = (
-            f"the target's log end {log_end} stands for source offset {source}, {excess} beyond the source's end "
-            f"{source_end}: another writer or a late marker used target offsets, or the source lost data"
+            f"the target's log end {log_end} stands for source offset {source}, {source - source_end} beyond the "
+            f"source's end {source_end}: another writer or a late marker used target offsets, or the source lost data"
         )
-        return ResumePoint(ResumeKind.FOREIGN, source, log_end, row, superseded, reason)
-    kind = ResumeKind.REWIND if loss else ResumeKind.CONTINUE
-    return ResumePoint(kind, source, log_end, row, superseded, loss)
+    in_step = row is not None and row.delta == log_end - source
+    return ResumePoint(kind, source, log_end, row, superseded, None if in_step else (source, log_end), reason)
 
 
 def _loss(watermark: Watermark | None, log_end: int, resumed: int) -> str | None:

@@ -33,11 +33,12 @@ def ordered(*rows: OffsetMapping | None) -> str | None:
 
 
 def records_between(rows: Sequence[OffsetMapping], low: int, high: int) -> int:
-    """How many target offsets in [low, high) stand for mirrored records.
+    """How many target offsets in [low, high) stand for mirrored records; never too few.
 
-    Offsets below the first row are not of this link and don't count. Where a segment's target side
-    is longer than its source side, the difference was used by markers and doesn't count either; a
-    marker that was matched one to one to a source marker does (rows can't tell it from a record).
+    Offsets below the first row are not of this link and don't count; nor do a target's own markers
+    between two segments. Rows can't tell a marker that was matched one to one to a source marker from
+    a record, nor how a segment that ends both in a source hole and in markers is divided: such
+    offsets count.
     """
     if not rows or high <= low:
         return 0

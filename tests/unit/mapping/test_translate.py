@@ -1,0 +1,147 @@
+"""The picture in the module's docstring, and every named answer with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drkit.mapping.rows import conflict, records_between
+from drkit.mapping.translate import translate
+from drkit.model.offsets import Certainty, OffsetMapping, Translation
+from tests.support.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
+
+
+def row(source: int, target: int, epoch: int = 0) -> OffsetMapping:
+    return OffsetMapping(TOPIC, PARTITION, epoch, source, target)
+
+
+PICTURE = [row(10, 4), row(17, 8), row(24, 16)]
+MARK = Watermark(TOPIC, PARTITION, 0, 27, 19, 10, 27, 4, AT)
+
+
+@pytest.mark.parametrize(
+    ("committed", "expected"),
+    [(10, 4), (12, 6), (13, 7), (14, 8), (15, 8), (16, 8), (17, 8), (22, 13), (23, 14), (24, 16), (26, 18), (27, 19)],
+)
+def test_the_picture(committed, expected):
+    assert translate_rows(PICTURE, MARK, committed) == Translation(committed, Certainty.EXACT, expected)
+
+
+def test_a_commit_ahead_of_the_mirror_is_clamped_to_the_targets_end_and_says_by_how_much():
+    answer = translate_rows(PICTURE, MARK, 40)
+    assert (answer.certainty, answer.target_offset, answer.reread, answer.skipped) == (Certainty.CONSERVATIVE, 19, 0, 0)
+    assert answer.reason is not None
+    assert "13 offsets ahead of what is mirrored (source offset 27)" in answer.reason
+
+
+def test_a_commit_ahead_is_clamped_even_where_a_row_is_written_ahead():
+    rows = [*PICTURE, row(30, 19)]
+    assert translate_rows(rows, MARK, 33).target_offset == 19
+
+
+def test_below_the_first_row_says_how_much_was_never_mirrored():
+    answer = translate_rows(PICTURE, MARK, 7)
+    assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 4)
+    assert answer.reason == "below the first mirrored offset 10: the 3 offsets before it were never mirrored"
+    assert "the 1 offset before it was never mirrored" in (translate_rows(PICTURE, MARK, 9).reason or "")
+
+
+def test_below_the_targets_retention():
+    answer = translate_rows(PICTURE, replace(MARK, target_start=9), 12)
+    assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 9)
+    assert answer.reason is not None
+    assert answer.reason.startswith("target retention: target offset 6 is below the target's log start 9")
+
+
+def test_at_the_targets_log_start_it_is_still_exact():
+    assert translate_rows(PICTURE, replace(MARK, target_start=6), 12) == Translation(12, Certainty.EXACT, 6)
+
+
+def test_below_the_first_row_and_retention_names_both():
+    answer = translate_rows(PICTURE, replace(MARK, target_start=9), 7)
+    assert answer.target_offset == 9
+    assert answer.reason is not None
+    assert "never mirrored" in answer.reason
+    assert "target retention" in answer.reason
+
+
+def test_a_target_emptied_beyond_the_watermark_is_answered_with_its_log_start():
+    answer = translate_rows(PICTURE, replace(MARK, target_start=25), 40)
+    assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 25)
+
+
+@pytest.mark.parametrize(("rows", "mark"), [([], MARK), (PICTURE, None), ([], None)])
+def test_nothing_recorded_is_unavailable(rows, mark):
+    answer = translate_rows(rows, mark, 12)
+    assert answer == Translation(
+        12,
+        Certainty.UNAVAILABLE,
+        None,
+        "the mirror has recorded nothing for this partition yet",
+        reread=None,
+        skipped=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "mark", "word"),
+    [
+        ([row(10, 4), row(17, 3)], MARK, "conflict: source 10 -> target 4, but source 17 -> target 3"),
+        ([row(10, 4), row(17, 25)], MARK, "source 17 -> target 25 of flights:0 lies beyond the watermark"),
+        ([row(10, 25)], MARK, "lies beyond the watermark"),
+        ([row(10, 4, epoch=1)], MARK, "the watermark is of flights:0 epoch 0, the mapping rows of flights:0 epoch 1"),
+        ([row(10, 4), row(17, 8, epoch=1)], MARK, "are mixed"),
+    ],
+)
+def test_inconsistent_rows_are_unavailable_with_the_reason(rows, mark, word):
+    answer = translate_rows(rows, mark, 12)
+    assert answer.certainty is Certainty.UNAVAILABLE
+    assert answer.target_offset is None
+    assert word in (answer.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("floor", "following", "first"),
+    [
+        (row(13, 7), None, row(10, 4)),
+        (row(10, 4), row(12, 9), row(10, 4)),
+        (None, row(17, 8), row(10, 4)),
+    ],
+)
+def test_rows_that_are_not_the_neighbours_are_a_fault_of_the_caller(floor, following, first):
+    with pytest.raises(ValueError, match=r"row|floor"):
+        translate(12, floor=floor, following=following, watermark=MARK, first=first)
+
+
+def test_conflict_names_both_rows_and_finds_none_in_good_ones():
+    assert conflict(PICTURE) is None
+    assert conflict([row(10, 4), row(11, 4)]) is None, "a hole that grew: the same target offset twice"
+    assert "source 12 -> target 2" in (conflict([row(10, 4), row(12, 2)]) or "")
+
+
+@given(
+    stretches=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4), st.booleans()), min_size=1, max_size=8),
+    low=st.integers(0, 50),
+    high=st.integers(0, 50),
+)
+def test_records_between_counts_records_and_not_what_is_between_them(stretches, low, high):
+    """Stretches of records, each followed by a hole on the source or by markers on the target."""
+    rows, targets, source, target = [], [], 10, 4
+    for records, gap, on_source in stretches:
+        rows.append(row(source, target))
+        targets += range(target, target + records)
+        source += records + (gap if on_source else 0)
+        target += records + (0 if on_source else gap)
+    rows.append(row(source, target))
+    below_the_open_end = min(high, target)
+    assert records_between(rows, low, below_the_open_end) == sum(low <= t < below_the_open_end for t in targets)
+
+
+def test_records_between_goes_on_in_the_open_last_segment():
+    assert records_between([row(10, 4), row(17, 8)], 4, 19) == 15
+    assert records_between(PICTURE, 4, 19) == 4 + 7 + 3, "one too many: source hole 23 and markers 14, 15 meet"
+    assert records_between(PICTURE, 0, 4) == 0, "below the first row there is nothing of this link"
+    assert records_between([], 0, 4) == 0

@@ -1,0 +1,78 @@
+"""`Translator` and `look_up` over a real store give what `translate` gives from all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from drkit.mapping import Translator, look_up
+from drkit.model.offsets import Certainty, OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import Store, open_store
+from tests.support.mirror_model import AT, PARTITION, TOPIC, translate_rows
+
+LINK = LinkId("primary", "dr")
+TP = TopicPartition(TOPIC, PARTITION)
+ROWS = [OffsetMapping(TOPIC, PARTITION, 2, *pair) for pair in ((10, 4), (17, 8), (24, 16))]
+OLDER = [OffsetMapping(TOPIC, PARTITION, 1, *pair) for pair in ((0, 0), (11, 2))]
+MARK = Watermark(TOPIC, PARTITION, 2, 27, 19, 10, 27, 6, AT)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    kept = open_store("sqlite:///:memory:")
+    kept.append_mappings(LINK, [*OLDER, *ROWS])
+    kept.put_watermarks(LINK, [MARK])
+    yield kept
+    kept.close()
+
+
+@pytest.mark.parametrize("committed", range(7, 32))
+def test_one_look_up_and_the_snapshot_agree_with_all_rows(store, committed):
+    expected = translate_rows(ROWS, MARK, committed)
+    assert look_up(store, LINK, TP, committed) == expected
+    assert Translator(store, LINK).translate(TP, committed) == expected
+
+
+def test_a_partition_that_was_never_mirrored_is_named(store):
+    nowhere = TopicPartition("orders", 3)
+    for answer in (look_up(store, LINK, nowhere, 5), Translator(store, LINK).translate(nowhere, 5)):
+        assert answer.certainty is Certainty.UNAVAILABLE
+        assert answer.reason == "the mirror has recorded nothing for orders:3 yet"
+    assert Translator(store, LINK).reread(nowhere, 5, 0) is None
+    assert Translator(store, LINK).skipped(nowhere, 5, 0) is None
+
+
+def test_a_watermark_without_rows_is_unavailable_and_named(store):
+    store.put_watermarks(LINK, [Watermark("orders", 3, 0, 0, 0, 0, 0, 0, AT)])
+    tp = TopicPartition("orders", 3)
+    for answer in (look_up(store, LINK, tp, 5), Translator(store, LINK).translate(tp, 5)):
+        assert answer.reason == "the mirror has recorded nothing for orders:3 yet"
+
+
+def test_a_conflict_anywhere_in_the_partition_makes_every_position_unavailable(store):
+    store.append_mappings(LINK, [OffsetMapping(TOPIC, PARTITION, 2, 25, 3)])
+    answer = Translator(store, LINK).translate(TP, 11)
+    assert answer.certainty is Certainty.UNAVAILABLE
+    assert "conflict: source 24 -> target 16, but source 25 -> target 3" in (answer.reason or "")
+
+
+def test_a_snapshot_stays_as_it_was(store):
+    translator = Translator(store, LINK)
+    assert translator.translate(TP, 30).target_offset == 19
+    store.put_watermarks(LINK, [Watermark(TOPIC, PARTITION, 2, 40, 32, 10, 40, 4, AT)])
+    assert translator.translate(TP, 30).target_offset == 19
+    assert translator.watermark(TP) == MARK
+    assert Translator(store, LINK).translate(TP, 30).target_offset == 22
+
+
+def test_what_another_position_reads_again_or_misses(store):
+    translator = Translator(store, LINK)
+    assert translator.partitions() == [TP]
+    assert translator.reread(TP, 20, 7) == 4, "7 to 10; 20 is at 11"
+    assert translator.reread(TP, 20, 0) == 5, "6 to 10: the target begins at 6"
+    assert translator.reread(TP, 20, 11) == 0
+    assert translator.skipped(TP, 20, 17) == 5, "11, 12, 13 and 16, and one of the markers 14 and 15"
+    assert translator.skipped(TP, 20, 99) == 7, "no more than is mirrored"
+    assert translator.skipped(TP, 20, 11) == 0
