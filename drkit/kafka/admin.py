@@ -20,6 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka import offsets
+from drkit.kafka.append import append_record
 from drkit.kafka.wire import Again, Wire, check, describe, error_class
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import TopicPartition, is_internal
@@ -341,6 +342,16 @@ class ClusterAdmin:
             self._wire, "list end offsets", dict.fromkeys(tps, offsets.LATEST), committed=committed, partial=partial
         )
 
+    def log_ends(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
+        """The true end of each log on its leader, records included that aren't replicated yet.
+
+        What the next record appended gets. Partitions that don't exist are left out; `partial` as in
+        `start_offsets`.
+        """
+        return offsets.list_offsets(
+            self._wire, "list log ends", dict.fromkeys(tps, offsets.LATEST), true_end=True, partial=partial
+        )
+
     def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset stamped at or after a time (ms), by partition; None: there is no such record.
 
@@ -352,6 +363,21 @@ class ClusterAdmin:
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
         offsets.delete_records(self._wire, before)
+
+    def append_record(
+        self,
+        tp: TopicPartition,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int,
+    ) -> int:
+        """Append one record to a partition that nobody else writes to; returns its offset.
+
+        For what the usual producer can't express (`drkit.kafka.append`).
+        """
+        return append_record(self._wire, tp, key=key, value=value, headers=headers, timestamp=timestamp)
 
     def _wait_for_topics(
         self, what: str, names: Sequence[str], unready: Callable[[dict[str, TopicInfo]], list[str]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DeleteRecordsRequest
@@ -19,7 +20,16 @@ EARLIEST = -2
 LATEST = -1
 _READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
+_CONSUMER = -1
+_OBSERVER = -2  # a replica id that sees the log to its very end, beyond the high watermark
 _PARTITIONS_A_REQUEST = 5_000
+
+
+class _View(NamedTuple):
+    """As whom ListOffsets is asked."""
+
+    isolation: int
+    replica: int
 
 
 @dataclass(slots=True)
@@ -37,17 +47,19 @@ def list_offsets(
     times: Mapping[TopicPartition, int],
     *,
     committed: bool = False,
+    true_end: bool = False,
     partial: bool = False,
 ) -> dict[TopicPartition, int]:
     """Offsets by timestamp (ms, or `EARLIEST` / `LATEST`) of each partition; -1: no such record.
 
     Partitions that don't exist are left out. A partition without a leader is retried until the
-    timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it.
+    timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it. `LATEST` is the high
+    watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader.
     """
     if not times:
         return {}
     answers = _Answers(pending=dict.fromkeys(times, "not asked yet"))
-    isolation = _READ_COMMITTED if committed else _READ_UNCOMMITTED
+    view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
     async def step(wire: Wire) -> None:
         leaders = await find_leaders(wire, list(answers.pending), answers.absent)
@@ -55,7 +67,7 @@ def list_offsets(
             del answers.pending[tp]
         for leader, tps in leaders.items():
             for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
-                await _ask_or_leave(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, isolation, answers)
+                await _ask_or_leave(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
         if answers.pending:
             tp, why = next(iter(answers.pending.items()))
             raise Again(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
@@ -106,12 +118,12 @@ async def _ask_or_leave(
     leader: int,
     tps: list[TopicPartition],
     times: Mapping[TopicPartition, int],
-    isolation: int,
+    view: _View,
     answers: _Answers,
 ) -> None:
     """As `_ask`; a leader that can't be reached leaves its partitions pending, so the others go on."""
     try:
-        await _ask(wire, leader, tps, times, isolation, answers)
+        await _ask(wire, leader, tps, times, view, answers)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise
@@ -123,7 +135,7 @@ async def _ask(
     leader: int,
     tps: list[TopicPartition],
     times: Mapping[TopicPartition, int],
-    isolation: int,
+    view: _View,
     answers: _Answers,
 ) -> None:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
@@ -132,8 +144,8 @@ async def _ask(
     for tp in tps:
         by_topic[tp.topic].append(partition_type(partition_index=tp.partition, timestamp=times[tp]))
     request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
+        replica_id=view.replica,
+        isolation_level=view.isolation,
         topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
         min_version=2,
         max_version=7,  # later versions only add timestamps of tiered storage
@@ -150,6 +162,15 @@ async def _ask(
             if not error.retriable:
                 raise error(str(tp))
             answers.pending[tp] = describe(error)
+
+
+async def ask_log_end(wire: Wire, leader: int, tp: TopicPartition) -> int:
+    """The log's end of one partition on its leader (within a step)."""
+    answers = _Answers(pending={tp: "not asked yet"})
+    await _ask(wire, leader, [tp], {tp: LATEST}, _View(_READ_UNCOMMITTED, _OBSERVER), answers)
+    if tp in answers.pending:
+        raise Again(f"{tp}: {answers.pending[tp]}")
+    return answers.found[tp]
 
 
 def delete_records(wire: Wire, before: Mapping[TopicPartition, int]) -> None:
