@@ -6,11 +6,13 @@ An engine is there if it answers and holds the images: a `docker` on PATH proves
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import socket
 import subprocess
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,11 +49,9 @@ class Estate:
 @pytest.fixture(scope="session")
 def engine() -> docker.DockerClient:
     """A container engine that answers and holds the images; else the test is skipped with the reason."""
-    try:
-        client = docker.from_env()
-        client.ping()
-    except docker.errors.DockerException as error:
-        pytest.skip(f"no container engine answers: {str(error).splitlines()[0][:200]}")
+    client, why = _ask_engine()
+    if client is None:
+        pytest.skip(f"no container engine answers: {why}")
     for image in (KAFKA_IMAGE, CASSANDRA_IMAGE):
         try:
             client.images.get(image)
@@ -60,6 +60,21 @@ def engine() -> docker.DockerClient:
                 pytest.skip(f"the container engine has no image {image}, and DRKIT_TEST_PULL=1 is not set")
             client.images.pull(image)
     return client
+
+
+def _ask_engine() -> tuple[docker.DockerClient | None, str]:
+    """The engine's client, or why there is none. Docker's client leaks its socket when nobody answers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            client = docker.from_env()
+            client.ping()
+        except docker.errors.DockerException as error:
+            why = str(error).splitlines()[0][:200]
+        else:
+            return client, ""
+        gc.collect()
+    return None, why
 
 
 @pytest.fixture
