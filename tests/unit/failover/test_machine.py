@@ -1,0 +1,175 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drkit.failover.machine import (
+    FINAL_STATES,
+    PATHS,
+    Facts,
+    InvariantBroken,
+    Kind,
+    Mode,
+    Outcome,
+    Run,
+    State,
+    advance,
+    cancel,
+    check,
+    next_step,
+)
+
+DONE = Facts(
+    mode=Mode.UNPLANNED,
+    unfenced_accepted=True,
+    cluster_confirmed="id",
+    salvaged=0,
+    scrubbed={},
+    reversed=True,
+    reseeded=1,
+    audit="clean",
+    sealed=True,
+    fenced=False,
+    mirror_stopped=True,
+    lag=0,
+    placed=3,
+    committed=3,
+    verified=3,
+)
+"""Facts that allow every state."""
+
+
+def start(kind=Kind.FAILOVER, facts=DONE):
+    return Run(kind, State.PLANNED, facts)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_whole_path_ends_closed(kind):
+    run, names = start(kind), []
+    while (step := next_step(run)[0]) is not None:
+        names.append(step.stage)
+        transition = advance(run, step.stage, Outcome.OK, DONE)
+        assert f"{run.state} → {transition.run.state}" in transition.reason
+        run = transition.run
+    assert run.state is State.CLOSED
+    assert names == [step.stage for step in PATHS[kind]]
+    assert "nothing is left" in next_step(run)[1]
+
+
+def test_a_failback_ends_with_the_same_stages_as_a_failover():
+    assert PATHS[Kind.FAILBACK][-7:] == PATHS[Kind.FAILOVER]
+
+
+def test_the_states_have_the_names_the_contract_promises():
+    assert [step.reaches.value for step in PATHS[Kind.FAILOVER]] == [
+        "fenced",
+        "drained",
+        "translated",
+        "committed",
+        "switched",
+        "verified",
+        "closed",
+    ]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+def test_a_stage_that_did_not_end_well_is_carried_out_again(outcome):
+    transition = advance(start(), "fence", outcome, DONE)
+    assert transition.run.state is State.PLANNED
+    assert "can be resumed" in transition.reason
+    assert next_step(transition.run)[0].stage == "fence"
+
+
+def test_a_skipped_stage_moves_on():
+    assert advance(start(), "fence", Outcome.SKIPPED, DONE).run.state is State.FENCED
+
+
+@pytest.mark.parametrize("stage", ["drain", "close", "audit", "no-such-stage"])
+def test_no_stage_out_of_its_order(stage):
+    with pytest.raises(InvariantBroken, match="I1"):
+        advance(start(), stage, Outcome.OK, DONE)
+
+
+def test_nothing_after_the_end():
+    with pytest.raises(InvariantBroken, match="I1"):
+        advance(replace(start(), state=State.CLOSED), "close", Outcome.OK, DONE)
+
+
+@pytest.mark.parametrize(
+    ("invariant", "kind", "since", "broken"),
+    [
+        ("I2", Kind.FAILOVER, State.FENCED, {"unfenced_accepted": False}),
+        ("I2", Kind.FAILOVER, State.FENCED, {"fenced": None}),
+        ("I2", Kind.FAILBACK, State.FENCED, {"fenced": None}),
+        ("I3", Kind.FAILOVER, State.DRAINED, {"sealed": False}),
+        ("I3", Kind.FAILOVER, State.DRAINED, {"mirror_stopped": False}),
+        ("I3", Kind.FAILBACK, State.DRAINED, {"reversed": False}),
+        ("I3", Kind.FAILBACK, State.DRAINED, {"mirror_stopped": False}),
+        ("I4", Kind.FAILOVER, State.DRAINED, {"mode": Mode.PLANNED, "lag": 1}),
+        ("I4", Kind.FAILOVER, State.DRAINED, {"mode": Mode.PLANNED, "lag": None}),
+        ("I4", Kind.FAILBACK, State.DRAINED, {"mode": Mode.PLANNED, "lag": 7}),
+        ("I5", Kind.FAILOVER, State.COMMITTED, {"committed": 2}),
+        ("I5", Kind.FAILOVER, State.COMMITTED, {"placed": None, "committed": None}),
+        ("I6", Kind.FAILOVER, State.VERIFIED, {"verified": 2}),
+        ("I6", Kind.FAILOVER, State.VERIFIED, {"verified": None}),
+        ("I7", Kind.FAILBACK, State.SCRUBBED, {"salvaged": None}),
+        ("I7", Kind.FAILBACK, State.SCRUBBED, {"cluster_confirmed": None}),
+        ("I8", Kind.FAILBACK, State.AUDITED, {"audit": "deviated"}),
+        ("I8", Kind.FAILBACK, State.AUDITED, {"audit": None}),
+    ],
+)
+def test_an_invariant_holds_from_its_state_on(invariant, kind, since, broken):
+    facts = replace(DONE, **broken)
+    reached = [step.reaches for step in PATHS[kind]]
+    for state in [State.PLANNED, *reached]:
+        run = Run(kind, state, facts)
+        if state in reached[reached.index(since) :]:
+            with pytest.raises(InvariantBroken, match=invariant):
+                check(run)
+        else:
+            check(run)
+
+
+def test_what_is_fenced_needs_nobodys_acceptance():
+    check(Run(Kind.FAILOVER, State.FENCED, replace(DONE, fenced=True, unfenced_accepted=False)))
+
+
+def test_a_run_that_changed_nothing_can_be_cancelled():
+    clean = Facts(mode=Mode.PLANNED, fenced=False)
+    for state in (State.PLANNED, State.FENCED):
+        transition = cancel(Run(Kind.FAILOVER, state, clean), "still written")
+        assert transition.run.state is State.CANCELLED
+        assert "still written" in transition.reason
+
+
+@pytest.mark.parametrize("changed", [{"sealed": True}, {"scrubbed": {"t": "id"}}, {"reversed": True}, {"committed": 0}])
+def test_a_run_that_changed_something_can_not(changed):
+    facts = replace(Facts(mode=Mode.PLANNED), **changed)
+    with pytest.raises(InvariantBroken, match="I9"):
+        cancel(Run(Kind.FAILOVER, State.PLANNED, facts), "why")
+
+
+@pytest.mark.parametrize("state", [State.DRAINED, State.COMMITTED, State.CLOSED, State.SCRUBBED])
+def test_no_cancelling_beyond_the_fence(state):
+    with pytest.raises(InvariantBroken, match="I9"):
+        cancel(Run(Kind.FAILBACK, state, Facts(mode=Mode.PLANNED)), "why")
+
+
+@given(
+    kind=st.sampled_from(list(Kind)),
+    outcomes=st.lists(st.sampled_from(list(Outcome)), max_size=40),
+)
+def test_whatever_happens_states_come_in_order_and_none_is_skipped(kind, outcomes):
+    reached = [State.PLANNED, *(step.reaches for step in PATHS[kind])]
+    run = start(kind)
+    for outcome in outcomes:
+        step, why = next_step(run)
+        assert why
+        if step is None:
+            assert run.state in FINAL_STATES
+            break
+        after = advance(run, step.stage, outcome, DONE).run
+        moved = reached.index(after.state) - reached.index(run.state)
+        assert moved == (1 if outcome in {Outcome.OK, Outcome.SKIPPED} else 0)
+        run = after
