@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from drkit.model.errors import ConfigError
 from drkit.store.api import Store
+from drkit.store.cassandra_url import parse_cassandra_url
 from drkit.store.sqlite import DEFAULT_TIMEOUT_SECONDS, SqliteStore
 from drkit.store.sqlite_connection import MEMORY
 
@@ -34,6 +35,8 @@ def open_store(url: str, create: bool = True) -> Store:
         raise ConfigError("store.url is not a URL", remedy=f"Write it as {_FORMS}")
     if scheme == "sqlite":
         return _open_sqlite(url, create=create)
+    if scheme == "cassandra":
+        return _open_cassandra(url, create=create)
     raise ConfigError(f"store.url names an unknown kind of store, {scheme!r}", remedy=f"Write it as {_FORMS}")
 
 
@@ -56,6 +59,24 @@ def _open_sqlite(url: str, *, create: bool) -> Store:
     if not create and not file.exists():
         return SqliteStore(MEMORY, refuse_writes=f"nothing was ever recorded at {file}")
     return SqliteStore(path, create=create, timeout_seconds=timeout_seconds)
+
+
+def _open_cassandra(url: str, *, create: bool) -> Store:
+    location = parse_cassandra_url(url)
+    # the driver takes a third of a second to import; commands on a SQLite store don't pay for it
+    from drkit.store.cassandra import CassandraStore  # noqa: PLC0415
+    from drkit.store.cassandra_schema import bring_up  # noqa: PLC0415
+    from drkit.store.cassandra_session import CassandraSession  # noqa: PLC0415
+
+    session = CassandraSession(location)
+    try:
+        if bring_up(session, create=create):
+            return CassandraStore(session)
+    except BaseException:
+        session.close()
+        raise
+    session.close()
+    return SqliteStore(MEMORY, refuse_writes=f"nothing was ever recorded in {location}")
 
 
 def _timeout(query: str) -> float:

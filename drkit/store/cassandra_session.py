@@ -1,0 +1,256 @@
+"""A session with Cassandra: policies, the clock that orders writes, and errors in drkit's words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from cassandra import (
+    AuthenticationFailed,
+    ConsistencyLevel,
+    CoordinationFailure,
+    DriverException,
+    OperationTimedOut,
+    ProtocolVersion,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+)
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.concurrent import execute_concurrent
+from cassandra.connection import ConnectionException
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
+from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
+
+from drkit.model.errors import ConfigError, DrkitError, Unreachable
+from drkit.store.cassandra_url import CassandraLocation
+
+BATCH_ROWS = 100
+"""Rows of one partition per unlogged batch: 10 to 15 times the rows per second of single inserts."""
+CONCURRENT_BATCHES = 32
+SKEW_SECONDS = 0.5
+"""From here on this machine's clock is taken to be wrong, rather than the measurement of it."""
+
+_SERIAL = "serial"
+_UNANSWERED = (
+    NoHostAvailable,
+    OperationTimedOut,
+    Timeout,
+    Unavailable,
+    CoordinationFailure,
+    ConnectionException,
+    UnresolvableContactPoints,
+    OverloadedErrorMessage,
+    IsBootstrappingErrorMessage,
+    ServerError,
+)
+
+
+class ClusterClock:
+    """Write timestamps (microseconds) that grow, by the cluster's clock where this machine's is wrong.
+
+    Cassandra keeps the value with the greatest timestamp. If a mirror's machine was ahead and another
+    machine takes over, the newcomer's watermarks would silently lose against the old ones until its own
+    clock caught up; so every process dates its writes by the one clock they share.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._lock = Lock()
+        self._last = 0
+        self._correction = 0
+
+    def __call__(self) -> int:
+        """The timestamp of the next write."""
+        with self._lock:
+            self._last = max(self._last + 1, int(self._wall() * 1e6) + self._correction)
+            return self._last
+
+    def compare(self, cluster_seconds: float, before: float, after: float) -> None:
+        """Learn what the cluster's clock said between `before` and `after` of `wall`."""
+        skew = cluster_seconds - (before + after) / 2
+        if abs(skew) - (after - before) / 2 > SKEW_SECONDS:
+            self._correction = int(skew * 1e6)
+
+    def wall(self) -> float:
+        """This machine's clock, seconds since 1970."""
+        return self._wall()
+
+
+class CassandraSession:
+    """Connections to the nodes of one data centre, shared by threads.
+
+    Args:
+        location: where, and how to ask.
+        wall: this machine's clock (tests set it wrong).
+
+    Raises:
+        Unreachable: no node of the data centre answers.
+        ConfigError: the data centre isn't known there, or user or password are refused.
+    """
+
+    def __init__(self, location: CassandraLocation, *, wall: Callable[[], float] = time.time) -> None:
+        self.location = location
+        self._clock = ClusterClock(wall)
+        self._cluster = self._make_cluster()
+        try:
+            with self.answered("reached"):
+                self._session = self._cluster.connect()
+            self._compare_clocks()
+        except BaseException:
+            self._cluster.shutdown()
+            raise
+
+    def prepare(self, cql: str) -> PreparedStatement:
+        """A prepared statement."""
+        with self.answered("asked"):
+            return self._session.prepare(cql)
+
+    def rows(self, statement: Any, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Rows (tuples) of a query, fetched page by page as they are taken."""
+        with self.answered("read"):
+            yield from self._session.execute(statement, values or None)
+
+    def row(self, statement: Any, values: Sequence[Any] = ()) -> Any:
+        """The first row of a query, or None."""
+        with self.answered("read"):
+            return self._session.execute(statement, values or None).one()
+
+    def serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows as compare-and-set sees them: what it decided before is decided in the answer."""
+        with self.answered("read"):
+            return list(self._session.execute(statement, values or None, execution_profile=_SERIAL))
+
+    def write(self, statement: Any, values: Sequence[Any] = ()) -> None:
+        """One write (or schema change), durable on return."""
+        with self.answered("written"):
+            self._session.execute(statement, values or None)
+
+    def write_all(self, statement: PreparedStatement, partitions: Sequence[Sequence[Sequence[Any]]]) -> None:
+        """Many rows, given by partition: unlogged batches within a partition, many batches at once."""
+        batches = []
+        for rows in partitions:
+            for start in range(0, len(rows), BATCH_ROWS):
+                batch = BatchStatement(BatchType.UNLOGGED)
+                for values in rows[start : start + BATCH_ROWS]:
+                    batch.add(statement, values)
+                batch.is_idempotent = True
+                batches.append((batch, None))
+        with self.answered("written"):
+            execute_concurrent(self._session, batches, concurrency=CONCURRENT_BATCHES, raise_on_first_error=True)
+
+    def compare_and_set(self, statement: Any, values: Sequence[Any]) -> bool:
+        """Run a conditional write; whether its condition held. `Unreachable` means that nobody knows."""
+        with self.answered("written"):
+            return bool(self._session.execute(statement, values).was_applied)
+
+    def agree(self) -> None:
+        """Wait until all live nodes have the same schema.
+
+        Raises:
+            Unreachable: they don't agree within the timeout.
+        """
+        with self.answered("reached"):
+            agreed = self._cluster.control_connection.wait_for_schema_agreement(
+                wait_time=max(10.0, self.location.timeout_seconds)
+            )
+        if not agreed:
+            raise Unreachable(
+                f"the nodes of {self.location} don't agree on the schema",
+                meaning="A node may be down, or another schema change is under way",
+                remedy="Check the cluster (nodetool describecluster), then run this again",
+            )
+
+    def close(self) -> None:
+        """Release all connections."""
+        self._cluster.shutdown()
+
+    @contextmanager
+    def answered(self, deed: str) -> Iterator[None]:
+        """Turn the driver's errors into drkit's."""
+        try:
+            yield
+        except (DriverException, ErrorMessage, NoHostAvailable, ConnectionException) as error:
+            raise self._explain(error, deed) from error
+
+    def _make_cluster(self) -> Cluster:
+        location = self.location
+        policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=location.dc))
+
+        def profile(consistency: str) -> ExecutionProfile:
+            return ExecutionProfile(
+                load_balancing_policy=policy,
+                consistency_level=ConsistencyLevel.name_to_value[consistency],
+                serial_consistency_level=ConsistencyLevel.name_to_value[location.serial_consistency],
+                request_timeout=location.timeout_seconds,
+                row_factory=tuple_factory,
+            )
+
+        credentials = None
+        if location.user is not None:
+            credentials = PlainTextAuthProvider(location.user, location.password)
+        return Cluster(
+            contact_points=list(location.contact_points),
+            port=location.contact_points[0][1],
+            auth_provider=credentials,
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: profile(location.consistency),
+                _SERIAL: profile(location.serial_consistency),
+            },
+            protocol_version=ProtocolVersion.V4,  # from 3.0 to 5.0; said, or the driver tries newer ones and warns
+            connect_timeout=location.timeout_seconds,
+            control_connection_timeout=location.timeout_seconds,
+            # the default backs off up to ten minutes: too long when a store comes back in mid-disaster
+            reconnection_policy=ExponentialReconnectionPolicy(base_delay=0.5, max_delay=5.0, max_attempts=None),
+            idle_heartbeat_interval=10,
+            idle_heartbeat_timeout=location.timeout_seconds,
+            timestamp_generator=self._clock,
+            monitor_reporting_enabled=False,
+        )
+
+    def _compare_clocks(self) -> None:
+        before = self._clock.wall()
+        (cluster_millis,) = self.row("SELECT toUnixTimestamp(now()) FROM system.local")
+        self._clock.compare(cluster_millis / 1000, before, self._clock.wall())
+
+    def _explain(self, error: Exception, deed: str) -> DrkitError:
+        causes = list((error.errors or {}).values()) if isinstance(error, NoHostAvailable) else []
+        if any(isinstance(cause, AuthenticationFailed) for cause in (error, *causes)):
+            return ConfigError(
+                f"{self.location} refuses the user or password of store.url", remedy="Mend the URL's user:password"
+            )
+        known = {host.datacenter for host in self._cluster.metadata.all_hosts()} - {None}
+        if isinstance(error, NoHostAvailable) and known and self.location.dc not in known:
+            return ConfigError(
+                f"{self.location} has no data centre {self.location.dc!r}",
+                remedy=f"Set dc= in store.url to one of: {', '.join(sorted(known))}",
+            )
+        what = f"{self.location} can't be {deed}: {_said(error, causes)}"
+        if isinstance(error, _UNANSWERED):
+            return Unreachable(
+                what,
+                meaning="Too few of its nodes answered in time; the outcome of a write is unknown, it may be repeated",
+                remedy="Check that its nodes are up and reachable, then try again",
+            )
+        if isinstance(error, Unauthorized):
+            return DrkitError(what, remedy="Grant the user of store.url all rights on that keyspace")
+        return DrkitError(
+            what,
+            meaning="Cassandra refused the request: keyspace or tables are not as drkit made them, or drkit is wrong",
+            remedy="Run with --verbose; if the keyspace was changed by hand, use another one",
+        )
+
+
+def _said(error: Exception, causes: Sequence[Exception]) -> str:
+    """The driver's words in one line. They name hosts and never credentials."""
+    if causes:
+        return "; ".join(dict.fromkeys(" ".join(str(cause).split()) or type(cause).__name__ for cause in causes))
+    if isinstance(error, NoHostAvailable):
+        return "no node answered"
+    return " ".join(str(error).split()) or type(error).__name__

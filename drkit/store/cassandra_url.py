@@ -1,0 +1,169 @@
+"""Reading a store URL of the form
+`cassandra://user:password@h1,h2:9042/keyspace?dc=dr&replication_factor=3`.
+
+Parameters: `dc` (required: the data centre whose nodes are asked, and whose quorum decides),
+`replication_factor` or `replication=dr:3,primary:3` (used once, to create the keyspace),
+`consistency` (LOCAL_QUORUM), `serial_consistency` (LOCAL_SERIAL), `timeout` (seconds, 10).
+User and password are percent-encoded where they hold special characters.
+
+Every drkit process of an estate must name the same `dc`: a quorum elsewhere may not have seen the
+newest rows yet. The DR side's is the right one, since it must work when the primary site is gone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import parse_qsl, unquote
+
+from drkit.model.errors import ConfigError
+
+DEFAULT_PORT = 9042
+DEFAULT_TIMEOUT_SECONDS = 10.0
+CONSISTENCIES = ("LOCAL_QUORUM", "QUORUM", "ALL")
+"""What a reader needs to see what was written; anything weaker could translate with missing rows."""
+SERIAL_CONSISTENCIES = ("LOCAL_SERIAL", "SERIAL")
+
+_PARAMETERS = ("dc", "replication_factor", "replication", "consistency", "serial_consistency", "timeout")
+_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_DATA_CENTRE = re.compile(r"[A-Za-z0-9_.-]+")
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(\d{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraLocation:
+    """Where a Cassandra store is and how it is asked. `replication`: replicas by data centre, or empty."""
+
+    contact_points: tuple[tuple[str, int], ...]
+    keyspace: str
+    dc: str
+    user: str | None = None
+    password: str = field(default="", repr=False)
+    replication: tuple[tuple[str, int], ...] = ()
+    consistency: str = CONSISTENCIES[0]
+    serial_consistency: str = SERIAL_CONSISTENCIES[0]
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+
+    def __str__(self) -> str:
+        """Hosts and keyspace, for messages; never user or password."""
+        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.contact_points)
+        return f"cassandra {hosts} keyspace {self.keyspace}"
+
+
+def parse_cassandra_url(url: str) -> CassandraLocation:
+    """Read and check a store URL.
+
+    Raises:
+        ConfigError: what is wrong and what was expected; never with the password.
+    """
+    rest = url.removeprefix("cassandra://")
+    location, _, query = rest.partition("?")
+    authority, _, keyspace = location.partition("/")
+    credentials, at, hosts = authority.rpartition("@")
+    user, password = _credentials(credentials) if at else (None, "")
+    if not _KEYSPACE.fullmatch(keyspace):
+        _wrong(
+            f"{keyspace!r} is no keyspace name" if keyspace else "it names no keyspace",
+            "End the address with /KEYSPACE: lower case letters, digits and _, at most 48",
+        )
+    parameters = _parameters(query)
+    dc = parameters.get("dc", "")
+    if not _DATA_CENTRE.fullmatch(dc):
+        _wrong("it names no data centre", "Add dc=NAME, the data centre near drkit (`nodetool status` shows it)")
+    return CassandraLocation(
+        _contact_points(hosts),
+        keyspace,
+        dc,
+        user,
+        password,
+        _replication(parameters, dc),
+        _one_of("consistency", parameters, CONSISTENCIES),
+        _one_of("serial_consistency", parameters, SERIAL_CONSISTENCIES),
+        _timeout(parameters),
+    )
+
+
+def _wrong(what: str, remedy: str) -> NoReturn:
+    raise ConfigError(f"store.url (cassandra): {what}", remedy=remedy)
+
+
+def _credentials(text: str) -> tuple[str, str]:
+    user, colon, password = text.partition(":")
+    if not user or not colon:
+        _wrong("the part before @ is not user:password", "Percent-encode special characters (@ is %40, / is %2F)")
+    return unquote(user), unquote(password)
+
+
+def _contact_points(text: str) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int | None]] = []
+    for part in text.split(","):
+        match = _HOST_PORT.fullmatch(part.strip())
+        if match is None:
+            _wrong(
+                f"{part.strip()!r} is not host:port" if part.strip() else "a host is missing",
+                "Write hosts as h1,h2:9042; special characters of a password must be percent-encoded",
+            )
+        host, port = match.groups()
+        found.append((host.strip("[]"), int(port) if port else None))
+    ports = {port for _, port in found if port is not None}
+    if len(ports) > 1 and any(port is None for _, port in found):
+        _wrong("some hosts have ports of their own and some have none", "Give one port for all, or one for each")
+    shared = ports.pop() if len(ports) == 1 else DEFAULT_PORT
+    return tuple((host, shared if port is None else port) for host, port in found)
+
+
+def _parameters(query: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _PARAMETERS:
+            _wrong(f"unknown parameter {name!r}", f"Known are: {', '.join(_PARAMETERS)}")
+        if name in found:
+            _wrong(f"parameter {name!r} is given twice", "Give it once")
+        found[name] = value
+    return found
+
+
+def _replication(parameters: dict[str, str], dc: str) -> tuple[tuple[str, int], ...]:
+    factor, replication = parameters.get("replication_factor"), parameters.get("replication")
+    if factor is not None and replication is not None:
+        _wrong("both replication_factor and replication are given", "Give one: replication names every data centre")
+    if factor is not None:
+        return ((dc, _replicas("replication_factor", factor)),)
+    if replication is None:
+        return ()
+    found: dict[str, int] = {}
+    for part in replication.split(","):
+        name, _, count = part.partition(":")
+        if not _DATA_CENTRE.fullmatch(name):
+            _wrong(f"replication={replication!r} is not dc:replicas", "Write e.g. replication=dr:3,primary:3")
+        found[name] = _replicas("replication", count)
+    if dc not in found:
+        _wrong(f"replication={replication!r} has no replicas in dc={dc}", "That data centre's quorum decides; name it")
+    return tuple(found.items())
+
+
+def _replicas(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        _wrong(f"{name}: {text!r} is no number of replicas", "Give a whole number from 1 on")
+    return int(text)
+
+
+def _one_of(name: str, parameters: dict[str, str], known: tuple[str, ...]) -> str:
+    value = parameters.get(name, known[0]).upper()
+    if value not in known:
+        _wrong(f"{name}={value} is not possible", f"Use one of {', '.join(known)}: weaker ones can miss what was kept")
+    return value
+
+
+def _timeout(parameters: dict[str, str]) -> float:
+    text = parameters.get("timeout")
+    if text is None:
+        return DEFAULT_TIMEOUT_SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        _wrong(f"timeout={text!r} is not a number of seconds above 0", "Mend it")
+    return seconds
