@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +12,9 @@ import typer
 from drkit.cli.context import OutputOption, VerboseOption, command
 from drkit.cli.drill_view import show_history, show_result, show_schedule
 from drkit.cli.output import OutputMode
+from drkit.config import load_config
 from drkit.drill.cron import zone
-from drkit.drill.experiment import load_experiment
+from drkit.drill.experiment_file import load_experiment
 from drkit.drill.keep import Drills, default_drills
 from drkit.drill.result import DrillHistory
 from drkit.drill.runner import run_drill
@@ -27,6 +30,13 @@ DirOption = Annotated[
         "--dir", help="Play on the lab in this folder, made if there is none (default: one of the drill's own)."
     ),
 ]
+ObjectivesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help=r"Its \[objectives] stand in where the experiment sets none (default: $DRKIT_CONFIG)."
+    ),
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="Taken as everywhere; kept drills don't need it.")]
 KeepLabOption = Annotated[bool, typer.Option("--keep-lab", help="Leave the lab up that the drill made.")]
 DrillsOption = Annotated[
     Path | None, typer.Option("--drills", help="Folder of kept drills (default: in the user's state directory).")
@@ -39,12 +49,16 @@ def run(
     directory: DirOption = None,
     keep_lab: KeepLabOption = False,
     drills: DrillsOption = None,
+    config: ObjectivesOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Play an experiment. Exit 0 passed, 1 failed, 6 only an objective missed, 8 unknown."""
-    with command(None, output, verbose) as invocation:
+    with command(_configured(config), output, verbose) as invocation:
         experiment = load_experiment(file)
+        if invocation.config_path is not None:
+            defaults = experiment.experiment.with_defaults(invocation.config.objectives)
+            experiment = replace(experiment, experiment=defaults)
         result = run_drill(
             experiment,
             Drills(drills or default_drills()),
@@ -67,12 +81,16 @@ def schedule(
     now: Annotated[bool, typer.Option("--now", help="Play it once right away, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the coming times.")] = False,
     drills: DrillsOption = None,
+    config: ObjectivesOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C."""
-    with command(None, output, verbose) as invocation:
+    with command(_configured(config), output, verbose) as invocation:
         options = [] if drills is None else ["--drills", str(drills.resolve())]
+        if invocation.config_path is not None:
+            load_config(invocation.config_path)  # found wrong now, not at the first drill
+            options += ["--config", str(invocation.config_path.resolve())]
         plan = DrillSchedule(
             file,
             cron,
@@ -88,10 +106,13 @@ def schedule(
 
 @drill_app.command("history")
 def history(
-    drills: DrillsOption = None, output: OutputOption = OutputMode.HUMAN, verbose: VerboseOption = False
+    drills: DrillsOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
 ) -> None:
     """List the drills that were kept, newest first."""
-    with command(None, output, verbose) as invocation:
+    with command(config, output, verbose) as invocation:
         found = DrillHistory(drills=Drills(drills or default_drills()).summaries())
         invocation.writer.emit(found.model_dump(mode="json"), lambda console: show_history(console, found))
 
@@ -102,14 +123,21 @@ def report(
         str, typer.Argument(metavar="RUN", help="A run of `drkit drill history`, its beginning or end, or `last`.")
     ],
     drills: DrillsOption = None,
+    config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Show the result of a drill that was kept."""
-    with command(None, output, verbose) as invocation:
+    with command(config, output, verbose) as invocation:
         kept = Drills(drills or default_drills())
         result = kept.result(kept.find(run_name))
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
+
+
+def _configured(config: Path | None) -> Path | None:
+    """The configuration that was named; a drkit.toml that merely lies here says nothing about a lab."""
+    named = os.environ.get("DRKIT_CONFIG")
+    return config if config is not None or not named else Path(named)
 
 
 def register(app: typer.Typer) -> None:

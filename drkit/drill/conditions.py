@@ -54,11 +54,11 @@ def look(rig: Rig, condition: Condition, view: Round) -> Sight:  # noqa: PLR0911
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
-            count = rig.clients.count("acks", condition.on)
-            return Sight(count >= condition.at_least, f"{count} records acknowledged by {condition.on}")
+            count = rig.clients.count("acks", condition.cluster)
+            return Sight(count >= condition.at_least, f"{count} records acknowledged by {condition.cluster}")
         case Consumed():
-            count = rig.clients.count("polls", condition.on)
-            return Sight(count >= condition.at_least, f"{count} records read from {condition.on}")
+            count = rig.clients.count("polls", condition.cluster)
+            return Sight(count >= condition.at_least, f"{count} records read from {condition.cluster}")
         case Drained():
             return _drained(rig, condition)
         case Mirrored():
@@ -109,12 +109,12 @@ def _mirror_death(rig: Rig) -> str:
 def _drained(rig: Rig, condition: Drained) -> Sight:
     workload = rig.experiment.workload
     try:
-        ends = log_ends(rig.properties[condition.on], workload.topic, workload.partitions, ANSWER_SECONDS)
+        ends = log_ends(rig.properties[condition.cluster], workload.topic, workload.partitions, ANSWER_SECONDS)
     except NotRead as error:
         return Sight(False, str(error))
-    positions = rig.clients.positions(condition.on)
+    positions = rig.clients.positions(condition.cluster)
     behind = sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items() if end)
-    return Sight(behind == 0, f"{workload.group} is {behind} records from the end on {condition.on}")
+    return Sight(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
 
 
 def _mirrored(status: dict[str, Any] | None, workload: Workload, condition: Mirrored) -> Sight:

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from drkit.drill.yamlfile import MarkedDocument, Place, read_marked
-from drkit.model.errors import ConfigError
+from drkit.config import Objectives as ConfiguredObjectives
+from drkit.drill.yamlfile import Place
 
 SOURCE = "primary"
 TARGET = "dr"
@@ -59,7 +57,7 @@ class Acknowledged(_Strict):
     """The producer got at least so many acknowledgements from a cluster."""
 
     condition: Literal["acknowledged"]
-    on: Cluster
+    cluster: Cluster
     at_least: int = Field(ge=1)
 
 
@@ -67,7 +65,7 @@ class Consumed(_Strict):
     """The group read at least so many records from a cluster."""
 
     condition: Literal["consumed"]
-    on: Cluster
+    cluster: Cluster
     at_least: int = Field(ge=1)
 
 
@@ -75,7 +73,7 @@ class Drained(_Strict):
     """The group read everything that the workload's topic holds on a cluster."""
 
     condition: Literal["drained"]
-    on: Cluster
+    cluster: Cluster
 
 
 class Mirrored(_Strict):
@@ -227,7 +225,7 @@ class Objectives(_Strict):
 
     rpo_records: int | None = Field(default=None, ge=0)
     rpo_seconds: float | None = Field(default=None, ge=0)
-    rto_seconds: float | None = Field(default=None, gt=0)
+    rto_seconds: float | None = Field(default=None, ge=0)
 
 
 class Experiment(_Strict):
@@ -246,7 +244,7 @@ class Experiment(_Strict):
     def _sound(self) -> Self:
         found = list(_contradictions(self))
         if found:
-            raise _Contradictory(found)
+            raise Contradictory(found)
         return self
 
     @property
@@ -255,12 +253,28 @@ class Experiment(_Strict):
         return next(step for step in self.method if isinstance(step, Workload))
 
     @property
+    def measures_rto(self) -> bool:
+        """Whether an RTO can be measured: clients go over after a failover."""
+        moved = any(isinstance(step, MoveClients) and step.to == TARGET for step in self.method)
+        return moved and any(isinstance(step, Failover) for step in self.method)
+
+    def with_defaults(self, configured: ConfiguredObjectives) -> Experiment:
+        """The experiment with configured objectives where it sets none itself."""
+        own = self.objectives
+        filled = Objectives(
+            rpo_records=configured.rpo_records if own.rpo_records is None else own.rpo_records,
+            rpo_seconds=configured.rpo_seconds if own.rpo_seconds is None else own.rpo_seconds,
+            rto_seconds=configured.rto_seconds if own.rto_seconds is None and self.measures_rto else own.rto_seconds,
+        )
+        return self.model_copy(update={"objectives": filled})
+
+    @property
     def disturbance(self) -> int | None:
         """The index in `method` of the first fault or failover."""
         return next((n for n, step in enumerate(self.method) if isinstance(step, Fault | Failover)), None)
 
 
-class _Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the places
+class Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the places
     """Parts of a file that don't go together, with the places to mend."""
 
     def __init__(self, findings: list[tuple[Place, str]]) -> None:
@@ -304,79 +318,5 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
             )
         if name == "skipped_by_group" and not moved:
             yield ("checks", number), "skipped_by_group needs a move_clients step to dr: nobody reads there otherwise"
-    if objectives.rto_seconds is not None and not (
-        moved and any(isinstance(step, Failover) for step in experiment.method)
-    ):
+    if objectives.rto_seconds is not None and not experiment.measures_rto:
         yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentFile:
-    """An experiment with the lines of its file."""
-
-    path: Path
-    experiment: Experiment
-    document: MarkedDocument
-
-    def line(self, section: Literal["method", "rollbacks"], number: int) -> int:
-        """The line on which a step begins (steps count from 0)."""
-        return self.document.line((section, number))
-
-
-def load_experiment(file: Path) -> ExperimentFile:
-    """Read and check an experiment.
-
-    Raises:
-        ConfigError: the file can't be read, or says something unknown, wrong or contradictory; each
-            finding is `file:line: key: message`.
-    """
-    document = read_marked(file)
-    if not isinstance(document.data, dict):
-        raise ConfigError(f"{file}:1: an experiment is a mapping of keys", remedy="Start with `title:`")
-    try:
-        return ExperimentFile(file, Experiment.model_validate(document.data), document)
-    except ValidationError as error:
-        findings = [_explain(document, finding) for finding in error.errors(include_url=False)]
-    except _Contradictory as error:
-        findings = [_finding(document, place, message) for place, message in error.findings]
-    raise ConfigError("\n".join(dict.fromkeys(findings)), remedy="Mend the lines named; docs/drills.md has every key")
-
-
-def _finding(document: MarkedDocument, place: Place, message: str) -> str:
-    name = ".".join(str(part) for part in place)
-    return f"{document.file}:{document.line(place)}: {name}: {message}"
-
-
-def _explain(document: MarkedDocument, finding: Any) -> str:
-    place = _place(document.data, finding["loc"])
-    kind = str(finding["type"])
-    message = str(finding["msg"]).removeprefix("Value error, ")
-    if kind == "extra_forbidden":
-        message = "unknown key"
-    elif kind == "missing":
-        message = "is missing"
-    elif kind == "union_tag_not_found":
-        key = str(finding["ctx"]["discriminator"]).strip("'")
-        return _finding(document, (*place, key), "is missing")
-    elif kind == "union_tag_invalid":
-        context = finding["ctx"]
-        key = str(context["discriminator"]).strip("'")
-        expected = str(context["expected_tags"]).replace("'", "")
-        return _finding(document, (*place, key), f"{context['tag']!r} is unknown; known are {expected}")
-    return _finding(document, place, message)
-
-
-def _place(data: Any, location: tuple[int | str, ...]) -> Place:
-    """Pydantic names the arm of a union in its location; a reader of the file has no such key."""
-    place: Place = ()
-    for number, part in enumerate(location):
-        last = number == len(location) - 1
-        inside = (isinstance(data, dict) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        )
-        if inside:
-            data = data[part]
-            place = (*place, part)
-        elif last:
-            place = (*place, part)
-    return place

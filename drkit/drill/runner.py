@@ -20,7 +20,8 @@ from typing import Literal
 
 from drkit.drill.checkers import judge
 from drkit.drill.conditions import wait_for
-from drkit.drill.experiment import SOURCE, TARGET, ExperimentFile, Rollback, Step
+from drkit.drill.experiment import SOURCE, TARGET, Rollback, Step
+from drkit.drill.experiment_file import ExperimentFile
 from drkit.drill.history import History, Landed, Part
 from drkit.drill.keep import Drills, new_run
 from drkit.drill.measure import measure

@@ -24,7 +24,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from drkit.drill.children import environment
 from drkit.drill.cron import next_times, trigger
-from drkit.drill.experiment import load_experiment
+from drkit.drill.experiment_file import load_experiment
 from drkit.drill.result import DrillResult, ScheduledRun, ScheduleResult
 from drkit.model.clock import now
 

@@ -66,7 +66,7 @@ class _Reader:
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
                 raise self.error(key_node, "a key must be a plain word")
-            # A key keeps its text: YAML would read `on` as true and `1` as a number.
+            # A key keeps its text: YAML 1.1 would read `on` as true and `1` as a number.
             key = key_node.value
             if key in found:
                 raise self.error(key_node, f"the key {key!r} is there twice")

@@ -32,7 +32,8 @@ def record_of(drill: str, key: bytes | None, value: bytes | None) -> RecordId | 
         mine = body["drill"] == drill
     except (ValueError, KeyError, TypeError):
         return None
-    return record if mine and record.key.encode() == key and isinstance(record.seq, int) else None
+    typed = isinstance(record.key, str) and isinstance(record.seq, int)
+    return record if mine and typed and record.key.encode() == key else None
 
 
 def digest_of(

@@ -38,8 +38,12 @@ def good():
         "primary",
         "dr",
         attempts=(*(a(n) for n in range(10)), *(a(n, cluster="dr", offset=DR_OFFSET + n - 2) for n in (10, 11))),
-        polls=(*(polled(n, "primary") for n in range(6)), *(polled(n, "dr") for n in range(4, 8)))
-        + (polled(10, "dr", offset=DR_OFFSET + 8), polled(11, "dr", offset=DR_OFFSET + 9)),
+        polls=(
+            *(polled(n, "primary") for n in range(6)),
+            *(polled(n, "dr") for n in range(4, 8)),
+            polled(10, "dr", offset=DR_OFFSET + 8),
+            polled(11, "dr", offset=DR_OFFSET + 9),
+        ),
         positions=(Position("dr", 0, DR_OFFSET + 4, 8.0),),
         landed=(*(landed(n) for n in range(8)), *(landed(n, offset=DR_OFFSET + n - 2) for n in (10, 11))),
     )

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drkit.drill.experiment import Failover, Kill, load_experiment
+from drkit.drill.experiment import Failover, Kill
+from drkit.drill.experiment_file import load_experiment
 from drkit.model.errors import ConfigError, ExitCode
 
 GOOD = """\
@@ -13,7 +14,7 @@ hypothesis: It holds
 steady_state:
   conditions:
     - condition: acknowledged
-      on: primary
+      cluster: primary
       at_least: 10
 method:
   - do: workload
@@ -62,7 +63,7 @@ def test_a_good_file_is_read(tmp_path):
         ("at_least: 10", "at_least: 0", 7, "greater than or equal to 1"),
         ("      at_least: 10\n", "", 5, "steady_state.conditions.0.at_least: is missing"),
         ("condition: acknowledged", "condition: acked", 5, "'acked' is unknown; known are acknowledged, consumed"),
-        ("    - condition: acknowledged\n      on", "    - on", 5, "conditions.0.condition: is missing"),
+        ("    - condition: acknowledged\n      cluster", "    - cluster", 5, "conditions.0.condition: is missing"),
         ("    topic: t", "    topic: t\n    speed: 3", 11, "method.0.speed: unknown key"),
         ("    topic: t", "    topic: a b", 10, "method.0.topic: String should match pattern"),
         ("    node: primary-1", "    node: primery", 13, "method.2.node: 'primery' is no node"),

@@ -1,0 +1,45 @@
+"""The JSON Schemas of drills, generated from the types: `python -m drkit.drill.schema DIR` writes them.
+
+A test compares the files in docs/schemas with what is generated here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from drkit.drill.experiment import Experiment
+from drkit.drill.result import DrillHistory, DrillResult, ScheduleResult
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """By file name: the documents of `drkit drill … --output json`, and the experiment file."""
+    documents: TypeAdapter[Any] = TypeAdapter(DrillResult | DrillHistory | ScheduleResult)
+    return {
+        "drill.schema.json": {
+            "$schema": DIALECT,
+            "title": "drkit drill run|report, history, schedule --output json",
+            **documents.json_schema(mode="serialization"),
+        },
+        "drill-experiment.schema.json": {
+            "$schema": DIALECT,
+            **Experiment.model_json_schema(),
+            "title": "An experiment file (chaos/*.yaml)",
+        },
+    }
+
+
+def text_of(schema: dict[str, Any]) -> str:
+    """A schema as it stands in its file."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    for name, schema in schemas().items():
+        (Path(sys.argv[1]) / name).write_text(text_of(schema), encoding="utf-8")

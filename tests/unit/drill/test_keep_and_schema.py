@@ -1,0 +1,165 @@
+"""Drills that are kept: found by name, listed with or without a result; and their published schemas."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from drkit.drill.experiment import Objectives
+from drkit.drill.experiment_file import load_experiment
+from drkit.drill.keep import RESULT, Drills, new_run
+from drkit.drill.result import DrillHistory, DrillResult
+from drkit.drill.schema import schemas, text_of
+from drkit.model.errors import ConfigError, DrkitError
+
+ROOT = Path(__file__).resolve().parents[3]
+EXPERIMENTS = sorted((ROOT / "chaos").glob("*.yaml"))
+
+
+def result_of(run, folder, **changes):
+    fields = {
+        "run": run,
+        "title": "t",
+        "hypothesis": "h",
+        "file": "x.yaml",
+        "verdict": "passed",
+        "exit_code": 0,
+        "reasons": [],
+        "started_at": datetime(2026, 11, 20, 4, 3, tzinfo=UTC),
+        "ended_at": datetime(2026, 11, 20, 4, 4, tzinfo=UTC),
+        "seconds": 60.0,
+        "steady_state": {"reached": True, "reason": None, "seconds": 1.0},
+        "steps": [
+            {"section": "method", "step": "kill", "line": 3, "outcome": "ok", "reason": None, "seconds": 0.1},
+        ],
+        "checks": [
+            {
+                "check": "lost",
+                "outcome": "failed",
+                "anomalies": 1,
+                "reason": None,
+                "witnesses": [{"cluster": "dr", "partition": 0, "offset": None, "record": "k#1", "text": "gone"}],
+            }
+        ],
+        "objectives": [{"name": "rto_seconds", "objective": 5, "measured": None, "outcome": "unknown"}],
+        "measured": {
+            "rpo_records": None,
+            "rpo_seconds": None,
+            "rto_seconds": None,
+            "acknowledged": 1,
+            "unknown": 0,
+            "landed": None,
+            "reread": None,
+        },
+        "failover": None,
+        "folder": str(folder),
+    }
+    return DrillResult.model_validate({**fields, **changes})
+
+
+@pytest.fixture
+def drills(tmp_path):
+    return Drills(tmp_path / "drills")
+
+
+def keep_one(drills, tmp_path, at, *, result=True):
+    experiment = tmp_path / "x.yaml"
+    experiment.write_text("title: t\n")
+    run = new_run(at)
+    folder = drills.begin(run, experiment)
+    if result:
+        drills.keep(result_of(run, folder))
+    return run
+
+
+def test_a_drill_is_kept_and_found(drills, tmp_path):
+    first = keep_one(drills, tmp_path, datetime(2026, 11, 20, 4, tzinfo=UTC))
+    second = keep_one(drills, tmp_path, datetime(2026, 11, 20, 5, tzinfo=UTC))
+    assert drills.runs() == [second, first]
+    assert drills.find("last") == second
+    assert drills.find(first) == drills.find(first[-6:]) == drills.find(first[:22]) == first
+    kept = drills.result(first)
+    assert kept == result_of(first, drills.path / first)
+    assert (drills.path / first / "experiment.yaml").read_text() == "title: t\n"
+
+
+def test_a_name_of_none_or_several_is_refused(drills, tmp_path):
+    with pytest.raises(ConfigError, match="no drill"):
+        drills.find("last")
+    for _ in range(2):
+        keep_one(drills, tmp_path, datetime(2026, 11, 20, 4, tzinfo=UTC))
+    with pytest.raises(ConfigError, match="2 drills"):
+        drills.find("drill-2026")
+
+
+def test_a_drill_that_left_no_result_is_listed_as_such(drills, tmp_path):
+    run = keep_one(drills, tmp_path, datetime(2026, 11, 20, 4, 3, tzinfo=UTC), result=False)
+    (summary,) = drills.summaries()
+    assert (summary.run, summary.verdict, summary.started_at) == (run, None, datetime(2026, 11, 20, 4, 3, tzinfo=UTC))
+    assert "left no result" in summary.reason
+    with pytest.raises(DrkitError, match="still runs, or it was killed"):
+        drills.result(run)
+
+
+def test_a_damaged_result_is_told(drills, tmp_path):
+    run = keep_one(drills, tmp_path, datetime(2026, 11, 20, 4, tzinfo=UTC))
+    (drills.path / run / RESULT).write_text('{"run": 1}')
+    assert "can't be read" in drills.summaries()[0].reason
+
+
+def test_other_things_in_the_folder_are_no_drills(drills, tmp_path):
+    keep_one(drills, tmp_path, datetime(2026, 11, 20, 4, tzinfo=UTC))
+    (drills.path / "notes").mkdir()
+    assert len(drills.runs()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DrkitError, match="can't be written"):
+        Drills(tmp_path / "file").begin("drill-x", tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", sorted(schemas()))
+def test_the_published_schema_is_the_one_of_the_types(name):
+    assert (ROOT / "docs" / "schemas" / name).read_text() == text_of(schemas()[name]), (
+        "write it anew: python -m drkit.drill.schema docs/schemas"
+    )
+
+
+def test_documents_keep_to_the_schema(tmp_path):
+    schema = schemas()["drill.schema.json"]
+    result = result_of("drill-20261120T040300Z-abcdef", tmp_path)
+    jsonschema.validate(json.loads(result.model_dump_json()), schema)
+    jsonschema.validate(json.loads(DrillHistory(drills=[]).model_dump_json()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(result.model_dump_json()), "verdict": "fine"}, schema)
+
+
+def test_instants_end_in_z():
+    document = json.loads(result_of("r", "f").model_dump_json())
+    assert document["started_at"] == "2026-11-20T04:03:00.000Z"
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.name)
+def test_every_experiment_of_the_project_is_sound(file):
+    load_experiment(file)
+    jsonschema.validate(yaml.safe_load(file.read_text()), schemas()["drill-experiment.schema.json"])
+
+
+def test_there_are_experiments():
+    assert "primary-lost.yaml" in {file.name for file in EXPERIMENTS}
+
+
+def test_configured_objectives_stand_in_where_the_experiment_sets_none():
+    lost = load_experiment(ROOT / "chaos" / "primary-lost.yaml").experiment
+    bare = lost.model_copy(update={"objectives": Objectives(rpo_records=7)})
+    filled = bare.with_defaults(Objectives(rpo_records=1, rpo_seconds=2.0, rto_seconds=3.0))
+    assert filled.objectives == Objectives(rpo_records=7, rpo_seconds=2.0, rto_seconds=3.0)
+
+
+def test_a_configured_rto_is_no_objective_where_none_can_be_measured():
+    mirror = load_experiment(ROOT / "chaos" / "mirror-killed.yaml").experiment
+    assert mirror.with_defaults(Objectives(rto_seconds=3.0)).objectives.rto_seconds is None
