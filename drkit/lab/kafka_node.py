@@ -56,8 +56,8 @@ def properties(node: Node, peers: Sequence[Node], data: Path, extra: Mapping[str
         "share.coordinator.state.topic.min.isr": str(in_sync),
         "share.coordinator.state.topic.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
-        "broker.session.timeout.ms": "6000",
-        "broker.heartbeat.interval.ms": "1000",
+        "broker.session.timeout.ms": "4000",  # a broker that was killed can't register again before
+        "broker.heartbeat.interval.ms": "500",
         "num.network.threads": "2",
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default is 128 MiB of heap

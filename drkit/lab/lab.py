@@ -29,6 +29,7 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 NodeState = Literal["up", "down", "paused", "starting"]
 START_SECONDS = 120.0
 _GRACE_SECONDS = 15.0
+_GRACE_BEFORE_REMOVAL_SECONDS = 5.0  # several brokers that stop together wait for a quorum that is gone
 _PAUSE_SECONDS = 5.0
 
 
@@ -320,7 +321,7 @@ def take_down_folder(
 def take_down(folder: LabDir, *, keep_data: bool) -> list[str]:
     """Stop every process that carries the folder's mark, even where its lab.json is lost or damaged."""
     running = process.marked(folder.path)
-    stop(running.values(), _GRACE_SECONDS)
+    stop(running.values(), _GRACE_SECONDS if keep_data else _GRACE_BEFORE_REMOVAL_SECONDS)
     if not keep_data:
         folder.remove_own()
     return sorted(running)

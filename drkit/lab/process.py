@@ -39,7 +39,7 @@ def mark(lab: Path, node: str) -> str:
     return f"{_MARK}{lab}#{node}"
 
 
-def spawn(command: Sequence[str], console: Path) -> Noted:
+def spawn(command: Sequence[str], console: Path) -> psutil.Process:
     """Start a process in a session of its own, output to `console` (which is emptied first).
 
     posix_spawn rather than subprocess: the node is not this process's to wait for, signal masks and
@@ -59,16 +59,12 @@ def spawn(command: Sequence[str], console: Path) -> Noted:
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
     )
-    try:
-        started = psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        started = 0.0  # it ended at once; nothing will match
-    return Noted(pid, started)
+    return psutil.Process(pid)  # at worst a zombie: nobody but us can reap it
 
 
-def note(path: Path, noted: Noted) -> None:
-    """Keep what was noted at a spawn."""
-    write_atomically(path, json.dumps({"pid": noted.pid, "started": noted.started}) + "\n")
+def note(path: Path, process: psutil.Process) -> None:
+    """Keep what tells this process from a later one with its pid."""
+    write_atomically(path, json.dumps({"pid": process.pid, "started": process.create_time()}) + "\n")
 
 
 def noted(path: Path) -> Noted | None:
@@ -129,7 +125,8 @@ def send(process: psutil.Process, number: signal.Signals) -> bool:
 def gone(process: psutil.Process) -> bool:
     """Whether the process has ended (a child of ours is reaped on the way)."""
     with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
+        reaped, _ = os.waitpid(process.pid, os.WNOHANG)
+        return reaped == process.pid
     return not process.is_running() or not _alive(process)
 
 
@@ -142,7 +139,9 @@ def lives(pid: int) -> bool:
 
 
 def _alive(process: psutil.Process) -> bool:
+    """Not dead, and not a zombie; one whose other threads still end holds its ports until they have."""
     try:
-        return process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+        ended = process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+        return not ended or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False

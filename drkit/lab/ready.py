@@ -1,43 +1,57 @@
-"""Whether a node really answers: a port that accepts connections isn't enough."""
+"""Whether a node really answers: a port that accepts connections isn't enough.
+
+A broker is asked by hand-written bytes: a Metadata request to exactly this broker. A client would
+ask whichever broker of the cluster it likes, count fenced ones too, and log every refused connection.
+"""
 
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 from collections.abc import Callable
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import WhiteListRoundRobinPolicy
-from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
 
 from drkit.lab.layout import Node
 from drkit.lab.ports import answers
 
 _TIMEOUT_SECONDS = 3
+_METADATA_REQUEST = (3, 1)  # key and version; version 1 with an empty list asks for no topic
+_MOST_BYTES = 1 << 20
 
 
 def probe(node: Node) -> Callable[[Node], frozenset[int] | None]:
-    """The probe for a node's kind: the ids of the nodes it knows to be alive, or None if it doesn't answer."""
+    """The probe for a node's kind: the ids of the nodes it knows to serve, or None if it doesn't answer."""
     return brokers_seen if node.kind == "kafka" else cql_answers
 
 
 def brokers_seen(node: Node) -> frozenset[int] | None:
-    """The node ids of the brokers that this broker lists in its metadata (only those that serve)."""
-    if not answers(node.port):
-        return None
+    """The ids of the brokers that this broker lists in its metadata: those that serve, not the fenced."""
+    client = b"drkit-lab"
+    body = struct.pack(">hhih", *_METADATA_REQUEST, 1, len(client)) + client + struct.pack(">i", 0)
     try:
-        client = KafkaAdminClient(
-            bootstrap_servers=node.address,
-            bootstrap_timeout_ms=_TIMEOUT_SECONDS * 1000,
-            request_timeout_ms=_TIMEOUT_SECONDS * 1000,
-            client_id="drkit-lab",
-        )
-        try:
-            return frozenset(int(broker["broker_id"]) for broker in client.describe_cluster()["brokers"])
-        finally:
-            client.close()
-    except (KafkaError, OSError):
-        return None
+        with socket.create_connection(("127.0.0.1", node.port), timeout=_TIMEOUT_SECONDS) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            with connection.makefile("rb") as stream:
+                (size,) = struct.unpack(">i", stream.read(4))
+                return _broker_ids(stream.read(size)) if 0 < size <= _MOST_BYTES else None
+    except (OSError, struct.error):
+        return None  # refused, too slow, or closed in mid-answer: it doesn't answer
+
+
+def _broker_ids(answer: bytes) -> frozenset[int]:
+    """From a Metadata response of version 1: correlation id, then brokers as (id, host, port, rack)."""
+    (count,) = struct.unpack_from(">i", answer, 4)
+    at, found = 8, set()
+    for _ in range(count):
+        identity, host = struct.unpack_from(">ih", answer, at)
+        at += 6 + host + 4
+        (rack,) = struct.unpack_from(">h", answer, at)
+        at += 2 + max(0, rack)
+        found.add(identity)
+    return frozenset(found)
 
 
 def cql_answers(node: Node) -> frozenset[int] | None:

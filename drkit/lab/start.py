@@ -54,15 +54,17 @@ class Starter:
             bootstrap = formatted_bootstrap(self.toolchain, self.interrupts)
         for node in nodes:
             self._prepare(node, bootstrap)
-        before = {running.pid for running in process.marked(self.folder.path).values()}
+        running = process.marked(self.folder.path)
+        started: dict[str, psutil.Process] = {}
         stop = threading.Event()
         pool = ThreadPoolExecutor(max_workers=max(1, len(expected)))
         try:
             for node in nodes:
                 self.interrupts.check()
-                noted = process.spawn(self._command(node), self.folder.log_dir(node.name) / "console.log")
-                process.note(self.folder.process_file(node.name), noted)
-            running = process.marked(self.folder.path)
+                child = process.spawn(self._command(node), self.folder.log_dir(node.name) / "console.log")
+                started[node.name] = child
+                process.note(self.folder.process_file(node.name), child)
+            running |= started
             deadline = time.monotonic() + timeout_seconds
             self._await(
                 {
@@ -73,7 +75,7 @@ class Starter:
         except BaseException:
             self.interrupts.clean_up()
             stop.set()
-            kill(each for each in process.marked(self.folder.path).values() if each.pid not in before)
+            kill(started.values())
             raise
         finally:
             stop.set()

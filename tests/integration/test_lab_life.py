@@ -13,8 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kafka import KafkaAdminClient
-from kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from drkit.cli.main import app
@@ -36,7 +35,8 @@ def own(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     """A lab of this module's own, of one cluster: its tests kill and pause."""
     folder = tmp_path_factory.mktemp("own")
     lab_guard.watch(folder)
-    lab = Lab.up(folder, store="sqlite", clusters=("primary",))
+    quick = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "200"}
+    lab = Lab.up(folder, store="sqlite", clusters=("primary",), broker_config=quick)
     yield lab
     lab.down()
 
@@ -65,12 +65,18 @@ def _states(lab: Lab) -> dict[str, str]:
     return {each.name: each.state for each in lab.status()}
 
 
-def _topics(bootstrap: str) -> set[str]:
-    client = KafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        return set(client.list_topics())
-    finally:
-        client.close()
+def _admin(lab: Lab) -> AdminClient:
+    return AdminClient({"bootstrap.servers": lab.bootstrap("primary"), "log_level": 0})
+
+
+def _create(lab: Lab, topic: str, replication: int = 1) -> None:
+    admin = _admin(lab)  # its futures fail when it is collected
+    for future in admin.create_topics([NewTopic(topic, 1, replication)]).values():
+        future.result(30)
+
+
+def _topics(lab: Lab) -> set[str]:
+    return set(_admin(lab).list_topics(timeout=30).topics)
 
 
 def test_up_again_starts_nothing_and_says_so(running: Lab):
@@ -81,16 +87,14 @@ def test_up_again_starts_nothing_and_says_so(running: Lab):
 
 
 def test_a_killed_node_is_down_and_comes_back_on_its_port_with_its_data(running: Lab, unique_name: str):
-    client = KafkaAdminClient(bootstrap_servers=running.bootstrap("primary"))
-    client.create_topics([NewTopic(unique_name, num_partitions=1, replication_factor=1)])
-    client.close()
+    _create(running, unique_name)
     assert running.kill("primary") == ["primary-1"]
     assert _states(running) == {"primary-1": "down"}
     assert running.kill("primary") == []
     address = running.bootstrap("primary")
     assert running.restart("primary-1") == ["primary-1"]
     assert Lab.open(running.dir).bootstrap("primary") == address
-    assert unique_name in _topics(address)
+    assert unique_name in _topics(running)
 
 
 def test_restart_of_a_node_that_runs_makes_a_new_process(running: Lab):
@@ -128,8 +132,7 @@ def test_a_reused_pid_is_noticed_and_its_new_owner_left_alone(running: Lab):
     running.kill("primary-1")
     bystander = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
-        noted = process.Noted(bystander.pid, psutil.Process(bystander.pid).create_time())
-        process.note(LabDir(running.dir).process_file("primary-1"), noted)
+        process.note(LabDir(running.dir).process_file("primary-1"), psutil.Process(bystander.pid))
         status = running.status()[0]
         assert status.state == "down"
         assert status.reason is not None
@@ -229,13 +232,11 @@ def test_down_keeps_the_data_if_told_to_and_takes_paused_nodes_down(tmp_path: Pa
     folder = tmp_path / "kept"
     lab_guard.watch(folder)
     lab = Lab.up(folder, store="sqlite", clusters=("primary",))
-    client = KafkaAdminClient(bootstrap_servers=lab.bootstrap("primary"))
-    client.create_topics([NewTopic(unique_name, num_partitions=1, replication_factor=1)])
-    client.close()
+    _create(lab, unique_name)
     assert lab.down(keep_data=True) == ["primary-1"]
     assert _states(lab) == {"primary-1": "down"}
     lab = Lab.up(folder)
-    assert unique_name in _topics(lab.bootstrap("primary"))
+    assert unique_name in _topics(lab)
     lab.pause("primary")
     (folder / "notes.txt").write_text("mine")
     assert lab.down() == ["primary-1"]
@@ -302,12 +303,13 @@ def test_a_lab_of_three_brokers_serves_without_one(tmp_path: Path, lab_guard: Gu
     folder = tmp_path / "three"
     lab_guard.watch(folder)
     lab = Lab.up(folder, 3, "sqlite", clusters=("primary",))
-    client = KafkaAdminClient(bootstrap_servers=lab.bootstrap("primary"))
-    client.create_topics([NewTopic(unique_name, num_partitions=3, replication_factor=3)])
-    client.close()
+    _create(lab, unique_name, replication=3)
     lab.kill("primary-2")
-    wait_until(lambda: unique_name in _topics(lab.bootstrap("primary")), what="an answer of two brokers of three")
-    assert _states(lab) == {"primary-1": "up", "primary-2": "down", "primary-3": "up"}
+    wait_until(lambda: unique_name in _topics(lab), what="an answer of two brokers of three")
+    wait_until(
+        lambda: _states(lab) == {"primary-1": "up", "primary-2": "down", "primary-3": "up"},
+        what="the two others' answers",
+    )
     assert Lab.up(folder).started == ["primary-2"]
     assert lab.down() == ["primary-1", "primary-2", "primary-3"]
 
@@ -316,7 +318,7 @@ def test_the_guard_takes_a_lab_down_when_its_test_process_is_killed(tmp_path: Pa
     folder = tmp_path / "guarded"
     code = (
         "import os, sys; from pathlib import Path; from drkit.lab import Lab; from tests.support.guard import Guard\n"
-        "folder = Path(sys.argv[1]); Guard().watch(folder)\n"
+        "folder = Path(sys.argv[1]); guard = Guard(); guard.watch(folder)\n"
         "Lab.up(folder, store='sqlite', clusters=('primary',)); os.kill(os.getpid(), 9)"
     )
     try:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from drkit.lab.lab import take_down_folder
 from drkit.lab.layout import LabDir
 from drkit.lab.process import marked
 from drkit.lab.stop import kill
@@ -46,8 +47,8 @@ def main() -> None:
     folders = [Path(line.rstrip("\n")) for line in sys.stdin]
     for folder in folders:
         kill(marked(folder).values())
-        if folder.is_dir():
-            LabDir(folder).remove_own()
+        if LabDir(folder).layout_file.exists():
+            take_down_folder(folder)
 
 
 if __name__ == "__main__":

@@ -30,16 +30,14 @@ def console(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def spawned(console: Path) -> Iterator[process.Noted]:
-    noted = process.spawn([sys.executable, "-c", _SLEEPER, "the-mark"], console)
+def spawned(console: Path) -> Iterator[psutil.Process]:
+    child = process.spawn([sys.executable, "-c", _SLEEPER, "the-mark"], console)
     wait_until(lambda: "ready" in console.read_text(), what="the child's start")
-    yield noted
-    found = process.proved(noted, "the-mark")
-    if found is not None:
-        kill([found])
+    yield child
+    kill([child])
 
 
-def test_a_noted_process_is_found_again(spawned: process.Noted, tmp_path: Path):
+def test_a_noted_process_is_found_again(spawned: psutil.Process, tmp_path: Path):
     process.note(tmp_path / "process.json", spawned)
     kept = process.noted(tmp_path / "process.json")
     found = process.proved(kept, "the-mark")
@@ -47,16 +45,18 @@ def test_a_noted_process_is_found_again(spawned: process.Noted, tmp_path: Path):
     assert found.pid == spawned.pid
 
 
-def test_it_runs_in_a_session_of_its_own(spawned: process.Noted):
+def test_it_runs_in_a_session_of_its_own(spawned: psutil.Process):
     assert os.getsid(spawned.pid) == spawned.pid
 
 
-def test_a_pid_of_another_start_is_not_ours(spawned: process.Noted):
-    assert process.proved(process.Noted(spawned.pid, spawned.started - 60), "the-mark") is None
+def test_a_pid_of_another_start_is_not_ours(spawned: psutil.Process):
+    assert process.proved(process.Noted(spawned.pid, spawned.create_time() - 60), "the-mark") is None
 
 
-def test_a_process_without_the_mark_is_not_ours(spawned: process.Noted):
-    assert process.proved(spawned, "another-mark") is None
+def test_a_process_without_the_mark_is_not_ours(spawned: psutil.Process):
+    noted = process.Noted(spawned.pid, spawned.create_time())
+    assert process.proved(noted, "the-mark") is not None
+    assert process.proved(noted, "another-mark") is None
 
 
 def test_a_note_that_is_damaged_or_absent_proves_nothing(tmp_path: Path):
@@ -67,46 +67,44 @@ def test_a_note_that_is_damaged_or_absent_proves_nothing(tmp_path: Path):
 
 
 def test_a_program_that_only_mentions_a_mark_is_not_a_node(tmp_path: Path, console: Path):
-    noted = process.spawn([sys.executable, "-c", _SLEEPER, process.mark(tmp_path, "primary-1")], console)
+    child = process.spawn([sys.executable, "-c", _SLEEPER, process.mark(tmp_path, "primary-1")], console)
     try:
         wait_until(lambda: "ready" in console.read_text(), what="the child's start")
         assert process.marked(tmp_path) == {}
     finally:
-        kill([psutil.Process(noted.pid)])
+        kill([child])
 
 
-def test_a_killed_process_is_gone_and_was_reaped(spawned: process.Noted):
-    found = psutil.Process(spawned.pid)
-    kill([found])
-    assert process.gone(found)
+def test_a_killed_process_is_gone_and_was_reaped(spawned: psutil.Process):
+    kill([spawned])
+    assert process.gone(spawned)
     assert not process.lives(spawned.pid)
 
 
-def test_a_process_that_heeds_sigterm_is_not_killed(spawned: process.Noted):
-    assert stop([psutil.Process(spawned.pid)], 20) == []
+def test_a_process_that_heeds_sigterm_is_not_killed(spawned: psutil.Process):
+    assert stop([spawned], 20) == []
     assert not process.lives(spawned.pid)
 
 
-def test_a_paused_process_is_woken_to_end(spawned: process.Noted):
-    found = psutil.Process(spawned.pid)
-    process.send(found, signal.SIGSTOP)
-    wait_until(lambda: process.is_paused(found), what="the pause")
-    assert stop([found], 20) == []
+def test_a_paused_process_is_woken_to_end(spawned: psutil.Process):
+    process.send(spawned, signal.SIGSTOP)
+    wait_until(lambda: process.is_paused(spawned), what="the pause")
+    assert stop([spawned], 20) == []
 
 
 def test_a_process_that_ignores_sigterm_is_killed(console: Path):
-    noted = process.spawn([sys.executable, "-c", _STUBBORN], console)
+    child = process.spawn([sys.executable, "-c", _STUBBORN], console)
     wait_until(lambda: "ready" in console.read_text(), what="the child's start")
-    found = psutil.Process(noted.pid)
-    assert stop([found], 0.2) == [found]
-    assert not process.lives(noted.pid)
+    assert stop([child], 0.2) == [child]
+    assert not process.lives(child.pid)
 
 
 def test_options_of_other_java_programs_do_not_reach_a_node(console: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dsurprise")
     code = "import os; print('JAVA_TOOL_OPTIONS' in os.environ, 'PATH' in os.environ, flush=True)"
-    process.spawn([sys.executable, "-c", code], console)
+    child = process.spawn([sys.executable, "-c", code], console)
     wait_until(lambda: console.read_text() == "False True\n", what="the child's answer")
+    wait_until(lambda: process.gone(child), what="the child's end")
 
 
 def test_free_ports_are_distinct_free_and_below_the_kernels_own():
