@@ -101,8 +101,7 @@ def bring_up(session: CassandraSession, *, create: bool, migrations: tuple[tuple
         _refuse_newer(session, version, known)
         for number, statements in enumerate(migrations[version:], start=version + 1):
             for statement in statements:
-                session.write(statement.format(keyspace=session.location.keyspace))
-            session.agree()
+                session.change_schema(statement.format(keyspace=session.location.keyspace))
             _set_version(session, number)
     finally:
         with suppress(Unreachable):  # the lock expires by itself
@@ -146,20 +145,18 @@ def _create_keyspace(session: CassandraSession) -> None:
             remedy="Add replication_factor=3 (or replication=dr:3,primary:3) to store.url, or create the keyspace",
         )
     replicas = ", ".join(f"'{dc}': {count}" for dc, count in location.replication)
-    session.write(
+    session.change_schema(
         f"CREATE KEYSPACE IF NOT EXISTS {location.keyspace}"
         f" WITH replication = {{'class': 'NetworkTopologyStrategy', {replicas}}}"
     )
-    session.agree()
 
 
 def _create_lock_table(session: CassandraSession) -> None:
     table_id = uuid.uuid5(uuid.NAMESPACE_OID, f"drkit.{session.location.keyspace}.schema_version")
-    session.write(
+    session.change_schema(
         f"CREATE TABLE IF NOT EXISTS {_table(session)} (id text PRIMARY KEY, version int, holder text)"
         f" WITH ID = '{table_id}'"
     )
-    session.agree()
 
 
 def _take_lock(session: CassandraSession, holder: str) -> None:

@@ -98,13 +98,14 @@ class CassandraSession:
     def __init__(self, location: CassandraLocation, *, wall: Callable[[], float] = time.time) -> None:
         self.location = location
         self._clock = ClusterClock(wall)
-        self._cluster = self._make_cluster()
+        self._cluster: Cluster | None = None  # while host names are being resolved
         try:
             with self.answered("reached"):
+                self._cluster = self._make_cluster()
                 self._session = self._cluster.connect()
             self._compare_clocks()
         except BaseException:
-            self._cluster.shutdown()
+            self.close()
             raise
 
     def prepare(self, cql: str) -> PreparedStatement:
@@ -150,17 +151,16 @@ class CassandraSession:
         with self.answered("written"):
             return bool(self._session.execute(statement, values).was_applied)
 
-    def agree(self) -> None:
-        """Wait until all live nodes have the same schema.
+    def change_schema(self, cql: str) -> None:
+        """Run a schema change and wait until all live nodes have it.
 
         Raises:
             Unreachable: they don't agree within the timeout.
         """
-        with self.answered("reached"):
-            agreed = self._cluster.control_connection.wait_for_schema_agreement(
-                wait_time=max(10.0, self.location.timeout_seconds)
-            )
-        if not agreed:
+        with self.answered("written"):
+            future = self._session.execute_async(cql)
+            future.result()
+        if not future.is_schema_agreed:
             raise Unreachable(
                 f"the nodes of {self.location} don't agree on the schema",
                 meaning="A node may be down, or another schema change is under way",
@@ -169,7 +169,8 @@ class CassandraSession:
 
     def close(self) -> None:
         """Release all connections."""
-        self._cluster.shutdown()
+        if self._cluster is not None:
+            self._cluster.shutdown()
 
     @contextmanager
     def answered(self, deed: str) -> Iterator[None]:
@@ -204,6 +205,7 @@ class CassandraSession:
                 _SERIAL: profile(location.serial_consistency),
             },
             protocol_version=ProtocolVersion.V4,  # from 3.0 to 5.0; said, or the driver tries newer ones and warns
+            max_schema_agreement_wait=max(10.0, location.timeout_seconds),
             connect_timeout=location.timeout_seconds,
             control_connection_timeout=location.timeout_seconds,
             # the default backs off up to ten minutes: too long when a store comes back in mid-disaster
@@ -220,12 +222,13 @@ class CassandraSession:
         self._clock.compare(cluster_millis / 1000, before, self._clock.wall())
 
     def _explain(self, error: Exception, deed: str) -> DrkitError:
-        causes = list((error.errors or {}).values()) if isinstance(error, NoHostAvailable) else []
+        causes = _causes(error)
         if any(isinstance(cause, AuthenticationFailed) for cause in (error, *causes)):
             return ConfigError(
                 f"{self.location} refuses the user or password of store.url", remedy="Mend the URL's user:password"
             )
-        known = {host.datacenter for host in self._cluster.metadata.all_hosts()} - {None}
+        hosts = [] if self._cluster is None else self._cluster.metadata.all_hosts()
+        known = {host.datacenter for host in hosts} - {None}
         if isinstance(error, NoHostAvailable) and known and self.location.dc not in known:
             return ConfigError(
                 f"{self.location} has no data centre {self.location.dc!r}",
@@ -233,10 +236,11 @@ class CassandraSession:
             )
         what = f"{self.location} can't be {deed}: {_said(error, causes)}"
         if isinstance(error, _UNANSWERED):
+            meaning = "Too few of its nodes answered in time"
+            if deed == "written":
+                meaning += "; the outcome of the write is unknown, it may be repeated"
             return Unreachable(
-                what,
-                meaning="Too few of its nodes answered in time; the outcome of a write is unknown, it may be repeated",
-                remedy="Check that its nodes are up and reachable, then try again",
+                what, meaning=meaning, remedy="Check that its nodes are up and reachable, then try again"
             )
         if isinstance(error, Unauthorized):
             return DrkitError(what, remedy="Grant the user of store.url all rights on that keyspace")
@@ -247,10 +251,19 @@ class CassandraSession:
         )
 
 
+def _causes(error: Exception) -> list[Exception]:
+    """What each node answered; the driver gives a mapping, a list, or nothing."""
+    errors = error.errors if isinstance(error, NoHostAvailable) else None
+    found = errors.values() if isinstance(errors, dict) else errors or ()
+    return [cause for cause in found if isinstance(cause, Exception)]
+
+
 def _said(error: Exception, causes: Sequence[Exception]) -> str:
     """The driver's words in one line. They name hosts and never credentials."""
     if causes:
         return "; ".join(dict.fromkeys(" ".join(str(cause).split()) or type(cause).__name__ for cause in causes))
+    if isinstance(error, UnresolvableContactPoints):
+        return "its host names can't be resolved"
     if isinstance(error, NoHostAvailable):
         return "no node answered"
     return " ".join(str(error).split()) or type(error).__name__
