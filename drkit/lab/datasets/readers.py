@@ -33,7 +33,6 @@ Messages = Sequence[Any]
 
 _STOPPING_ROUND_SECONDS = 0.2
 _LAST_COMMIT_SECONDS = 3.0
-_LAST_COMMIT_IN_TROUBLE_SECONDS = 0.5
 _CLOSE_SECONDS = 5.0
 
 
@@ -88,7 +87,7 @@ class GroupReader:
         self._paused: set[TopicPartition] = set()
         self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, but not to be processed yet
         self._trouble: str | None = None
-        self._refusal: str | None = None  # why the last commit was refused
+        self._refusals: set[str] = set()  # why commits were refused
         self._problem: str | None = None
         self._closed = False
 
@@ -179,9 +178,9 @@ class GroupReader:
             self._process(self._sort_out(fetch(consumer)), consumer)
             if time.monotonic() < self._next_round:
                 continue
-            self._ask_ends(consumer)
-            self._release(consumer)
-            self._commit(consumer)
+            if self._ask_ends(consumer):
+                self._release(consumer)
+                self._commit(consumer)
             self._next_round = time.monotonic() + (_STOPPING_ROUND_SECONDS if self._stopping else self._interval)
 
     def _must_end(self) -> bool:
@@ -254,18 +253,22 @@ class GroupReader:
             consumer.pause([ClientPartition(*tp) for tp in held])
             self._paused |= held
 
-    def _ask_ends(self, consumer: Consumer) -> None:
-        """Log ends of what is assigned; where the cluster doesn't answer, the last known stay.
+    def _ask_ends(self, consumer: Consumer) -> bool:
+        """Ask for the log ends of what is assigned; False where the cluster doesn't answer.
+
+        Then nothing is committed either: the client would keep the request, and its close wait for it.
 
         One request for all: each one queues behind a fetch that waits for data on the same connection.
         """
         tps = sorted(self._assigned)
         lows = list_offsets(consumer, tps, OFFSET_BEGINNING)
-        for tp, high in list_offsets(consumer, list(lows), OFFSET_END).items():
+        highs = list_offsets(consumer, list(lows), OFFSET_END)
+        for tp, high in highs.items():
             self._trouble = None
             self._ends[tp] = high
             if self.behaviour is not Behaviour.LIVE:
                 self._limits[tp] = lows[tp] + math.ceil(self._share * (high - lows[tp]))
+        return bool(highs)
 
     def _release(self, consumer: Consumer) -> None:
         """Process what was held back and is below the limit by now."""
@@ -294,18 +297,19 @@ class GroupReader:
         if not self._assigned:
             return
         consumer.pause([ClientPartition(*tp) for tp in self._assigned])
-        self._refusal = None
+        if not self._ask_ends(consumer):
+            self._problem = self._problem or "the cluster did not answer at the end: its last commit was not made"
+            return
+        self._refusals.clear()
         self._commit(consumer)
-        # A client that complains has no cluster to hear from: don't hold up whoever waits for this reader.
-        patience = _LAST_COMMIT_SECONDS if self._trouble is None else _LAST_COMMIT_IN_TROUBLE_SECONDS
-        give_up_at = time.monotonic() + patience
+        give_up_at = time.monotonic() + _LAST_COMMIT_SECONDS
         while self._uncommitted():
             if time.monotonic() > give_up_at:
                 self._problem = self._problem or "the cluster did not acknowledge its last commit"
                 return
             consumer.poll(POLL_SECONDS)
-        if self._refusal is not None:
-            self._problem = self._problem or f"its last commit was refused: {self._refusal}"
+        if self._refusals:
+            self._problem = self._problem or f"its last commit was refused: {', '.join(sorted(self._refusals))}"
 
     def _uncommitted(self) -> list[TopicPartition]:
         return [tp for tp, offset in self._asked.items() if self._committed.get(tp) != offset]
@@ -331,7 +335,8 @@ class GroupReader:
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[ClientPartition]) -> None:
         if error is not None:
-            self._trouble = self._refusal = error.str()
+            self._trouble = error.str()
+            self._refusals.add(error.str())
             self._asked.clear()  # ask again in the next round
             return
         self._trouble = None
@@ -339,7 +344,7 @@ class GroupReader:
             for partition in partitions:
                 tp = TopicPartition(partition.topic, partition.partition)
                 if partition.error is not None:
-                    self._trouble = self._refusal = partition.error.str()
+                    self._refusals.add(partition.error.str())
                     self._asked.pop(tp, None)
                 elif partition.offset != OFFSET_INVALID:
                     self._committed[tp] = partition.offset
