@@ -1,0 +1,190 @@
+"""`drkit drill` as it is typed: exit codes, rollbacks whatever happens, nothing left behind, the clock."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+
+HANGS = """\
+title: The primary hangs and nobody does anything
+hypothesis: Nothing happens
+steady_state:
+  conditions:
+    - { condition: acknowledged, cluster: primary, at_least: 100 }
+    - { condition: consumed, cluster: primary, at_least: 50 }
+method:
+  - do: workload
+    records_per_second: 200
+  - do: pause
+    node: primary
+  - do: wait
+    until: { condition: silent, cluster: primary }
+  - do: wait
+    until: { condition: answers, cluster: primary }
+    timeout_seconds: %s
+checks: [nonmonotonic_poll, duplicated]
+rollbacks:
+  - do: resume
+    node: primary
+  - do: restart
+    node: dr
+"""
+
+
+class Drill:
+    """`drkit drill …` as a child process, with a folder of kept drills and a temporary folder of its own."""
+
+    def __init__(self, tmp_path, *arguments):
+        self.kept = tmp_path / "drills"
+        self.temporary = tmp_path / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        self.errors = tmp_path / "stderr"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "drkit", "drill", *arguments, "--drills", str(self.kept), "--output", "json"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
+            )
+
+    def said(self, text):
+        return text in self.errors.read_text()
+
+    def end(self, seconds=240):
+        """Its exit code and its document; nothing of it is left on the machine."""
+        stdout, _ = self.process.communicate(timeout=seconds)
+        assert mine(self.temporary) == []
+        assert not list(self.temporary.glob("drkit-drill-*")), "the lab's folder is still there"
+        assert stdout, self.errors.read_text()
+        return self.process.returncode, json.loads(stdout)
+
+
+def mine(folder):
+    """Processes that name this folder, the tests' own excepted."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if str(folder) in words and process.pid != os.getpid() and "pytest" not in words:
+            found.append(words)
+    return found
+
+
+@pytest.fixture
+def play(tmp_path):
+    started = []
+
+    def start(*arguments):
+        drill = Drill(tmp_path, *arguments)
+        started.append(drill)
+        return drill
+
+    yield start
+    for drill in started:
+        if drill.process.poll() is None:
+            drill.process.terminate()
+            drill.process.wait(120)
+
+
+def write(tmp_path, text):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_rolls_back_and_leaves_nothing(play, tmp_path, number):
+    drill = play("run", write(tmp_path, HANGS % 300))
+    wait_until(lambda: drill.said("wait until answers …"), 90, "the hang")
+    drill.process.send_signal(number)
+    code, result = drill.end()
+    assert (code, result["verdict"], result["exit_code"]) == (8, "unknown", 8)
+    assert result["reasons"][0] == "interrupted by a signal"
+    rollbacks = [step for step in result["steps"] if step["section"] == "rollbacks"]
+    assert [(step["step"], step["outcome"]) for step in rollbacks] == [("resume primary", "ok"), ("restart dr", "ok")]
+    assert {check["outcome"] for check in result["checks"]} == {"unknown"}
+
+
+def test_a_method_that_fails_after_the_disturbance_refutes(play, tmp_path):
+    drill = play("run", write(tmp_path, HANGS % 2))
+    code, result = drill.end()
+    assert (code, result["verdict"]) == (1, "failed")
+    assert "wait until answers (line 15) failed: after 2 s: primary does not answer" in result["reasons"][0]
+    assert result["steady_state"]["reached"] is True
+    by_name = {check["check"]: check for check in result["checks"]}
+    assert by_name["nonmonotonic_poll"]["outcome"] == "passed"
+    assert by_name["duplicated"]["outcome"] == "unknown"  # the topic isn't on dr: nothing was mirrored
+    assert result["measured"]["acknowledged"] >= 100
+    assert result["measured"]["rpo_records"] is None
+    kept = json.loads((drill.kept / result["run"] / "result.json").read_text())
+    assert kept == result
+
+
+def test_an_experiment_that_is_wrong_is_refused_by_line_before_anything_starts(play, tmp_path):
+    drill = play("run", write(tmp_path, HANGS.replace("do: pause", "do: puase") % 2))
+    code, document = drill.end(30)
+    assert code == 2
+    assert "x.yaml:11: method.1.do: 'puase' is unknown" in document["error"]["what"]
+    assert not drill.kept.exists()
+
+
+def test_the_clock_plays_a_drill_and_stops_in_order(play, tmp_path):
+    """Started at once through the scheduler's own job, then stopped by SIGTERM while it waits for next year."""
+    file = write(tmp_path, HANGS % 2)
+    clock = play("schedule", file, "--cron", "0 4 1 1 *", "--timezone", "UTC", "--now")
+    wait_until(lambda: clock.said("failed (exit code 1)"), 180, "the drill's end")
+    clock.process.send_signal(signal.SIGTERM)
+    code, document = clock.end(30)
+    assert code == 0
+    assert [(run["verdict"], run["exit_code"]) for run in document["ran"]] == [("failed", 1)]
+    assert document["timezone"] == "UTC"
+    assert [at[4:] for at in document["next_runs"]] == ["-01-01T04:00:00.000Z"] * 5
+    history = play("history")
+    code, listed = history.end(30)
+    assert [drill["run"] for drill in listed["drills"]] == [document["ran"][0]["run"]]
+    report = play("report", "last")
+    code, result = report.end(30)
+    assert (code, result["run"]) == (0, document["ran"][0]["run"])
+
+
+def test_stopping_the_clock_ends_a_running_drill_with_its_rollbacks(play, tmp_path):
+    clock = play("schedule", write(tmp_path, HANGS % 300), "--cron", "0 4 1 1 *", "--now")
+    wait_until(lambda: clock.said("wait until answers …"), 90, "the hang")
+    clock.process.send_signal(signal.SIGTERM)
+    code, document = clock.end()
+    assert code == 0
+    assert [(run["verdict"], run["exit_code"]) for run in document["ran"]] == [("unknown", 8)]
+    assert clock.said("rolls back first")
+    assert clock.said("resume primary: ok")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cron", "0 25 * * *"], "'25' is not a hour"),
+        (["--cron", "0 4 * * *", "--timezone", "Mars/Olympus"], "no zone 'Mars/Olympus'"),
+    ],
+)
+def test_a_wrong_clock_is_refused(play, tmp_path, arguments, said):
+    code, document = play("schedule", write(tmp_path, HANGS % 2), *arguments).end(30)
+    assert code == 2
+    assert said in document["error"]["what"]
+
+
+def test_a_dry_run_of_the_clock_shows_the_coming_times(play, tmp_path):
+    file = write(tmp_path, HANGS % 2)
+    code, document = play("schedule", file, "--cron", "30 2 * * 0", "--timezone", "Europe/Vienna", "--dry-run").end(30)
+    assert code == 0
+    assert len(document["next_runs"]) == 5
+    assert document["ran"] == []

@@ -1,0 +1,135 @@
+"""The drill's clients on real brokers: what they keep is what happened, whatever is done to the brokers."""
+
+import signal
+import time
+
+import pytest
+
+from drkit.config import load_config
+from drkit.drill.clients import Clients
+from drkit.drill.experiment import Workload
+from drkit.drill.history import Outcome, Part
+from drkit.drill.workload import reading
+from drkit.drill.workload.reading import NotRead
+from drkit.lab import Lab
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def properties(lab):
+    return {
+        alias: {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
+        for alias, cluster in load_config(lab.config_path).clusters.items()
+    }
+
+
+@pytest.fixture
+def workload(unique_name):
+    return Workload(
+        do="workload", topic=unique_name, partitions=3, keys=10, records_per_second=400.0, group=f"g-{unique_name}"
+    )
+
+
+@pytest.fixture
+def clients(lab, workload, tmp_path):
+    reading.create_topic(properties(lab)["primary"], workload.topic, workload.partitions, 1, 20)
+    found = Clients("drill-test", tmp_path, workload, properties(lab))
+    yield found
+    found.stop(found.running())
+
+
+def read(lab, workload, cluster="primary"):
+    return reading.read_all(properties(lab)[cluster], "drill-test", workload.topic, workload.partitions, 20)
+
+
+def test_what_was_acknowledged_and_read_is_what_is_there(lab, workload, clients):
+    clients.start("consumer", "primary")
+    clients.start("producer", "primary")
+    wait_until(lambda: clients.count("polls", "primary") >= 500, what="500 records read")
+    clients.stop(clients.running("producer"))
+    ends = reading.log_ends(properties(lab)["primary"], workload.topic, workload.partitions, 10)
+    wait_until(lambda: clients.positions("primary") == ends, what="the group at the end")
+    clients.stop(clients.running())
+    attempts, polls, landed = clients.attempts(), clients.polls(), read(lab, workload)
+    assert clients.incomplete() == {}
+    assert {a.outcome for a in attempts} == {Outcome.ACKED}
+    assert {(a.partition, a.offset, a.record, a.digest) for a in attempts} == {
+        (one.partition, one.offset, one.record, one.digest) for one in landed
+    }
+    assert {(p.partition, p.offset, p.record) for p in polls} == {(o.partition, o.offset, o.record) for o in landed}
+    assert len(polls) == len(landed) == len(attempts) >= 500
+    confirmed = reading.group_positions(
+        properties(lab)["primary"], workload.group, workload.topic, workload.partitions, 10
+    )
+    assert confirmed == ends
+    last = {p.partition: p.offset for p in clients.committed()}
+    assert last == ends
+
+
+def test_a_producer_goes_on_with_the_numbers_of_the_one_before(lab, workload, clients):
+    for wanted in (200, 400):
+        clients.start("producer", "primary")
+        wait_until(lambda wanted=wanted: clients.count("acks", "primary") >= wanted, what=f"{wanted} acks")
+        clients.stop(clients.running())
+    numbers = {}
+    for attempt in clients.attempts():
+        numbers.setdefault(attempt.record.key, []).append(attempt.record.seq)
+    assert all(seqs == list(range(len(seqs))) for seqs in numbers.values())
+    assert len(read(lab, workload)) == sum(len(seqs) for seqs in numbers.values())
+
+
+@pytest.mark.parametrize(("kind", "part"), [("producer", Part.ATTEMPTS), ("consumer", Part.POLLS)])
+def test_a_client_that_was_killed_leaves_its_part_incomplete(clients, kind, part):
+    client = clients.start(kind, "primary")
+    table = "attempts" if kind == "producer" else "polls"
+    wait_until(lambda: client.ledger.count(table) > 0 or kind == "consumer", what="it works")
+    client.child.send(signal.SIGKILL)
+    wait_until(lambda: client.child.exit_code() is not None, what="it is gone")
+    assert list(clients.incomplete()) == [part]
+    assert "-9" in clients.incomplete()[part]
+
+
+def test_a_dead_cluster_leaves_sends_without_an_answer_and_clients_that_end_in_order(workload, tmp_path, lab_guard):
+    """On a lab of its own: the broker is killed under load."""
+    folder = tmp_path / "lab"
+    lab_guard.watch(folder)
+    lab = Lab.up(folder, brokers=1, store="sqlite", clusters=("primary",))
+    try:
+        own = properties(lab)
+        reading.create_topic(own["primary"], workload.topic, workload.partitions, 1, 20)
+        (tmp_path / "run").mkdir()
+        clients = Clients("drill-test", tmp_path / "run", workload, own)
+        clients.start("consumer", "primary")
+        clients.start("producer", "primary")
+        wait_until(lambda: clients.count("polls", "primary") >= 200, what="200 records read")
+        lab.kill("primary")
+        killed_at = time.monotonic()
+        wait_until(
+            lambda: sum(a.sent_at > killed_at + 0.5 for a in clients.attempts()) >= 100, what="sends into nothing"
+        )
+        clients.stop(clients.running())
+        assert clients.incomplete() == {}
+        assert not reading.answers(own["primary"], 1.0)
+        with pytest.raises(NotRead):
+            reading.log_ends(own["primary"], workload.topic, workload.partitions, 1.0)
+        attempts = clients.attempts()
+        unanswered = [a for a in attempts if a.outcome is Outcome.UNKNOWN]
+        assert all(a.outcome is Outcome.UNKNOWN for a in attempts if a.sent_at > killed_at + 0.5)
+        lab.restart("primary")
+        landed = {one.record for one in read(lab, workload)}
+        acked = {a.record for a in attempts if a.outcome is Outcome.ACKED}
+        assert acked <= landed
+        assert landed - acked <= {a.record for a in unanswered}
+    finally:
+        lab.down()
+
+
+def test_reading_tells_what_it_cannot(lab, unique_name):
+    with pytest.raises(NotRead, match="can't be read"):
+        reading.read_all(properties(lab)["dr"], "d", unique_name, 1, 5)
+    reading.create_topic(properties(lab)["dr"], unique_name, 2, 1, 20)
+    assert reading.read_all(properties(lab)["dr"], "d", unique_name, 2, 20) == []
+    assert reading.group_positions(properties(lab)["dr"], "nobody", unique_name, 2, 10) == {}
+    with pytest.raises(NotRead, match="can't be created"):
+        reading.create_topic(properties(lab)["dr"], unique_name, 2, 1, 20)
