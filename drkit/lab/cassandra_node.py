@@ -138,6 +138,7 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path) -> list[s
         "-Dcassandra.ring_delay_ms=0",
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",
         "-Dcassandra.superuser_setup_delay_ms=0",
+        "-Dcassandra.shutdown_announce_in_ms=0",  # nobody else is in its ring
         mark(lab, node.name),
         "-cp",
         toolchain.classpath("cassandra"),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -28,6 +29,7 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.lab
 
 _ROOT = Path(__file__).parents[2]
+_SCHEMAS = _ROOT / "docs" / "schemas"
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +58,15 @@ def drkit() -> Callable[..., dict[str, object]]:
 
     def run(*arguments: str) -> dict[str, object]:
         result = CliRunner().invoke(app, ["lab", *arguments, "--output", "json"])
-        return {"exit": result.exit_code, **json.loads(result.stdout)}
+        document = json.loads(result.stdout)
+        jsonschema.validate(document, json.loads((_SCHEMAS / _schema_of(document)).read_text()))
+        return {"exit": result.exit_code, **document}
 
     return run
+
+
+def _schema_of(document: dict[str, object]) -> str:
+    return "error.schema.json" if "error" in document else "lab.schema.json"
 
 
 def _states(lab: Lab) -> dict[str, str]:

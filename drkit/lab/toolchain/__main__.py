@@ -27,6 +27,9 @@ def main() -> int:
     except DrkitError as error:
         sys.stderr.write(f"{error}\n")
         return int(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; what was fetched is kept\n")
+        return 1
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from drkit.model.errors import DrkitError
 _PROCESSES = 8  # the time goes into waiting for many small files, not into bandwidth or CPU
 _ROUNDS = 3
 _POLL_SECONDS = 0.2
+_SAY_EVERY_SECONDS = 5.0  # where stderr is no terminal and a moving bar can't be shown
 _NAMES_IN_ERROR = 5
 
 
@@ -81,12 +83,15 @@ class _Round:
         try:
             for number, share in enumerate(_shares(wanted)):
                 fetches.append(start_fetch(java, ivy, share, folder / str(number), options))
-            running = True
+            running, said_at = True, time.monotonic()
             while running:
                 self.interrupts.wait(_POLL_SECONDS)
                 running = any(fetch.process.poll() is None for fetch in fetches)
                 for fetch in fetches:
                     self._take_arrived(fetch)
+                if self.progress.disable and time.monotonic() - said_at > _SAY_EVERY_SECONDS:
+                    self.progress.console.print(f"  {len(self.kept)} of {len(wanted)} are here")
+                    said_at = time.monotonic()
         finally:
             for fetch in fetches:
                 fetch.stop()
