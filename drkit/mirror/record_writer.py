@@ -17,10 +17,12 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.engine import Incident, IncidentKind, Stopped
 from drkit.mirror.inflight import Mark
 from drkit.mirror.partition import MirroredPartition
 from drkit.mirror.producers import PRODUCER_ERRORS, Fatal, Producers, fatal
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 PAUSE = 0.05
 _ODD_TIMESTAMP = 0
 NO_RIGHT = "the right to produce was lost"
+
+RETRY = "Then `drkit link resume` the topic: it is tried again"
 
 AppendOdd = Callable[[str, int, Message], int]
 """Appends one record that librdkafka can't express to a target partition; returns its offset."""
@@ -161,9 +165,18 @@ class RecordWriter:
                 self._check_waiting()
         except PRODUCER_ERRORS as error:
             raise fatal(error) from error
-        landed = self._append_odd(partition.target_topic, partition.tp.partition, message)
+        landed = self._append(partition, message)
         if landed != expected:
             raise _Uncertain(f"a record expected at target offset {expected} landed at {landed}")
+
+    def _append(self, partition: MirroredPartition, message: Message) -> int:
+        try:
+            return self._append_odd(partition.target_topic, partition.tp.partition, message)
+        except Unreachable as error:
+            raise _Uncertain(str(error)) from error
+        except DrkitError as error:
+            reason = f"the target refuses the record at source offset {message.offset()} of {partition.tp}: {error}"
+            raise _Rejected(Incident(partition.tp, IncidentKind.REJECTED, reason, RETRY)) from error
 
     def _produce_gently(self, partition: MirroredPartition, batch: list[Message]) -> list[Message]:
         """Produce the first records one by one, each awaited, to find the one that the target refuses."""
@@ -185,7 +198,7 @@ class RecordWriter:
         self._check_waiting()
         stamp = message.timestamp()[1]
         if stamp == _ODD_TIMESTAMP:
-            return self._append_odd(partition.target_topic, partition.tp.partition, message)
+            return self._append(partition, message)
         answers: list[tuple[KafkaError | None, Message]] = []
         producer = self._producers.gentle()
         try:
@@ -283,4 +296,20 @@ def rejection(tp: TopicPartition, target_topic: str, message: Message, error: Ka
         KafkaError.INVALID_TIMESTAMP: f"Raise message.timestamp.after.max.ms of {target_topic} on the target",
     }
     remedy = remedies.get(error.code(), "Remove the cause named on the target")
-    return Incident(tp, IncidentKind.REJECTED, reason, f"{remedy}, then `drkit link resume` the topic")
+    return Incident(tp, IncidentKind.REJECTED, reason, f"{remedy}. {RETRY}")
+
+
+def append_odd(target: ClusterAdmin, topic: str, partition: int, message: Message) -> int:
+    """Append a record that librdkafka can't express (see `drkit.kafka.append`)."""
+    return target.append_record(
+        TopicPartition(topic, partition),
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers=[(str(header[0]), _bytes(header[1])) for header in message.headers() or []],
+        timestamp=message.timestamp()[1],
+    )
+
+
+def _bytes(value: object) -> bytes | None:
+    """What librdkafka hands out as key, value or header: bytes or nothing."""
+    return None if value is None else bytes(value)  # type: ignore[call-overload]  # bytes already

@@ -1,0 +1,101 @@
+"""Which partitions run, which wait to be started, which stand still: the book that the threads share.
+
+topics thread ── ready ──▶ wanted ── resume thread ──▶ started (data thread: engine.start)
+                             ▲                             │
+                             └──── incident: observe again ┘        halted: until its problem is cleared
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from drkit.mirror.engine import Incident
+from drkit.mirror.topics import ReadyTopic
+from drkit.model.topology import TopicPartition
+
+_CALM_SECONDS = 10.0
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 10.0
+
+
+class Assignment:
+    """See the module docstring. Shared by threads.
+
+    Args:
+        halts: whether a partition stands still because of a problem.
+    """
+
+    def __init__(self, halts: Callable[[TopicPartition], bool]) -> None:
+        self._halts = halts
+        self._lock = threading.Lock()
+        self._ready: dict[TopicPartition, ReadyTopic] | None = None
+        self._running: dict[TopicPartition, int] = {}
+        self._wanted: dict[TopicPartition, float] = {}
+        self._pauses: dict[TopicPartition, tuple[float, float]] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether the topics have been looked at yet."""
+        return self._ready is not None
+
+    def update(self, topics: dict[str, ReadyTopic]) -> list[TopicPartition]:
+        """These topics may be mirrored now. Returns running partitions that no longer may, or not as they do."""
+        ready = {tp: topic for topic in topics.values() for tp in topic.tps()}
+        with self._lock:
+            self._ready = ready
+            gone = [tp for tp, epoch in self._running.items() if tp not in ready or ready[tp].state.epoch != epoch]
+            for tp in gone:
+                del self._running[tp]
+            self._wanted = {tp: due for tp, due in self._wanted.items() if tp in ready}
+            for tp in ready:
+                if tp not in self._running and tp not in self._wanted and not self._halts(tp):
+                    self._wanted[tp] = 0.0
+        return gone
+
+    def due(self) -> dict[TopicPartition, ReadyTopic]:
+        """Partitions that are to be resumed now."""
+        at = time.monotonic()
+        with self._lock:
+            ready = self._ready or {}
+            return {tp: ready[tp] for tp, due in self._wanted.items() if due <= at and tp in ready}
+
+    def started(self, tp: TopicPartition, epoch: int) -> bool:
+        """A partition is about to be started; false where it no longer may, or not in this epoch."""
+        with self._lock:
+            ready = (self._ready or {}).get(tp)
+            if tp not in self._wanted or ready is None or ready.state.epoch != epoch:
+                return False
+            del self._wanted[tp]
+            self._running[tp] = epoch
+            return True
+
+    def observe_again(self, incident: Incident) -> None:
+        """A partition stands still for a cause that may pass: resume it, later each time it repeats."""
+        at = time.monotonic()
+        with self._lock:
+            self._running.pop(incident.tp, None)
+            if incident.tp not in (self._ready or {}):
+                return
+            last, pause = self._pauses.get(incident.tp, (0.0, 0.0))
+            pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if at - last < _CALM_SECONDS + pause else 0.0
+            self._pauses[incident.tp] = (at, pause)
+            self._wanted[incident.tp] = at + pause
+
+    def halted(self, tps: Iterable[TopicPartition]) -> None:
+        """These stand still until their problem is cleared."""
+        with self._lock:
+            for tp in tps:
+                self._running.pop(tp, None)
+                self._wanted.pop(tp, None)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions that the link has now, whether they run or not."""
+        with self._lock:
+            return list(self._ready or {})
+
+    def running(self) -> list[TopicPartition]:
+        """Those that were started."""
+        with self._lock:
+            return list(self._running)

@@ -1,0 +1,87 @@
+"""A piece of work done again and again on a thread of its own, whose failures are seen and said once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from drkit.model.errors import DrkitError, Unreachable
+
+log = logging.getLogger(__name__)
+
+
+class Periodic:
+    """Runs `work` every `interval` seconds until `stop`; waits longer where the work itself takes long.
+
+    An outage (`Unreachable`) is logged once when it begins and once when it ends; other `DrkitError`s
+    once per message. Any other exception is a defect: it ends the thread and `failure` holds it, for
+    the runtime to raise.
+
+    Args:
+        name: for logs and the thread.
+        interval: seconds between starts; at most a quarter of the time is spent working.
+        work: what to do.
+        stop: ends the thread.
+    """
+
+    def __init__(self, name: str, interval: float, work: Callable[[], None], stop: threading.Event) -> None:
+        self.name = name
+        self.failure: BaseException | None = None
+        self.trouble: str | None = None
+        self._interval = interval
+        self._work = work
+        self._stop = stop
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"drkit-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Do the work soon, without waiting for the interval's end."""
+        self._wake.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread to end (after `stop`); false if it hasn't."""
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            begun = time.monotonic()
+            try:
+                self._once()
+            except Exception as error:  # noqa: BLE001 - a defect on a thread must reach the runtime
+                self.failure = error
+                return
+            spent = time.monotonic() - begun
+            self._wait(max(self._interval - spent, 3 * spent if spent > self._interval / 4 else 0.0))
+
+    def _once(self) -> None:
+        try:
+            self._work()
+        except DrkitError as error:
+            if self.trouble != str(error):
+                outage = isinstance(error, Unreachable)
+                if not (outage and self.trouble is not None):
+                    log.warning("%s: %s", self.name, error)
+                self.trouble = str(error)
+        else:
+            if self.trouble is not None:
+                log.info("%s: works again", self.name)
+                self.trouble = None
+
+    def _wait(self, seconds: float) -> None:
+        """Until it is due, woken, or stopped."""
+        due = time.monotonic() + seconds
+        while not self._stop.is_set() and not self._wake.is_set():
+            left = due - time.monotonic()
+            if left <= 0:
+                return
+            self._wake.wait(min(left, 0.2))

@@ -1,0 +1,113 @@
+"""Problems of a link: kept in the store before anything goes on, and what stands still because of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from drkit.model.clock import now
+from drkit.model.links import Problem
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import LinkStore
+
+log = logging.getLogger(__name__)
+
+Place = tuple[str, str, int | None]
+"""Kind, topic, partition: what makes a problem one."""
+
+
+class Problems:
+    """The problems that this runtime knows of. Shared by its threads.
+
+    Args:
+        store: where they are kept.
+        link: the link.
+        tell: called with each new one.
+    """
+
+    def __init__(self, store: LinkStore, link: LinkId, tell: Callable[[Problem], None]) -> None:
+        self._store = store
+        self._link = link
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._known: dict[Place, Problem] = {}
+
+    def load(self) -> None:
+        """Begin with what earlier runtimes left."""
+        kept = self._store.problems(self._link)
+        with self._lock:
+            self._known = {_place(problem): problem for problem in kept}
+
+    def put(
+        self,
+        kind: str,
+        topic: str,
+        partition: int | None,
+        reason: str,
+        remedy: str,
+        *,
+        halted: bool,
+        adds: bool = False,
+    ) -> None:
+        """Keep a problem; durable on return. The same one again changes nothing; a new reason replaces the
+        old one, or (`adds`) is added to it, where each tells of another loss.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        problem = Problem(kind, topic, partition, reason, remedy, halted, now())
+        with self._lock:
+            known = self._known.get(_place(problem))
+            if adds and known is not None:
+                problem = replace(problem, reason=_added(known.reason, reason))
+            if known is not None and replace(known, since=problem.since) == problem:
+                return
+        self._store.put_problem(self._link, problem)
+        with self._lock:
+            self._known[_place(problem)] = problem
+        where = topic if partition is None else f"{topic}:{partition}"
+        log.warning("%s %s%s: %s. %s", self._link, where, " stands still" if halted else "", reason, remedy)
+        self._tell(problem)
+
+    def settle(self, topic: str, *, kinds: frozenset[str], partition: int | None = None) -> None:
+        """These no longer hold (of the partition, or of the topic as a whole): forget them."""
+        with self._lock:
+            gone = [p for place, p in self._known.items() if place in {(kind, topic, partition) for kind in kinds}]
+            for problem in gone:
+                del self._known[_place(problem)]
+            staying = [p for p in self._known.values() if p.topic == topic]
+        for kind in {problem.kind for problem in gone}:
+            self._store.clear_problems(self._link, topic, kind)
+            for problem in staying:
+                if problem.kind == kind:  # the store forgets a kind of all partitions at once
+                    self._store.put_problem(self._link, problem)
+
+    def cleared(self) -> list[Problem]:
+        """Problems that an operator cleared in the store since the last look; they are forgotten here too."""
+        with self._lock:
+            before = dict(self._known)  # first, so that one put meanwhile isn't taken for cleared
+        kept = {_place(problem) for problem in self._store.problems(self._link)}
+        gone = [problem for place, problem in before.items() if place not in kept]
+        with self._lock:
+            for problem in gone:
+                self._known.pop(_place(problem), None)
+        return gone
+
+    def halted(self) -> list[Problem]:
+        """Those because of which something stands still."""
+        with self._lock:
+            return [problem for problem in self._known.values() if problem.halted]
+
+    def halts(self, tp: TopicPartition) -> bool:
+        """Whether a partition stands still because of one (its own or its topic's)."""
+        return any(p.topic == tp.topic and p.partition in {None, tp.partition} for p in self.halted())
+
+
+def _added(known: str, reason: str) -> str:
+    return known if reason in known else f"{known}; then {reason}"
+
+
+def _place(problem: Problem) -> Place:
+    return (problem.kind, problem.topic, problem.partition)

@@ -1,0 +1,321 @@
+"""Exact resume: what both logs and the store say about a partition, and so where its mirror goes on.
+
+`drkit.mapping.resume` decides from rows, watermark and the target's log end; here is the I/O round
+it, in the order that makes a crash at any moment repeatable:
+
+    1  read both sides' offsets; the target's end until two reads in a row agree (what a dead worker
+       had in flight may still land)
+    2  decide; classify what is out of the ordinary
+    3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.tail`)
+    4  keep problems, then the watermark of the answer, then remove rows ahead of the log, then the
+       first row where one is due
+    5  only then may the engine produce
+
+What is out of the ordinary:
+
+| kind | found by | then |
+|---|---|---|
+| `source_truncated` | the source ends below what was mirrored | stands still |
+| `foreign_writer` | the target holds what the mirror didn't write | stands still |
+| `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
+| `retention_gap` | the source's log starts above the next offset | the lost offsets are named; goes on from the start |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from drkit.kafka.admin import ClusterAdmin
+from drkit.mapping import ResumeKind, ResumePoint, resume_point
+from drkit.mirror.engine import PartitionStart
+from drkit.mirror.problems import Problems
+from drkit.mirror.tail import Tail, TailVerifier
+from drkit.mirror.topics import ReadyTopic
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+_AGREE_SECONDS = 0.2
+_AGREE_READS = 50
+
+RESUME_KINDS = frozenset(
+    {"source_truncated", "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"}
+)
+"""Problems for which a partition stands still; a start that succeeds settles them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One partition as both sides and the store show it. Offsets as in `Watermark`."""
+
+    tp: TopicPartition
+    topic: ReadyTopic
+    source_start: int
+    source_stable_end: int
+    source_end: int
+    target_start: int
+    target_end: int
+    watermark: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a partition goes on, and the watermark that was kept for it."""
+
+    start: PartitionStart
+    watermark: Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why a partition can't be started."""
+
+    kind: str
+    reason: str
+    remedy: str
+
+
+class Resumer:
+    """Finds where partitions go on, and repairs what the store says. Used by one thread.
+
+    Args:
+        link: the link.
+        source, target: the clusters.
+        store: rows and watermarks.
+        problems: where what an operator must know goes.
+        verifier: reads tails back.
+    """
+
+    def __init__(
+        self,
+        link: LinkId,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: Store,
+        problems: Problems,
+        verifier: TailVerifier,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._problems = problems
+        self._verifier = verifier
+
+    def resume(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Resumed]:
+        """Where these partitions go on. Those that stand still have a problem; those that have neither
+        couldn't be observed completely now and are to be asked for again.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer.
+        """
+        resumed = []
+        for observed in self._observe(wanted, stop):
+            if stop.is_set():
+                break
+            outcome = self._decide(observed)
+            if isinstance(outcome, Halt):
+                self._problems.put(
+                    outcome.kind, observed.tp.topic, observed.tp.partition, outcome.reason, outcome.remedy, halted=True
+                )
+            else:
+                self._problems.settle(observed.tp.topic, kinds=RESUME_KINDS, partition=observed.tp.partition)
+                resumed.append(outcome)
+        return resumed
+
+    # -- observing ---------------------------------------------------------------------------------
+
+    def _observe(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Observed]:
+        there = {tp: TopicPartition(ready.state.target_topic, tp.partition) for tp, ready in wanted.items()}
+        source_starts = self._source.start_offsets(wanted, partial=True)
+        stable_ends = self._source.end_offsets(wanted, partial=True)
+        source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
+        target_starts = self._target.start_offsets(there.values(), partial=True)
+        target_ends = self._settled_ends(list(there.values()), stop)
+        watermarks = self._store.watermarks(self._link)
+        observed = []
+        for tp, ready in wanted.items():
+            target = there[tp]
+            if tp in source_starts and tp in stable_ends and tp in source_ends and target in target_starts:
+                if target not in target_ends:
+                    continue
+                watermark = watermarks.get(tp)
+                if watermark is not None and watermark.epoch != ready.state.epoch:
+                    watermark = None
+                observed.append(
+                    Observed(
+                        tp,
+                        ready,
+                        source_starts[tp],
+                        stable_ends[tp],
+                        max(source_ends[tp], stable_ends[tp]),
+                        target_starts[target],
+                        target_ends[target],
+                        watermark,
+                    )
+                )
+        return observed
+
+    def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
+        """The target's log ends, of those that two reads in a row agree about."""
+        settled: dict[TopicPartition, int] = {}
+        last = self._target.log_ends(tps, partial=True)
+        for _ in range(_AGREE_READS):
+            if stop.wait(_AGREE_SECONDS):
+                return {}
+            left = [tp for tp in tps if tp not in settled]
+            if not left:
+                return settled
+            ends = self._target.log_ends(left, partial=True)
+            settled.update((tp, end) for tp, end in ends.items() if last.get(tp) == end)
+            last = ends
+        return settled
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _decide(self, seen: Observed) -> Resumed | Halt:
+        watermark = seen.watermark
+        if watermark is not None and seen.source_end < watermark.source_through:
+            return Halt(
+                "source_truncated",
+                f"{seen.tp} on {self._link.source} ends at {seen.source_end}, but was mirrored through "
+                f"{watermark.source_through}: it lost {watermark.source_through - seen.source_end} offsets",
+                f"The lost records are on {self._link.target}. Find out why the source lost them (an unclean leader "
+                "election?); then fail over, or start anew with `drkit link resume --accept-recreated`",
+            )
+        try:
+            rows = self._rows(seen)
+            point = resume_point(
+                rows, watermark, seen.target_end, source_start=seen.source_start, source_end=seen.source_end
+            )
+        except Unreachable:
+            raise
+        except DrkitError as error:
+            return Halt("mapping_conflict", error.what, error.remedy)
+        if point.kind is ResumeKind.FOREIGN:
+            return self._foreign(seen, str(point.reason))
+        mismatch = self._tail_mismatch(seen, rows, point)
+        if mismatch is not None:
+            return self._foreign(seen, mismatch)
+        return self._repair(seen, point)
+
+    def _rows(self, seen: Observed) -> list[OffsetMapping]:
+        """The rows that matter: the one in force at the tail's begin, and all above it."""
+        epoch = seen.topic.state.epoch
+        begin = seen.target_end if seen.watermark is None else min(seen.target_end, seen.watermark.target_end)
+        row = self._store.last_valid_mapping(self._link, seen.tp, epoch, begin)
+        if row is None:
+            return self._store.mappings(self._link, seen.tp, epoch)
+        rows = []
+        while row is not None:
+            rows.append(row)
+            row = self._store.next_mapping(self._link, seen.tp, epoch, row.source_offset)
+        return rows
+
+    def _tail_mismatch(self, seen: Observed, rows: Sequence[OffsetMapping], point: ResumePoint) -> str | None:
+        if point.kind is not ResumeKind.CONTINUE or not rows:
+            return None
+        begin = rows[0].target_offset if seen.watermark is None else seen.watermark.target_end
+        if begin >= seen.target_end:
+            return None
+        log.info("%s: verifying %d records that landed unrecorded on %s", self._link, seen.target_end - begin, seen.tp)
+        return self._verifier.mismatch(
+            Tail(
+                seen.tp,
+                seen.topic.state.target_topic,
+                begin,
+                seen.target_end,
+                rows,
+                seen.source_start,
+                seen.target_start,
+                seen.topic.compacted,
+            )
+        )
+
+    def _foreign(self, seen: Observed, what: str) -> Halt:
+        return Halt(
+            "foreign_writer",
+            f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds what the mirror did not "
+            f"write: {what}",
+            "Stop whoever writes to the standby and deny it by ACL; then start the topic anew: "
+            f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
+        )
+
+    # -- repairing ---------------------------------------------------------------------------------
+
+    def _repair(self, seen: Observed, point: ResumePoint) -> Resumed:
+        """Make the store agree with the answer, in the order that the module docstring states."""
+        epoch = seen.topic.state.epoch
+        if point.kind is ResumeKind.REWIND:
+            self._problems.put(
+                "target_lost_data",
+                seen.tp.topic,
+                seen.tp.partition,
+                str(point.reason),
+                f"The records are copied again from {self._link.source}. Find out why {self._link.target} lost them "
+                "(an unclean leader election?)",
+                halted=False,
+                adds=True,
+            )
+        row = point.last_row
+        source_offset = point.source_offset
+        if source_offset < seen.source_start:
+            self._note_gap(seen, source_offset)
+            source_offset, row = seen.source_start, None
+        watermark = self._watermark(seen, source_offset, point.target_offset)
+        self._store.put_watermarks(self._link, [watermark])
+        if point.superseded:
+            self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
+        if row is None:
+            row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, point.target_offset)
+            self._store.append_mappings(self._link, [row])
+        start = PartitionStart(
+            tp=seen.tp,
+            target_topic=seen.topic.state.target_topic,
+            epoch=epoch,
+            source_offset=source_offset,
+            target_offset=point.target_offset,
+            delta=row.delta,
+            max_message_bytes=seen.topic.max_message_bytes,
+        )
+        return Resumed(start, watermark)
+
+    def _note_gap(self, seen: Observed, first: int) -> None:
+        last = seen.source_start - 1
+        self._problems.put(
+            "retention_gap",
+            seen.tp.topic,
+            seen.tp.partition,
+            f"{seen.tp} on {self._link.source} no longer has offsets {first} to {last} "
+            f"({last - first + 1} offsets): they were removed before they were mirrored",
+            "They are lost to the target. Give the source a longer retention than the mirror may lag; "
+            f"acknowledge with `drkit link resume '{self._link}' --topic {seen.tp.topic}`",
+            halted=False,
+            adds=True,
+        )
+
+    def _watermark(self, seen: Observed, source_offset: int, target_offset: int) -> Watermark:
+        at = now()
+        known = seen.watermark
+        fresh = Watermark(
+            topic=seen.tp.topic,
+            partition=seen.tp.partition,
+            epoch=seen.topic.state.epoch,
+            source_through=source_offset,
+            target_end=target_offset,
+            source_start=seen.source_start,
+            source_end=max(seen.source_stable_end, source_offset),
+            target_start=seen.target_start,
+            observed_at=at,
+        )
+        if fresh.lag_records == 0:
+            return fresh
+        since = known.behind_since if known is not None and known.behind_since is not None else at
+        return replace(fresh, behind_since=since)

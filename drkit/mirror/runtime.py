@@ -1,0 +1,89 @@
+"""The mirror runtime of one link: may it run, and as the only one; then a `Session` does the work.
+
+**When the store is down** the mirror stalls: a record whose mapping row can't be made durable isn't
+produced, and after the lease's time nothing is. Records wait on the source; when the store is back
+the mirror goes on where it stood. While the delta doesn't change no row is due, so a short outage
+isn't noticed. The report says `waiting`, with the reason.
+
+**When a cluster is down** the mirror waits. What was last seen of a dead source stays in the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from drkit.config import Config
+from drkit.mirror.control import read_orders
+from drkit.mirror.events import MirrorEvent, OnEvent
+from drkit.mirror.lease import WorkerLease
+from drkit.mirror.session import MirrorReport, Options, Session
+from drkit.model.errors import Refused
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+__all__ = ["MirrorReport", "MirrorRuntime"]
+
+
+class MirrorRuntime:
+    """Mirrors one link until told to stop. Installs no signal handlers: any thread may run it.
+
+    Args:
+        config: the clusters.
+        link: the link to run (`drkit.mirror.control.link_to_run` finds the direction).
+        store: drkit's memory.
+        compression: of the batches written to the target.
+        topic_seconds: time between looks at the topics.
+        patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        store: Store,
+        *,
+        compression: str = "lz4",
+        topic_seconds: float = 3.0,
+        patience_seconds: float = 60.0,
+    ) -> None:
+        self._config = config
+        self._link = link
+        self._store = store
+        self._options = Options(compression=compression, topic_seconds=topic_seconds, patience_seconds=patience_seconds)
+
+    def run(
+        self,
+        until_caught_up: bool = False,
+        stop: threading.Event | None = None,
+        on_progress: OnEvent | None = None,
+    ) -> MirrorReport:
+        """Mirror until `stop` is set, or (`until_caught_up`) until what the source holds now is recorded.
+
+        Raises:
+            Refused: the link is sealed, reversed or (catching up) paused, or another worker has it.
+            Unreachable: catching up, and a cluster or the store stays away.
+            DrkitError: the store failed for good.
+        """
+        stop = stop or threading.Event()
+        orders = read_orders(self._store, self._link)
+        if orders.refusal is not None:
+            raise orders.refusal
+        if until_caught_up and (orders.paused or orders.paused_topics):
+            raise Refused(
+                f"link {self._link.id} is paused, so it can't catch up",
+                remedy=f"`drkit link resume '{self._link.id}'` first",
+            )
+        lease = WorkerLease(self._store, self._link.id)
+        if not lease.acquire(stop):
+            return MirrorReport(self._link, 0, False if until_caught_up else None, ())
+        try:
+            options = replace(self._options, until_caught_up=until_caught_up)
+            session = Session(self._config, self._link, self._store, lease, options, stop, on_progress or _ignore)
+            return session.run()
+        finally:
+            lease.release()
+
+
+def _ignore(_: MirrorEvent) -> None:
+    """No listener."""

@@ -1,0 +1,388 @@
+"""One run of a link's mirror: the parts, the threads, the data thread's loop, the end in order.
+
+    data thread (the caller's)   engine rounds; everything that touches the engine
+    orders, lease                the link's control and the worker's lease
+    topics                       topic sync: which partitions may run
+    resume                       where partitions go on (and why not)
+    observe, save                log ends; watermarks
+    groups                       positions of consumer groups
+    report                       progress to the listener
+
+The data thread never waits for a cluster's admin calls or (but for mapping rows) for the store, so one
+slow partition or an observation that hangs holds nobody else up.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from drkit.config import Config
+from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.groups import GroupAdmin
+from drkit.mirror.assignment import Assignment
+from drkit.mirror.control import Orders, read_orders
+from drkit.mirror.engine import Incident, IncidentKind, Stopped
+from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent, ProgressEvent
+from drkit.mirror.groups import GroupCapture
+from drkit.mirror.lease import RENEW_SECONDS, WorkerLease
+from drkit.mirror.periodic import Periodic
+from drkit.mirror.problems import Problems
+from drkit.mirror.progress import Progress
+from drkit.mirror.record_engine import RecordEngine
+from drkit.mirror.record_writer import append_odd
+from drkit.mirror.resume import Resumed, Resumer
+from drkit.mirror.rows import RowKeeper
+from drkit.mirror.tail import TailVerifier
+from drkit.mirror.topics import TopicSync
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.links import Problem
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 0.05
+_DRAIN_SECONDS = 5.0
+_JOIN_SECONDS = 15.0
+_ADMIN_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+_HALTING = {IncidentKind.REJECTED: "record_rejected", IncidentKind.UNREADABLE: "source_unreadable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run behaves.
+
+    `compression`: of the batches written to the target. `topic_seconds`: time between looks at the
+    topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
+    store is down.
+    """
+
+    until_caught_up: bool = False
+    compression: str = "lz4"
+    topic_seconds: float = 3.0
+    patience_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """How a run ended. `caught_up`: all that the source held at the start is on the target and recorded;
+    None where that wasn't asked for. `halted`: what stands still, and why.
+    """
+
+    link: Link
+    records: int
+    caught_up: bool | None
+    halted: tuple[Problem, ...]
+
+
+class Session:
+    """One run: the parts, the threads, the data thread's loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        store: Store,
+        lease: WorkerLease,
+        options: Options,
+        stop: threading.Event,
+        tell: OnEvent,
+    ) -> None:
+        clusters = config.clusters
+        source, target = clusters[link.id.source], clusters[link.id.target]
+        self._link = link
+        self._store = store
+        self._lease = lease
+        self._stop = stop
+        self._tell = tell
+        self._options = options
+        self._ending = threading.Event()
+        self._orders = Orders()
+        self._goals: dict[TopicPartition, int] | None = None
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._unsettled: list[Incident] = []
+        self._gently: dict[TopicPartition, int] = {}
+        self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
+        self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
+        self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
+        self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
+        self._assignment = Assignment(self._problems.halts)
+        self._rows = RowKeeper(link.id, store, lease.valid, self._ending)
+        self._engine = RecordEngine(
+            source,
+            target,
+            keep_rows=self._rows.keep,
+            may_produce=lease.valid,
+            append_odd=partial(append_odd, self._target),
+            stop=self._ending,
+            compression=options.compression,
+        )
+        self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
+        self._resumer = Resumer(
+            link.id, self._source, self._target, store, self._problems, TailVerifier(source, target)
+        )
+        self._progress = Progress(link.id, self._source, self._target, store, self._engine.positions)
+        self._capture = GroupCapture(link, self._group_admin, store)
+        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
+        self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
+        self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
+        self._groups = Periodic("groups", 1.0, self._capture_groups, self._ending)
+        self._threads = [
+            Periodic("orders", 0.5, self._read_orders, self._ending),
+            Periodic("lease", RENEW_SECONDS, self._renew, self._ending),
+            self._topics,
+            self._resume,
+            Periodic("observe", 1.0, self._progress.observe, self._ending),
+            self._save,
+            self._groups,
+            Periodic("report", 1.0, self._report, self._ending),
+        ]
+        self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
+        self._reported = (time.monotonic(), 0)
+
+    # -- the data thread ---------------------------------------------------------------------------
+
+    def run(self) -> MirrorReport:
+        """Start the threads, move records until the end, stop in order."""
+        caught_up = False
+        try:
+            self._problems.load()
+            self._guard.start()
+            for thread in self._threads:
+                thread.start()
+            try:
+                caught_up = self._loop()
+            except Stopped:
+                log.debug("%s: told to stop while waiting", self._link.id)
+            self._raise_troubles()
+            self._finish()
+        finally:
+            self._close()
+        report = MirrorReport(
+            self._link,
+            self._engine.moved(),
+            caught_up if self._options.until_caught_up else None,
+            tuple(self._problems.halted()),
+        )
+        self._tell(DoneEvent(self._link.id, now(), report.records, report.caught_up, report.halted))
+        return report
+
+    def _loop(self) -> bool:
+        """Move records; true once caught up (where that is asked for), false when the run is to end."""
+        obeyed: Orders | None = None
+        moved, moved_at, looked_at = 0, time.monotonic(), 0.0
+        while not self._ending.is_set():
+            while not self._inbox.empty():
+                self._inbox.get()()
+                obeyed = None
+            if obeyed is not self._orders:
+                obeyed = self._orders
+                self._obey(obeyed)
+            incidents = self._engine.round(_WAIT_SECONDS) if self._lease.valid() else self._engine.serve(_WAIT_SECONDS)
+            for incident in incidents:
+                self._incidents.put(incident)
+                self._resume.wake()
+            at = time.monotonic()
+            if self._options.until_caught_up and at - looked_at > _LOOK_SECONDS:
+                looked_at = at
+                if self._caught_up():
+                    return True
+                if self._engine.moved() != moved:
+                    moved, moved_at = self._engine.moved(), at
+                self._lose_patience(moved_at)
+        return False
+
+    def _obey(self, orders: Orders) -> None:
+        """Hold or release partitions as ordered."""
+        hold: list[TopicPartition] = []
+        go: list[TopicPartition] = []
+        for tp in self._assignment.running():
+            (hold if orders.holds(tp.topic) else go).append(tp)
+        self._engine.hold(hold)
+        self._engine.release(go)
+
+    def _start(self, resumed: Sequence[Resumed]) -> None:
+        """Begin with partitions that were resumed, unless the world has moved on meanwhile."""
+        going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch)]
+        by_gentleness: dict[int, list[Resumed]] = defaultdict(list)
+        for each in going:
+            by_gentleness[self._gently.pop(each.start.tp, 0)].append(each)
+        for gently, group in by_gentleness.items():
+            self._engine.start([each.start for each in group], gently=gently)
+        self._progress.track((each.watermark, each.start.target_topic) for each in going)
+
+    def _forget(self, tps: Sequence[TopicPartition]) -> None:
+        self._engine.forget(tps)
+        self._progress.forget(tps)
+
+    def _caught_up(self) -> bool:
+        """Whether every goal is reached and recorded, or can't be reached because of a problem."""
+        if self._goals is None:
+            return False
+        kept, positions = self._progress.kept_through(), self._engine.positions()
+        left = [tp for tp, goal in self._goals.items() if kept.get(tp, -1) < goal and not self._problems.halts(tp)]
+        if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
+            self._save.wake()
+        return not left
+
+    def _lose_patience(self, since: float) -> None:
+        troubled = next((thread for thread in self._threads if thread.trouble is not None), None)
+        if troubled is not None and time.monotonic() - since > self._options.patience_seconds:
+            raise Unreachable(
+                f"link {self._link.id} can't catch up: {troubled.trouble}",
+                remedy="Bring the cluster or store back, then run it again: what was mirrored is kept",
+            )
+
+    # -- the other threads -------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
+        while not self._ending.wait(_WAIT_SECONDS):
+            failed = any(thread.failure is not None for thread in self._threads)
+            if self._stop.is_set() or self._orders.refusal or self._lease.lost_to or failed:
+                self._ending.set()
+
+    def _read_orders(self) -> None:
+        orders = read_orders(self._store, self._link)
+        if orders != self._orders:
+            self._orders = orders
+
+    def _renew(self) -> None:
+        self._lease.renew()
+
+    def _look_at_topics(self) -> None:
+        for problem in self._problems.cleared():
+            log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
+        gone = self._assignment.update(self._sync.look())
+        if gone:
+            self._inbox.put(lambda: self._forget(gone))
+        if self._options.until_caught_up and self._goals is None:
+            tps = self._assignment.partitions()
+            ends = self._source.end_offsets(tps)
+            self._goals = {tp: ends[tp] for tp in tps if tp in ends}
+        self._resume.wake()
+
+    def _resume_partitions(self) -> None:
+        """Take incidents, then find where partitions go on that are to be started."""
+        while not self._incidents.empty():
+            self._unsettled.append(self._incidents.get())
+        while self._unsettled:
+            self._settle(self._unsettled[0])
+            self._unsettled.pop(0)
+        wanted = self._assignment.due()
+        if not wanted or not self._lease.valid():
+            return
+        resumed = self._resumer.resume(wanted, self._ending)
+        self._assignment.halted(tp for tp in wanted if self._problems.halts(tp))
+        if resumed:
+            self._inbox.put(lambda: self._start(resumed))
+
+    def _settle(self, incident: Incident) -> None:
+        tp = incident.tp
+        kind = _HALTING.get(incident.kind)
+        if kind is not None:
+            remedy = incident.remedy or "Remove the cause, then `drkit link resume` the topic"
+            self._problems.put(kind, tp.topic, tp.partition, incident.reason, remedy, halted=True)
+            self._assignment.halted([tp])
+            return
+        log.warning("%s %s: looking at both sides again: %s", self._link.id, tp, incident.reason)
+        self._progress.save()
+        if incident.retry_gently:
+            self._gently[tp] = incident.retry_gently
+        self._assignment.observe_again(incident)
+
+    def _save_watermarks(self) -> None:
+        if self._lease.valid():
+            self._progress.save()
+
+    def _capture_groups(self) -> None:
+        if self._lease.valid():
+            self._capture.capture()
+
+    def _report(self) -> None:
+        at, moved = time.monotonic(), self._engine.moved()
+        last_at, last_moved = self._reported
+        self._reported = (at, moved)
+        rate = (moved - last_moved) / max(at - last_at, 0.001)
+        state, reason = self._state()
+        self._tell(
+            ProgressEvent(
+                self._link.id,
+                now(),
+                state,
+                reason,
+                moved,
+                rate,
+                tuple(sorted(self._progress.current(), key=lambda watermark: watermark.tp)),
+                tuple(self._problems.halted()),
+            )
+        )
+
+    def _state(self) -> tuple[str, str | None]:
+        if self._orders.paused:
+            return "paused", self._orders.reason or None
+        trouble = self._rows.stalled or next((t.trouble for t in self._threads if t.trouble is not None), None)
+        if trouble is not None:
+            return "waiting", trouble
+        if not self._lease.valid():
+            return "waiting", "the worker's lease could not be renewed"
+        halted = self._problems.halted()
+        return ("degraded", halted[0].reason) if halted else ("mirroring", None)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _raise_troubles(self) -> None:
+        """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
+        failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
+        if failure is None and self._orders.refusal is None and self._lease.lost_to is None:
+            return
+        if self._lease.lost_to is not None:
+            self._engine.cut()
+            raise Refused(
+                f"the lease of link {self._link.id} was lost to {self._lease.lost_to}",
+                meaning="This worker was stopped or cut off for so long that another one took over",
+                remedy="Nothing: the other worker mirrors the link; stop it first if this one is to run",
+            )
+        self._finish()
+        if failure is not None:
+            raise failure
+        if self._orders.refusal is not None:
+            raise self._orders.refusal
+
+    def _finish(self) -> None:
+        """Settle what is in flight and keep it, while the lease is still held."""
+        if not self._lease.valid():
+            self._engine.cut()
+        if not self._engine.drain(_DRAIN_SECONDS):
+            log.warning(
+                "%s: some records in flight were not acknowledged; the next start looks for them", self._link.id
+            )
+        self._ending.set()
+        self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
+        self._groups.join(_JOIN_SECONDS)
+        try:
+            if self._lease.valid():
+                self._progress.save(everything=True)
+                if self._options.until_caught_up:
+                    self._capture.capture()
+        except DrkitError as error:
+            log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
+
+    def _close(self) -> None:
+        self._ending.set()
+        stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
+        if stuck:
+            log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
+        self._engine.close()
+        for client in (self._source, self._target, self._group_admin):
+            client.close()

@@ -1,0 +1,160 @@
+"""Verifying the tail: what landed on the target after the last recorded acknowledgement is what was meant.
+
+A worker that died may have had records in flight. They are on the target, or not; the log's end
+says how many. Before going on from there, each of them is read and compared with the source record
+that the mapping assigns to its place. A difference means that somebody else wrote there.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.clients import confluent_config
+from drkit.mirror.producers import client_log
+from drkit.model.errors import Unreachable
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+_CHUNK = 1_000
+_SILENCE_SECONDS = 10.0
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A stretch of the target to be verified: its offsets [`begin`, `end`), and the rows in force over it.
+
+    `rows` ascend; the first is in force at `begin`. `source_start`: below it the source has no
+    records any more. `compacted`: the cleaner may have removed records on either side.
+    """
+
+    tp: TopicPartition
+    target_topic: str
+    begin: int
+    end: int
+    rows: Sequence[OffsetMapping]
+    source_start: int
+    target_start: int
+    compacted: bool
+
+    def source_of(self, target_offset: int) -> int:
+        """The source offset that a target offset stands for."""
+        above = bisect_right(self.rows, target_offset, key=lambda row: row.target_offset)
+        return target_offset - self.rows[max(above - 1, 0)].delta
+
+
+class TailVerifier:
+    """Reads both sides. Not shared by threads.
+
+    Args:
+        source, target: the clusters.
+        silence_seconds: how long a broker may send nothing before it counts as unreachable.
+    """
+
+    def __init__(
+        self, source: ClusterConfig, target: ClusterConfig, *, silence_seconds: float = _SILENCE_SECONDS
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._silence = silence_seconds
+
+    def mismatch(self, tail: Tail) -> str | None:
+        """None where the stretch holds what the mirror wrote, else what is wrong and where.
+
+        Raises:
+            Unreachable: a side didn't answer.
+        """
+        begin = max(tail.begin, tail.target_start)
+        if begin >= tail.end:
+            return None
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
+        first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
+        theirs = self._read(
+            self._source, tail.tp.topic, tail.tp.partition, max(first, tail.source_start), last + 1, "read_committed"
+        )
+        return compare(tail, begin, ours, theirs)
+
+    def _read(
+        self, cluster: ClusterConfig, topic: str, partition: int, begin: int, end: int, isolation: str
+    ) -> Iterator[Message]:
+        """Records with offsets in [begin, end) that there are, in order."""
+        if begin >= end:
+            return
+        consumer = Consumer(
+            confluent_config(
+                cluster,
+                group_id="drkit-verify",  # a formality of the client: nothing is committed
+                enable_auto_commit=False,
+                isolation_level=isolation,
+                enable_partition_eof=True,
+                auto_offset_reset="earliest",  # retention may remove the first records meanwhile
+            ),
+            logger=client_log,
+        )
+        try:
+            consumer.assign([KafkaPartition(topic, partition, begin)])
+            heard = time.monotonic()
+            while True:
+                message = consumer.poll(0.2)
+                if message is None:
+                    if time.monotonic() - heard > self._silence:
+                        raise Unreachable(
+                            f"{topic}:{partition} could not be read back within {self._silence:g} s",
+                            remedy="Check that its brokers run; it is tried again",
+                        )
+                    continue
+                heard = time.monotonic()
+                for each in [message, *consumer.consume(_CHUNK - 1, 0)]:
+                    error = each.error()
+                    if error is not None:
+                        if error.code() == _END:
+                            return
+                        continue
+                    if (each.offset() or 0) >= end:
+                        return
+                    yield each
+        finally:
+            consumer.close()
+
+
+def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Message]) -> str | None:
+    """Walk both sides in step: `ours` the target's records from `begin` on, `theirs` the source's."""
+    source = next(theirs, None)
+    due = begin
+    for record in ours:
+        offset = int(record.offset() or 0)
+        if offset != due and not tail.compacted:
+            return f"target offset {due} holds no record"
+        due = offset + 1
+        wanted = tail.source_of(offset)
+        while source is not None and (source.offset() or 0) < wanted:
+            source = next(theirs, None)
+        if source is None or source.offset() != wanted:
+            if wanted < tail.source_start or tail.compacted:
+                continue  # the source no longer has it: nothing to compare with
+            return f"target offset {offset} stands for source offset {wanted}, where there is no record"
+        difference = _difference(record, source)
+        if difference is not None:
+            return f"target offset {offset} differs from source offset {wanted} in its {difference}"
+    if due < tail.end and not tail.compacted:
+        return f"target offset {due} holds no record"
+    return None
+
+
+def _difference(record: Message, source: Message) -> str | None:
+    if record.key() != source.key():
+        return "key"
+    if record.value() != source.value():
+        return "value"
+    if (record.headers() or []) != (source.headers() or []):
+        return "headers"
+    if record.timestamp()[1] != source.timestamp()[1]:
+        return "timestamp"
+    return None
