@@ -120,7 +120,7 @@ def test_a_method_that_fails_after_the_disturbance_refutes(play, tmp_path):
     drill = play("run", write(tmp_path, HANGS % 2))
     code, result = drill.end()
     assert (code, result["verdict"]) == (1, "failed")
-    assert "wait until answers (line 15) failed: after 2 s: primary does not answer" in result["reasons"][0]
+    assert "wait until answers (line 14) failed: after 2 s: primary does not answer" in result["reasons"][0]
     assert result["steady_state"]["reached"] is True
     by_name = {check["check"]: check for check in result["checks"]}
     assert by_name["nonmonotonic_poll"]["outcome"] == "passed"
@@ -135,7 +135,7 @@ def test_an_experiment_that_is_wrong_is_refused_by_line_before_anything_starts(p
     drill = play("run", write(tmp_path, HANGS.replace("do: pause", "do: puase") % 2))
     code, document = drill.end(30)
     assert code == 2
-    assert "x.yaml:11: method.1.do: 'puase' is unknown" in document["error"]["what"]
+    assert "x.yaml:10: method.1.do: 'puase' is unknown" in document["error"]["what"]
     assert not drill.kept.exists()
 
 

@@ -1,0 +1,99 @@
+"""What exit codes of the failover and documents of the status mean to a drill."""
+
+import pytest
+
+from drkit.drill.children import Finished
+from drkit.drill.conditions import _captured, _mirrored
+from drkit.drill.experiment import Failover, Kill, Load, Mirror, Mirrored, MoveClients, StopClients, Wait, Workload
+from drkit.drill.rig import document
+from drkit.drill.steps import describe, judge_failover
+
+WORKLOAD = Workload(do="workload", topic="t", partitions=2, group="g")
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (0, "ok"),
+        (6, "ok"),
+        (1, "failed"),
+        (2, "failed"),
+        (3, "failed"),
+        (4, "failed"),
+        (7, "failed"),
+        (8, "unknown"),
+        (None, "failed"),
+        (-9, "failed"),
+    ],
+)
+def test_exit_codes_of_the_failover(code, outcome):
+    played = judge_failover(Finished(code, "", "; its log ends: refused"), 120.0)
+    assert played.outcome == outcome
+    if code not in (0, 6):
+        assert "refused" in played.reason
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"a": 1}{"b": 2}'])
+def test_what_is_no_document_is_none(text):
+    assert document(text) is None
+
+
+def status(lags, groups=()):
+    partitions = [{"topic": "t", "partition": n, "lag_records": lag} for n, lag in enumerate(lags)]
+    partitions.append({"topic": "other", "partition": 0, "lag_records": 10_000})
+    return {"links": [{"partitions": partitions, "groups": list(groups)}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "holds"),
+    [
+        (status([0, 5]), True),
+        (status([3, 3]), False),
+        (status([0]), False),
+        (status([0, None]), False),
+        (None, False),
+    ],
+)
+def test_mirrored_is_the_sum_over_every_partition_and_nothing_unknown(found, holds):
+    condition = Mirrored(condition="mirrored", at_most_behind=5)
+    assert _mirrored(found, WORKLOAD, condition).holds is holds
+
+
+def group(partition, *, name="g", captured="2026-11-20T04:02:59Z", topic="t"):
+    return {"group": name, "topic": topic, "partition": partition, "captured_at": captured}
+
+
+@pytest.mark.parametrize(
+    ("groups", "holds"),
+    [
+        ([group(0), group(1)], True),
+        ([group(0)], False),
+        ([group(0), group(1, captured=None)], False),
+        ([group(0), group(1, name="h")], False),
+        ([group(0), group(1, topic="other")], False),
+    ],
+)
+def test_positions_are_captured_when_every_partition_has_one(groups, holds):
+    assert _captured(status([0, 0], groups), WORKLOAD).holds is holds
+    assert _captured(None, WORKLOAD).holds is False
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (WORKLOAD, "workload"),
+        (Mirror(do="mirror"), "mirror"),
+        (Load(do="load", dataset="flights"), "load flights"),
+        (Kill(do="kill", node="primary-1"), "kill primary-1"),
+        (Failover(do="failover"), "failover to dr"),
+        (MoveClients(do="move_clients", to="dr"), "move clients to dr"),
+        (StopClients(do="stop_clients"), "stop clients"),
+        (StopClients(do="stop_clients", who="producer"), "stop producer"),
+        (
+            Wait(do="wait", until=Mirrored(condition="mirrored", at_most_behind=0)),
+            "wait until mirrored",
+        ),
+    ],
+)
+def test_steps_in_a_few_words(step, said):
+    assert describe(step) == said
