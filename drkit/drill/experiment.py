@@ -141,6 +141,7 @@ class Load(_Strict):
     do: Literal["load"]
     dataset: Literal["flights", "orders"]
     rate: float | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, ge=1)
     background: bool = True
 
 

@@ -100,6 +100,8 @@ class Rig:
         arguments = ["-m", "drkit", "lab", "load", load.dataset, "--dir", str(self.lab.dir)]
         if load.rate is not None:
             arguments += ["--rate", f"{load.rate:g}"]
+        if load.limit is not None:
+            arguments += ["--limit", str(load.limit)]
         child = Child(f"load {load.dataset}", arguments, self.folder / f"load-{load.dataset}.log", self.folder)
         self.loads.append(child)
         return child
