@@ -1,0 +1,159 @@
+"""The first pass: every record of both sides, joined by place; what agrees is counted, the rest is kept.
+
+    source   s  ──place──▶  e ═══ t   target
+                            │
+              equal digests: matched at its place      → one row for many records (a stretch)
+              anything else: a residual                → one row, with both sides' fields
+
+This is the only shuffle of all records. A stretch sums up the records that matched within one chunk of
+target offsets, so that later steps know where they are without seeing them again. On a clean pair of
+clusters nothing but stretches is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from drkit.audit.reading import Reader, keep
+from drkit.audit.scope import Scope
+
+_STRETCHES = 20_000
+"""About how many chunks there are over all partitions."""
+
+SOURCE_FIELDS = ("s", "e", "placed", "s1", "s2", "s_ts", "s_key", "s_null")
+TARGET_FIELDS = ("t", "t1", "t2", "t_ts", "t_key", "t_null")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the first pass found of one partition.
+
+    `matched` counts all matched records, `matched_inside` those within the time window; `source_left`
+    and `target_left` the residuals. `last_source`, `last_target`: the highest matched offsets.
+    """
+
+    matched: int = 0
+    matched_inside: int = 0
+    source_left: int = 0
+    target_left: int = 0
+    source_left_inside: int = 0
+    target_left_inside: int = 0
+    last_source: int | None = None
+    last_target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The first pass, kept: `rows` (stretches and residuals), its tally by partition, the chunk size.
+
+    Stretch columns: `p`, `inside` (within the time window), `chunk`, `n` (records), `s_lo`, `s_hi`,
+    `t_lo`, `t_hi` (first and last offsets). Residual columns: `p`, SOURCE_FIELDS, TARGET_FIELDS.
+    """
+
+    rows: DataFrame
+    tallies: Mapping[int, Tally]
+    shift: int
+
+    def stretches(self) -> DataFrame:
+        """Matched records, summed up by chunk."""
+        return self.rows.where("chunk is not null").select("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi")
+
+    def source_left(self) -> DataFrame:
+        """Source records without an equal record at their place."""
+        return self.rows.where("s is not null").select("p", *SOURCE_FIELDS)
+
+    def target_left(self) -> DataFrame:
+        """Target records without an equal record that has its place there."""
+        return self.rows.where("t is not null").select("p", *TARGET_FIELDS)
+
+
+def compare(reader: Reader) -> Comparison:
+    """Run the first pass: reads both sides once."""
+    scope = reader.scope
+    shift = chunk_shift(scope)
+    source = reader.source().select(
+        "p",
+        "s",
+        "e",
+        "placed",
+        F.when(F.col("placed"), F.col("e")).alias("place"),
+        F.col("h1").alias("s1"),
+        F.col("h2").alias("s2"),
+        F.col("ts").alias("s_ts"),
+        F.col("key").alias("s_key"),
+        F.col("null_value").alias("s_null"),
+    )
+    target = reader.target().select(
+        F.col("p").alias("q"),
+        "t",
+        F.col("h1").alias("t1"),
+        F.col("h2").alias("t2"),
+        F.col("ts").alias("t_ts"),
+        F.col("key").alias("t_key"),
+        F.col("null_value").alias("t_null"),
+    )
+    joined = source.join(target, (F.col("p") == F.col("q")) & (F.col("place") == F.col("t")), "full_outer")
+    equal = F.coalesce((F.col("s1") == F.col("t1")) & (F.col("s2") == F.col("t2")), F.lit(False))
+    marked = joined.withColumn("equal", equal).withColumn("p", F.coalesce("p", "q"))
+    # One aggregation makes a stretch of equal records (all residual fields null) and leaves every
+    # residual as a group of its own.
+    keys = [
+        F.col("p"),
+        F.when(F.col("equal"), within(scope, F.col("s_ts"))).alias("inside"),
+        F.when(F.col("equal"), F.shiftright("t", shift)).alias("chunk"),
+        *(F.when(~F.col("equal"), F.col(name)).alias(name) for name in (*SOURCE_FIELDS, *TARGET_FIELDS)),
+    ]
+    offsets = F.when(F.col("equal"), F.col("s")), F.when(F.col("equal"), F.col("t"))
+    summed = (
+        marked.withColumns({"at_s": offsets[0], "at_t": offsets[1]})
+        .groupBy(*keys)
+        .agg(
+            F.count("at_s").alias("n"),
+            F.min("at_s").alias("s_lo"),
+            F.max("at_s").alias("s_hi"),
+            F.min("at_t").alias("t_lo"),
+            F.max("at_t").alias("t_hi"),
+        )
+    )
+    rows = keep(summed)
+    return Comparison(rows, _tallies(rows, scope), shift)
+
+
+def chunk_shift(scope: Scope) -> int:
+    """How wide chunks are (2**shift target offsets): wider where there is more to read."""
+    offsets = sum(each.target_end - each.target_from for each in scope.partitions)
+    return max(10, (offsets // _STRETCHES).bit_length())
+
+
+def within(scope: Scope, stamp: Column) -> Column:
+    """Whether a timestamp (ms) is in the scope's time window."""
+    inside = F.lit(True)
+    if scope.since_ms is not None:
+        inside = inside & (stamp >= F.lit(scope.since_ms))
+    if scope.until_ms is not None:
+        inside = inside & (stamp < F.lit(scope.until_ms))
+    return inside
+
+
+def _tallies(rows: DataFrame, scope: Scope) -> dict[int, Tally]:
+    matched = F.col("chunk").isNotNull()
+    sums = (
+        rows.groupBy("p")
+        .agg(
+            F.sum(F.when(matched, F.col("n")).otherwise(0)).alias("matched"),
+            F.sum(F.when(matched & F.col("inside"), F.col("n")).otherwise(0)).alias("matched_inside"),
+            F.count("s").alias("source_left"),
+            F.count("t").alias("target_left"),
+            F.count_if(F.col("s").isNotNull() & within(scope, F.col("s_ts"))).alias("source_left_inside"),
+            F.count_if(F.col("t").isNotNull() & within(scope, F.col("t_ts"))).alias("target_left_inside"),
+            F.max("s_hi").alias("last_source"),
+            F.max("t_hi").alias("last_target"),
+        )
+        .collect()
+    )
+    found = {row["p"]: Tally(**{name: row[name] for name in Tally.__dataclass_fields__}) for row in sums}
+    return {each.number: found.get(each.number, Tally()) for each in scope.partitions}

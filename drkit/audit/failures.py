@@ -1,0 +1,105 @@
+"""Spark's failures in drkit's words: the cause that matters, never a Java trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from drkit.audit.session import log_tail, quietly
+from drkit.model.errors import DrkitError, Refused, Unreachable
+
+_MOST_CAUSES = 20
+_MOVED = (
+    "may have been lost",
+    "OffsetOutOfRange",
+    "UnknownTopicOrPartition",
+    "UNRESOLVED_OFFSETS",
+    "COULD_NOT_READ_OFFSET_RANGE",
+)
+
+
+class LogMoved(DrkitError):
+    """Records went away while they were read (retention, a deleted topic): look again and start anew."""
+
+
+@contextmanager
+def in_words(what: str) -> Iterator[None]:
+    """Run Spark work; its failures become drkit's errors.
+
+    Args:
+        what: what is being done, as in "the audit".
+
+    Raises:
+        LogMoved: offsets went away while they were read.
+        Unreachable: a cluster doesn't answer.
+        Refused: a cluster denies access.
+        DrkitError: anything else, by its root cause.
+    """
+    try:
+        with quietly():
+            yield
+    except Py4JNetworkError as error:
+        raise DrkitError(
+            f"Spark's JVM died during {what}",
+            meaning=f"Its log ends with: {log_tail()}",
+            remedy="It may have run out of memory: give it more with --driver-memory, and run it again",
+        ) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+            raise
+        raise _translated(what, causes(error)) from error
+
+
+def causes(error: BaseException) -> list[str]:
+    """What failed, outermost first: `class: message`, each on one line."""
+    java = _java_exception(error)
+    if java is None:
+        return [_one_line(str(error)) or type(error).__name__]
+    found: list[str] = []
+    while java is not None and len(found) < _MOST_CAUSES:
+        name = java.getClass().getSimpleName()
+        message = _one_line(java.getMessage() or "")
+        line = f"{name}: {message}" if message else name
+        if line not in found:
+            found.append(line)
+        java = java.getCause()
+    return found
+
+
+def _translated(what: str, found: list[str]) -> DrkitError:
+    text, root = " ".join(found), found[-1]
+    if any(word in text for word in _MOVED):
+        return LogMoved(
+            f"records went away while {what} read them: {root}",
+            meaning="Retention or compaction removed them, or a topic was deleted meanwhile",
+            remedy="Run it again",
+        )
+    if "OutOfMemoryError" in text or "SparkOutOfMemory" in text:
+        return DrkitError(f"Spark ran out of memory during {what}: {root}", remedy="Give it more with --driver-memory")
+    if "AuthorizationException" in text or "AuthenticationException" in text:
+        return Refused(
+            f"a cluster denies {what} access: {root}",
+            remedy="Grant drkit's principal READ on the topics and on groups that begin with drkit-audit",
+        )
+    if "TimeoutException" in text or "DisconnectException" in text or "Failed to construct kafka consumer" in text:
+        return Unreachable(
+            f"a cluster stopped answering during {what}: {root}", remedy="Check its brokers and run it again"
+        )
+    return DrkitError(
+        f"{what} failed in Spark: {root}", remedy="Run it with --verbose for the trace; report it if it makes no sense"
+    )
+
+
+def _java_exception(error: BaseException) -> Any:
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    return getattr(error, "_origin", None)
+
+
+def _one_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    return lines[0] if lines else ""

@@ -1,0 +1,196 @@
+"""From fates to what an audit hands over: counts by partition, the findings' Parquet, the first of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from drkit.audit.compare import within
+from drkit.audit.judge import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, Judgement
+from drkit.audit.reading import Reader, keep
+from drkit.audit.scope import PartitionScope, Scope
+from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.clock import from_millis
+from drkit.model.errors import DrkitError
+
+MOST_FINDINGS = 1_000
+"""How many findings a result holds itself."""
+
+SCHEMA = StructType(
+    [
+        StructField("kind", StringType()),
+        StructField("topic", StringType()),
+        StructField("target_topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("source_offset", LongType()),
+        StructField("target_offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("key", StringType()),
+        StructField("digest", StringType()),
+        StructField("target_timestamp", TimestampType()),
+        StructField("target_key", StringType()),
+        StructField("target_digest", StringType()),
+    ]
+)
+"""The columns of the findings' Parquet; keys are base64."""
+
+_GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
+_OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
+_ONE_FILE = 1_000_000
+
+
+def count(reader: Reader, judgement: Judgement) -> tuple[PartitionAudit, ...]:
+    """The counts of every partition, within the time window.
+
+    Raises:
+        DrkitError: an identity between the counts doesn't hold (a defect of drkit).
+    """
+    fates = _fate_counts(reader.scope, judgement)
+    paired = _paired_counts(reader.scope, judgement)
+    scope = reader.scope
+    window = scope.since_ms is not None or scope.until_ms is not None
+    return tuple(
+        _partition(each, judgement, fates[each.number], paired.get(each.number, 0), window=window)
+        for each in scope.partitions
+    )
+
+
+def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
+    """All findings within the time window, kept; None where there are none.
+
+    Columns as in SCHEMA.
+    """
+    if judgement.fates is None:
+        return None
+    names = [(each.number, each.topic, each.target_topic, each.partition) for each in reader.scope.partitions]
+    types = {"p": pa.int32(), "topic": pa.string(), "target_topic": pa.string(), "partition": pa.int32()}
+    of_target = F.col("fate").isin(*_OF_TARGET)
+    corrupted = F.col("fate") == str(FindingKind.CORRUPTED)
+    rows = judgement.fates.where(F.col("fate").isin([str(kind) for kind in FindingKind]))
+    rows = rows.where(within(reader.scope, _stamp())).join(F.broadcast(reader.frame(types, names)), "p")
+    target_digest = _digest("t1", "t2")
+    frame = rows.select(
+        F.col("fate").alias("kind"),
+        "topic",
+        "target_topic",
+        "partition",
+        F.col("s").alias("source_offset"),
+        F.col("t").alias("target_offset"),
+        F.timestamp_millis(_stamp()).alias("timestamp"),
+        F.base64(F.when(of_target, F.col("t_key")).otherwise(F.col("s_key"))).alias("key"),
+        F.when(of_target, target_digest).otherwise(_digest("s1", "s2")).alias("digest"),
+        F.timestamp_millis(F.when(corrupted, F.col("t_ts"))).alias("target_timestamp"),
+        F.base64(F.when(corrupted, F.col("t_key"))).alias("target_key"),
+        F.when(corrupted, target_digest).alias("target_digest"),
+    )
+    return keep(frame)
+
+
+def write_findings(reader: Reader, frame: DataFrame | None, path: Path) -> int:
+    """Write all findings as Parquet, none too; returns how many."""
+    if frame is None:
+        frame = reader.spark.createDataFrame([], SCHEMA)
+    total = frame.count()
+    files = max(1, -(-total // _ONE_FILE))
+    frame.coalesce(files).write.parquet(str(path))
+    return total
+
+
+def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
+    """The first MOST_FINDINGS: gravest kinds first, then by topic, partition and offset."""
+    if frame is None:
+        return ()
+    gravity = F.coalesce(*(F.when(F.col("kind") == kind, F.lit(at)) for kind, at in _GRAVITY.items()))
+    offset = F.coalesce("source_offset", "target_offset")
+    first = frame.orderBy(gravity, "topic", "partition", offset, "target_offset").limit(MOST_FINDINGS)
+    columns = [
+        F.unbase64(name).alias(name) if name in {"key", "target_key"} else _millis(name) for name in SCHEMA.fieldNames()
+    ]
+    return tuple(_finding(row) for row in first.select(*columns).collect())
+
+
+def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
+    counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    if judgement.fates is not None:
+        inside = judgement.fates.where(within(scope, _stamp()))
+        for row in inside.groupBy("p", "fate").count().collect():
+            counts[row["p"]][row["fate"]] = row["count"]
+    return counts
+
+
+def _paired_counts(scope: Scope, judgement: Judgement) -> Mapping[int, int]:
+    if judgement.matching.pairs is None:
+        return {}
+    inside = judgement.matching.pairs.where(within(scope, F.col("ts")))
+    return {row["p"]: row["count"] for row in inside.groupBy("p").count().collect()}
+
+
+def _partition(
+    each: PartitionScope, judgement: Judgement, fates: Mapping[str, int], paired: int, *, window: bool
+) -> PartitionAudit:
+    tally = judgement.comparison.tallies[each.number]
+    kinds = {kind.value: fates[kind.value] for kind in FindingKind}
+    matched = tally.matched_inside + paired
+    extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
+    aside = fates[SOURCE_RETIRED] + fates[TARGET_APPENDED]
+    # A corrupted record is in the window by its source's stamp, so with a window the target's records
+    # can't be told by their own stamps alone; without one they are counted independently.
+    target_records = matched + extra if window else tally.matched + tally.target_left - aside
+    counts = Counts(
+        source_records=tally.matched_inside + tally.source_left_inside - fates[TARGET_RETIRED],
+        target_records=target_records,
+        matched=matched,
+        source_retired=fates[SOURCE_RETIRED],
+        target_retired=fates[TARGET_RETIRED],
+        target_appended=fates[TARGET_APPENDED],
+        **kinds,
+    )
+    broken = counts.broken_identity()
+    if broken is not None:
+        raise DrkitError(
+            f"the audit's counts of {each.topic}:{each.partition} contradict each other: {broken}",
+            meaning="This is a defect of drkit: nothing this audit says can be relied on",
+            remedy="Report it, with the two topics if you can",
+        )
+    return PartitionAudit(
+        topic=each.topic,
+        target_topic=each.target_topic,
+        partition=each.partition,
+        basis=each.basis,
+        counts=counts,
+        source_start=each.source_start,
+        source_end=each.source_end,
+        target_start=each.target_start,
+        target_end=each.target_end,
+        mirrored_through=judgement.through[each.number],
+        target_bound=judgement.bounds.get(each.number),
+    )
+
+
+def _stamp() -> Column:
+    """The timestamp (ms) that a fate goes by: the source record's, else the target's."""
+    return F.coalesce("s_ts", "t_ts")
+
+
+def _digest(first: str, second: str) -> Column:
+    """128 bits as 32 hexadecimal digits."""
+    return F.lower(F.concat(*(F.lpad(F.hex(name), 16, "0") for name in (first, second))))
+
+
+def _millis(name: str) -> Column:
+    return F.unix_millis(name).alias(name) if name.endswith("timestamp") else F.col(name)
+
+
+def _finding(row: Row) -> Finding:
+    fields = row.asDict()
+    for name in ("timestamp", "target_timestamp"):
+        fields[name] = None if fields[name] is None else from_millis(fields[name])
+    for name in ("key", "target_key"):
+        fields[name] = None if fields[name] is None else bytes(fields[name])
+    return Finding(**fields | {"kind": FindingKind(fields["kind"])})

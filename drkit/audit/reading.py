@@ -1,0 +1,277 @@
+"""Both sides of a scope as DataFrames, one row a record, through Spark's Kafka connector.
+
+Columns of `Reader.source`: `p` (the partition's number in the scope), `s` (offset), `e` (its place on the
+target, or the nearest below), `placed` (whether `e` is its own), `h1`, `h2` (digest), `ts` (ms), `key`,
+`null_value`. Of `Reader.target`: `p`, `t` (offset), `h1`, `h2`, `ts`, `key`, `null_value`.
+
+The connector reads committed records only; offsets without one (markers, aborted and compacted records)
+are simply not there. It reads each partition up to the end observed at the start, and fails where
+retention takes records away under it (`failOnDataLoss`): nothing is skipped in silence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from drkit.audit.places import FOREVER, Zone
+from drkit.audit.scope import PartitionScope, Scope
+
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", _HEADERS),
+    ]
+)
+"""What the connector yields."""
+
+_OFFSETS_WORTH_A_TASK = 50_000
+_MOST_OFFSETS_A_TASK = 2_000_000
+_ZONE_TYPES = {
+    "zp": pa.int32(),
+    "bucket": pa.int64(),
+    "first": pa.int64(),
+    "until": pa.int64(),
+    "delta": pa.int64(),
+    "valid_from": pa.int64(),
+    "valid_until": pa.int64(),
+}
+
+Ranges = Mapping[int, tuple[int, int]]
+"""Offsets [from, until) by the number of a partition."""
+
+
+class Reader:
+    """Reads the sides of one scope. Every call makes a new DataFrame, which reads Kafka when it is used."""
+
+    def __init__(self, spark: SparkSession, scope: Scope) -> None:
+        self.spark = spark
+        self.scope = scope
+        self._source_numbers = self._numbers([(each.number, each.topic, each.partition) for each in scope.partitions])
+        self._target_numbers = self._numbers(
+            [(each.number, each.target_topic, each.partition) for each in scope.partitions]
+        )
+        self._places = self.zone_lookup(
+            {each.number: each.zones for each in scope.partitions},
+            {each.number: (each.source_from, each.source_end) for each in scope.partitions},
+        )
+
+    def source(self, ranges: Ranges | None = None) -> DataFrame:
+        """The source's records with their places; of these partitions and offsets only, where given."""
+        numbered = self._numbered_source(ranges)
+        placed = self._places.join(numbered, "offset")
+        inside = (F.col("offset") >= F.col("valid_from")) & (F.col("offset") < F.col("valid_until"))
+        place = F.least(F.col("offset") + F.col("delta"), F.col("valid_until") - 1 + F.col("delta"))
+        return placed.select(
+            "p", F.col("offset").alias("s"), place.alias("e"), inside.alias("placed"), *_content_columns()
+        )
+
+    def source_records(self, ranges: Ranges) -> DataFrame:
+        """The source's records with all fields: `p`, `s` and the connector's columns."""
+        return self._numbered_source(ranges).withColumn("s", F.col("offset"))
+
+    def target(self) -> DataFrame:
+        """The target's records."""
+        assignment = [
+            (each.target_topic, each.partition, each.target_from, each.target_end) for each in self.scope.partitions
+        ]
+        found = self._records(assignment, self.scope.target)
+        return found.join(self._target_numbers, ["topic", "partition"]).select(
+            "p", F.col("offset").alias("t"), *_content_columns()
+        )
+
+    def zone_lookup(self, cut: Mapping[int, Sequence[Zone]], bounds: Mapping[int, tuple[int, int]]) -> ZoneLookup:
+        """A table to look zones up in.
+
+        Args:
+            cut: the zones by partition number, ascending.
+            bounds: the offsets [from, until) that can occur.
+        """
+        table, shifts = zone_table(cut, bounds)
+        return ZoneLookup(
+            F.broadcast(self.spark.createDataFrame(table)),
+            F.broadcast(self.frame({"p": pa.int32(), "shift": pa.int32()}, sorted(shifts.items()))),
+        )
+
+    def frame(self, types: Mapping[str, Any], rows: Iterable[Sequence[Any]]) -> DataFrame:
+        """A small DataFrame from tuples; `types` are Arrow's, by column."""
+        columns = list(zip(*rows, strict=True)) or [() for _ in types]
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, types.values(), strict=True)]
+        return self.spark.createDataFrame(pa.table(dict(zip(types, arrays, strict=True))))
+
+    def _source_assignment(self, ranges: Ranges | None) -> list[tuple[str, int, int, int]]:
+        assignment = []
+        for each in self.scope.partitions:
+            start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
+            assignment.append((each.topic, each.partition, max(start, each.source_from), min(end, each.source_end)))
+        return assignment
+
+    def _numbered_source(self, ranges: Ranges | None) -> DataFrame:
+        found = self._records(self._source_assignment(ranges), self.scope.source)
+        return found.join(self._source_numbers, ["topic", "partition"])
+
+    def _numbers(self, rows: Sequence[tuple[int, str, int]]) -> DataFrame:
+        return F.broadcast(self.frame({"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}, rows))
+
+    def _records(self, assignment: Iterable[tuple[str, int, int, int]], client: Mapping[str, str]) -> DataFrame:
+        """The connector's rows of these (topic, partition, from, until)."""
+        ranges = [each for each in assignment if each[2] < each[3]]
+        if not ranges:
+            return self.spark.createDataFrame([], _RECORDS)
+        offsets = sum(until - start for _, _, start, until in ranges)
+        return (
+            self.spark.read.format("kafka")
+            .options(**{f"kafka.{name}": value for name, value in client.items()})
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.max.partition.fetch.bytes", str(4 << 20))
+            .option("kafka.max.poll.records", "5000")
+            .option("kafka.fetch.max.wait.ms", "20")
+            .option("groupIdPrefix", "drkit-audit")
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", "true")
+            .option("kafkaConsumer.pollTimeoutMs", "60000")
+            .option("minPartitions", str(_tasks(len(ranges), offsets, self.spark.sparkContext.defaultParallelism)))
+            .option("assign", _json({(topic, number): None for topic, number, _, _ in ranges}))
+            .option("startingOffsets", _json({(topic, number): start for topic, number, start, _ in ranges}))
+            .option("endingOffsets", _json({(topic, number): until for topic, number, _, until in ranges}))
+            .load()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneLookup:
+    """Finds the zone that an offset lies in; made by `Reader.zone_lookup`."""
+
+    zones: DataFrame
+    shifts: DataFrame
+
+    def join(self, rows: DataFrame, offset: str, *, how: str = "inner") -> DataFrame:
+        """Give each row its zone's `delta`, `valid_from` and `valid_until`.
+
+        Args:
+            rows: has `p` and the column that `offset` names.
+            offset: the column to look up.
+            how: `inner` drops rows outside of every zone, `left` gives them nulls.
+        """
+        bucketed = rows.join(self.shifts, "p", how).withColumn("wanted", F.expr(f"shiftright({offset}, shift)"))
+        at = F.col(offset)
+        return bucketed.join(
+            self.zones,
+            (F.col("p") == F.col("zp"))
+            & (F.col("wanted") == F.col("bucket"))
+            & (at >= F.col("first"))
+            & (at < F.col("until")),
+            how,
+        ).drop("zp", "bucket", "wanted", "shift", "first", "until")
+
+
+def zone_table(
+    cut: Mapping[int, Sequence[Zone]], bounds: Mapping[int, tuple[int, int]]
+) -> tuple[pa.Table, dict[int, int]]:
+    """Zones laid out for an equi-join: one row a zone and bucket of 2**shift offsets that it touches.
+
+    Buckets are as wide as a partition's zones are on the average, so the table has at most about twice as
+    many rows as there are zones, and a bucket few of them. Returns the table and the shifts by partition.
+    """
+    columns: dict[str, list[int]] = {name: [] for name in _ZONE_TYPES}
+    shifts: dict[int, int] = {}
+    for number, members in cut.items():
+        low, high = bounds[number]
+        shift = max(1, (high - low) // max(1, len(members))).bit_length()
+        shifts[number] = shift
+        for zone in members:
+            first, until = max(zone.first, low), min(zone.until, high)
+            for bucket in range(first >> shift, ((until - 1) >> shift) + 1 if until > first else first >> shift):
+                row = (number, bucket, zone.first, zone.until, zone.delta, zone.valid_from, zone.valid_until)
+                for name, value in zip(columns, row, strict=True):
+                    columns[name].append(value)
+    return pa.table({name: pa.array(values, _ZONE_TYPES[name]) for name, values in columns.items()}), shifts
+
+
+def ranges_of(partitions: Iterable[PartitionScope]) -> dict[int, tuple[int, int]]:
+    """All that is read of these partitions on the source, for `Reader.source`."""
+    return {each.number: (each.source_from, each.source_end) for each in partitions}
+
+
+def _tasks(partitions: int, offsets: int, parallel: int) -> int:
+    """How many tasks read so many offsets: every core has work, none too little to be worth a consumer."""
+    wanted = min(2 * parallel, offsets // _OFFSETS_WORTH_A_TASK)
+    return max(partitions, wanted, offsets // _MOST_OFFSETS_A_TASK)
+
+
+def keep(frame: DataFrame) -> DataFrame:
+    """Compute a frame now, once, and go on from the result (memory, then disk).
+
+    Its plan is cut off with it: steps that build on each other would otherwise make plans that grow
+    exponentially, whatever the size of the data.
+    """
+    return frame.localCheckpoint(eager=True)
+
+
+def digest_columns() -> tuple[Column, Column]:
+    """128 bits over key, value, headers in their order, and timestamp; null and empty differ.
+
+    Two XXH64 with different seeds. Every variable part is preceded by its length (-1: null), so no two
+    contents have the same encoding; Spark's hash skips nulls, which alone would make them so.
+    """
+    header = F.transform(
+        F.col("headers"),
+        lambda each: F.struct(
+            each["key"], F.coalesce(F.length(each["value"]), F.lit(-1)).alias("length"), each["value"]
+        ),
+    )
+    parts = (
+        F.coalesce(F.length("key"), F.lit(-1)),
+        F.col("key"),
+        F.coalesce(F.length("value"), F.lit(-1)),
+        F.col("value"),
+        F.unix_millis("timestamp"),
+        F.when(F.col("headers").isNull(), F.lit(0)).otherwise(F.size("headers")),
+        F.when(F.col("headers").isNotNull(), header),
+    )
+    return F.xxhash64(F.lit(1), *parts), F.xxhash64(F.lit(2), *parts)
+
+
+def _content_columns() -> tuple[Column, ...]:
+    first, second = digest_columns()
+    return (
+        first.alias("h1"),
+        second.alias("h2"),
+        F.unix_millis("timestamp").alias("ts"),
+        F.col("key"),
+        F.col("value").isNull().alias("null_value"),
+    )
+
+
+def _json(values: Mapping[tuple[str, int], int | None]) -> str:
+    """The connector's JSON: offsets by topic and partition, or lists of partitions."""
+    topics: dict[str, Any] = {}
+    for (topic, number), offset in values.items():
+        if offset is None:
+            topics.setdefault(topic, []).append(number)
+        else:
+            topics.setdefault(topic, {})[str(number)] = offset
+    return json.dumps(topics)

@@ -1,0 +1,148 @@
+"""`run_audit`: observe, compare, judge, hand over. Looks again where retention moved a log meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from drkit.audit.failures import LogMoved, in_words
+from drkit.audit.findings import count, findings_frame, first_findings, write_findings
+from drkit.audit.judge import Judgement, judge
+from drkit.audit.lines import MOST_RUNS
+from drkit.audit.reading import Reader
+from drkit.audit.scope import Scope, log_starts, observe_scope
+from drkit.audit.session import SparkRuntime, spark_session
+from drkit.config import Config
+from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
+from drkit.model.errors import DrkitError, Refused
+from drkit.store.api import Store
+
+_ATTEMPTS = 4
+
+Progress = Callable[[str], None]
+"""Called with what is being done, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A scope judged: what an audit and a salvage both start from."""
+
+    reader: Reader
+    judgement: Judgement
+
+
+def run_audit(
+    request: AuditRequest, store: Store, config: Config, spark: SparkRuntime, *, progress: Progress | None = None
+) -> AuditResult:
+    """Compare both sides of a link record by record.
+
+    Args:
+        request: the link, topics, time window, and where the findings go.
+        store: the link's mapping rows and watermarks.
+        config: both clusters.
+        spark: what to run on; one session is kept and used again within a process.
+        progress: told what is being done.
+
+    Raises:
+        ConfigError: a topic asked for doesn't exist.
+        Refused: findings are there already, or a cluster denies access.
+        Unreachable: a cluster or the store doesn't answer.
+        DrkitError: Spark failed; or retention moved the logs faster than they could be read.
+    """
+    began = time.monotonic()
+    path = _findings_path(request)
+    say = progress or _silent
+    found = judged(request, store, config, spark, "the audit", say)
+    say("writing findings")
+    with in_words("the audit"):
+        partitions = count(found.reader, found.judgement)
+        frame = findings_frame(found.reader, found.judgement)
+        total = write_findings(found.reader, frame, path)
+        first = first_findings(frame)
+    scope = found.reader.scope
+    return AuditResult(
+        link=request.link.id,
+        counts=Counts.total(each.counts for each in partitions),
+        partitions=partitions,
+        findings=first,
+        findings_total=total,
+        findings_path=str(path),
+        basis=_basis(partitions),
+        observed_at=scope.observed_at,
+        seconds=time.monotonic() - began,
+        notes=scope.notes + _inexact(scope, found.judgement),
+        since=request.since,
+        until=request.until,
+    )
+
+
+def judged(
+    request: AuditRequest, store: Store, config: Config, spark: SparkRuntime, what: str, progress: Progress
+) -> Judged:
+    """Observe and judge; anew where records went away while they were read, or the logs' starts moved.
+
+    Records read before retention took them and looked for afterwards would seem lost, so a judgement only
+    counts if the logs began at its end where they did at its start.
+    """
+    progress("starting Spark")
+    session = spark_session(spark)
+    for attempt in range(1, _ATTEMPTS + 1):
+        progress("looking at both clusters")
+        scope = observe_scope(request, store, config)
+        reader = Reader(session, scope)
+        progress("reading both sides")
+        try:
+            with in_words(what):
+                judgement = judge(reader)
+        except LogMoved:
+            if attempt == _ATTEMPTS:
+                raise
+            progress("records went away while they were read: starting anew")
+            continue
+        if log_starts(scope, config) == scope.starts():
+            return Judged(reader, judgement)
+        progress("retention moved a log meanwhile: starting anew")
+    raise DrkitError(
+        f"retention removed records during each of {_ATTEMPTS} attempts at {what}",
+        meaning="What was read on one side was gone before the other was compared with it",
+        remedy="Choose fewer topics, or a time window that begins after what retention is removing",
+    )
+
+
+def _findings_path(request: AuditRequest) -> Path:
+    folder = Path(request.out).expanduser().resolve()
+    path = folder / "findings.parquet"
+    if path.exists():
+        raise Refused(
+            f"there are findings at {path} already",
+            meaning="An audit never overwrites another's findings",
+            remedy="Give another --out",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DrkitError(f"{folder} can't be made: {error.strerror}", remedy="Give another --out") from error
+    return path
+
+
+def _basis(partitions: tuple[PartitionAudit, ...]) -> Basis:
+    found = {each.basis for each in partitions}
+    return found.pop() if len(found) == 1 else Basis.MIXED if found else Basis.MAPPING
+
+
+def _inexact(scope: Scope, judgement: Judgement) -> tuple[str, ...]:
+    lines = judgement.matching.lines
+    if lines is None:
+        return ()
+    return tuple(
+        f"{each.topic}:{each.partition} is in more than {MOST_RUNS} pieces: its count of reordered records may be "
+        "more than the fewest that moved"
+        for each in scope.partitions
+        if each.number in lines.inexact
+    )
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,312 @@
+"""What an audit compares: both sides' offsets, and where records belong, observed once at the start.
+
+The order of the observations matters while the mirror runs: the watermarks are read before the target's
+ends, and these before the source's. So what a watermark covers is read on the target, and what is
+read on the target has its record within what is read on the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from drkit.audit.places import Zone, nominal, place, source_of, zones
+from drkit.config import Config
+from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.kafka.clients import java_properties
+from drkit.model.audit import AuditRequest, Basis, TopicChoice
+from drkit.model.clock import now, to_millis
+from drkit.model.errors import ConfigError
+from drkit.model.links import Direction, TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+_MARGIN = 1_000
+"""Offsets read before a time window's first, so that a record moved a little is still met."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScope:
+    """One partition: what is read of it on each side, and what is known of it.
+
+    `number` names it in DataFrames. `source_start`, `target_start` are the logs' starts, and
+    `source_from`, `target_from` where reading begins (the same unless a time window is asked for).
+    `first_place`: the first target offset that stands for a source record. `earlier_until`: target
+    offsets below it may stand for records of an earlier topic of this name on the source.
+    """
+
+    number: int
+    topic: str
+    target_topic: str
+    partition: int
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    source_from: int
+    target_from: int
+    zones: tuple[Zone, ...]
+    basis: Basis
+    first_place: int
+    mirrored_through: int | None
+    sealed_at: int | None
+    earlier_until: int | None
+    source_compacted: bool
+    target_compacted: bool
+
+    @property
+    def start_place(self) -> int:
+        """The place of the source's log start: below it stands what the source no longer has."""
+        return place(self.zones, self.source_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All that an audit compares. `source`, `target`: Java client properties (they hold secrets)."""
+
+    link: Link
+    partitions: tuple[PartitionScope, ...]
+    source: Mapping[str, str] = field(repr=False)
+    target: Mapping[str, str] = field(repr=False)
+    sealed: bool
+    since_ms: int | None
+    until_ms: int | None
+    observed_at: datetime
+    notes: tuple[str, ...]
+
+    def starts(self) -> list[int]:
+        """The logs' starts on both sides, to see whether retention moved them."""
+        return [start for each in self.partitions for start in (each.source_start, each.target_start)]
+
+
+def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeout_seconds: float = 30.0) -> Scope:
+    """Look at both clusters and the store.
+
+    Raises:
+        ConfigError: a topic or partition asked for exists on neither side.
+        Unreachable: a cluster or the store doesn't answer.
+    """
+    link = request.link
+    source_cluster, target_cluster = config.clusters[link.id.source], config.clusters[link.id.target]
+    control = store.link_control(link.id)
+    states = store.topic_states(link.id)
+    watermarks = store.watermarks(link.id)
+    with (
+        ClusterAdmin(link.id.target, target_cluster, timeout_seconds=timeout_seconds) as target_admin,
+        ClusterAdmin(link.id.source, source_cluster, timeout_seconds=timeout_seconds) as source_admin,
+    ):
+        on_source = source_admin.topics()
+        chosen = _chosen_topics(link, request.topics, on_source, states)
+        target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request)
+        source = _Side.of(source_admin, chosen, request)
+    sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+    builder = _Builder(link, store, states, watermarks, source, target, sealed=sealed)
+    for topic, partitions in chosen.items():
+        builder.add_topic(topic, partitions)
+    return Scope(
+        link=link,
+        partitions=tuple(builder.partitions),
+        source=java_properties(source_cluster),
+        target=java_properties(target_cluster),
+        sealed=sealed,
+        since_ms=None if request.since is None else to_millis(request.since),
+        until_ms=None if request.until is None else to_millis(request.until),
+        observed_at=now(),
+        notes=tuple(builder.notes),
+    )
+
+
+def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 30.0) -> list[int]:
+    """The logs' starts now, in the order of `Scope.starts`; 0 where a partition isn't there."""
+    link = scope.link.id
+    with ClusterAdmin(link.source, config.clusters[link.source], timeout_seconds=timeout_seconds) as admin:
+        source = admin.start_offsets([TopicPartition(each.topic, each.partition) for each in scope.partitions])
+    with ClusterAdmin(link.target, config.clusters[link.target], timeout_seconds=timeout_seconds) as admin:
+        target = admin.start_offsets([TopicPartition(each.target_topic, each.partition) for each in scope.partitions])
+    return [
+        start
+        for each in scope.partitions
+        for start in (
+            source.get(TopicPartition(each.topic, each.partition), 0),
+            target.get(TopicPartition(each.target_topic, each.partition), 0),
+        )
+    ]
+
+
+def _chosen_topics(
+    link: Link, choices: Iterable[TopicChoice], on_source: Mapping[str, TopicInfo], states: Mapping[str, TopicState]
+) -> dict[str, frozenset[int] | None]:
+    covered = sorted({name for name in (*on_source, *states) if link.covers_topic(name)})
+    wanted: dict[str, frozenset[int] | None] = {}
+    for choice in choices:
+        if choice.topic not in covered:
+            known = ", ".join(covered[:10]) + (" …" if len(covered) > 10 else "")  # noqa: PLR2004 - enough to recognise
+            raise ConfigError(
+                f"--topic {choice.topic}: the link {link.id} has no such topic",
+                remedy=f"Its topics are: {known}" if covered else "The link covers no topic that exists on its source",
+            )
+        before = wanted.get(choice.topic, frozenset())
+        if before is None or choice.partitions is None:
+            wanted[choice.topic] = None
+        else:
+            wanted[choice.topic] = before | choice.partitions
+    return wanted or dict.fromkeys(covered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One cluster: its topics, their logs' bounds and clean-up policies."""
+
+    topics: Mapping[str, TopicInfo]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    since: Mapping[TopicPartition, int | None]
+    compacted: frozenset[str]
+
+    @classmethod
+    def of(cls, admin: ClusterAdmin, names: Iterable[str], request: AuditRequest) -> _Side:
+        topics = admin.topics(sorted(names))
+        tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
+        ends = admin.end_offsets(tps, committed=True)
+        starts = admin.start_offsets(tps)
+        since = {} if request.since is None else admin.offsets_for_times(dict.fromkeys(tps, to_millis(request.since)))
+        configs = admin.topic_configs(topics, keys=["cleanup.policy"])
+        compacted = frozenset(name for name, values in configs.items() if "compact" in values.get("cleanup.policy", ""))
+        return cls(topics, starts, ends, since, compacted)
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        """Log start and end; nothing where the partition isn't there."""
+        if tp not in self.ends or tp not in self.starts:
+            return 0, 0
+        return self.starts[tp], max(self.starts[tp], self.ends[tp])
+
+    def window_start(self, tp: TopicPartition) -> int:
+        """The first offset that a time window can concern: nothing below is stamped within it."""
+        start, end = self.bounds(tp)
+        if tp not in self.since:
+            return start
+        found = self.since[tp]
+        return end if found is None else min(max(found, start), end)
+
+
+class _Builder:
+    """Puts the observations together, partition by partition."""
+
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        states: Mapping[str, TopicState],
+        watermarks: Mapping[TopicPartition, Watermark],
+        source: _Side,
+        target: _Side,
+        *,
+        sealed: bool,
+    ) -> None:
+        self._link = link
+        self._store = store
+        self._states = states
+        self._watermarks = watermarks
+        self._source = source
+        self._target = target
+        self._sealed = sealed
+        self.partitions: list[PartitionScope] = []
+        self.notes: list[str] = []
+
+    def add_topic(self, topic: str, numbers: frozenset[int] | None) -> None:
+        """Add a topic's partitions (None: all that either side has)."""
+        name = self._link.target_topic(topic)
+        on_source, on_target = self._source.topics.get(topic), self._target.topics.get(name)
+        known = max((info.partitions for info in (on_source, on_target) if info is not None), default=0)
+        if numbers is not None and max(numbers) >= known:
+            raise ConfigError(
+                f"--topic {topic}: there is no partition {max(numbers)}", remedy=f"It has partitions 0 to {known - 1}"
+            )
+        state = self._states.get(topic)
+        recreated = self._notes_of(topic, name, state, on_source, on_target)
+        for number in sorted(numbers) if numbers is not None else range(known):
+            self.partitions.append(self._partition(topic, name, number, state, recreated=recreated))
+
+    def _notes_of(
+        self, topic: str, name: str, state: TopicState | None, on_source: TopicInfo | None, on_target: TopicInfo | None
+    ) -> bool:
+        """Say what is odd about a topic; returns whether the source's is another one than was mirrored."""
+        if on_target is None:
+            self.notes.append(f"{name} does not exist on {self._link.id.target}")
+        if on_source is None:
+            self.notes.append(
+                f"{topic} no longer exists on {self._link.id.source}: its records count as source_retired"
+            )
+        if state is None:
+            return on_source is None
+        if on_target is not None and on_target.topic_id != state.target_topic_id:
+            self.notes.append(f"{name} was made anew on {self._link.id.target} after the mirror made it")
+        if on_source is not None and on_source.topic_id != state.source_topic_id:
+            self.notes.append(
+                f"{topic} was made anew on {self._link.id.source} after it was mirrored: what was mirrored before "
+                "counts as source_retired, what is there now as unseen unless the target holds the same"
+            )
+            return True
+        return on_source is None
+
+    def _partition(
+        self, topic: str, name: str, number: int, state: TopicState | None, *, recreated: bool
+    ) -> PartitionScope:
+        tp, target_tp = TopicPartition(topic, number), TopicPartition(name, number)
+        source_start, source_end = self._source.bounds(tp)
+        target_start, target_end = self._target.bounds(target_tp)
+        watermark = self._watermarks.get(tp)
+        epoch = state.epoch if state is not None else watermark.epoch if watermark is not None else None
+        if watermark is not None and watermark.epoch != epoch:
+            watermark = None  # of an earlier topic of this name
+        rows = [] if epoch is None else self._store.mappings(self._link.id, tp, epoch)
+        if recreated:
+            rows, watermark = [], None
+        earlier_until = target_end if recreated else self._earlier_until(tp, epoch, rows)
+        cut = zones(rows) if rows else nominal(source_start, target_start)
+        nothing_there = state is not None and not recreated and target_start == target_end
+        source_from, target_from = self._source.window_start(tp), self._target.window_start(target_tp)
+        if source_from > source_start or target_from > target_start:
+            source_from, target_from = _widened(cut, source_from, target_from)
+        return PartitionScope(
+            number=len(self.partitions),
+            topic=topic,
+            target_topic=name,
+            partition=number,
+            source_start=source_start,
+            source_end=source_end,
+            target_start=target_start,
+            target_end=target_end,
+            source_from=min(max(source_from, source_start), source_end),
+            target_from=min(max(target_from, target_start), target_end),
+            zones=cut,
+            basis=Basis.MAPPING if rows or nothing_there else Basis.CONTENT,
+            first_place=min((row.target_offset for row in rows), default=target_start),
+            mirrored_through=None if watermark is None else watermark.source_through,
+            sealed_at=self._sealed_at(rows, watermark, target_start) if self._sealed else None,
+            earlier_until=earlier_until,
+            source_compacted=topic in self._source.compacted,
+            target_compacted=name in self._target.compacted,
+        )
+
+    def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:
+        """Where this epoch's part of the target begins, if there was an earlier one."""
+        if not epoch or not rows or not self._store.mappings(self._link.id, tp, epoch - 1):
+            return None
+        return min(row.target_offset for row in rows)
+
+    @staticmethod
+    def _sealed_at(rows: list[OffsetMapping], watermark: Watermark | None, target_start: int) -> int:
+        """The target offset that the sealed link is known to have got to."""
+        if watermark is not None:
+            return watermark.target_end
+        return min((row.target_offset for row in rows), default=target_start)
+
+
+def _widened(cut: tuple[Zone, ...], source_from: int, target_from: int) -> tuple[int, int]:
+    """Where to begin on both sides so that what one side's window begins with is met on the other."""
+    back = source_of(cut, target_from)
+    first_source = source_from if back is None else min(source_from, back)
+    return first_source - _MARGIN, min(target_from, place(cut, source_from)) - _MARGIN

@@ -1,0 +1,229 @@
+"""What an audit is asked and what it found: counts, findings, verdict. See docs/audit.md for the definitions.
+
+Two identities hold for every partition and for the totals (`Counts.identities`):
+
+    source_records = matched + lost + corrupted + unseen
+    target_records = matched + duplicated + corrupted + foreign
+
+What a side's own retention or compaction removed, and what was written on the target after the link
+was sealed, is outside of both sums and counted on its own (`source_retired`, `target_retired`,
+`target_appended`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.model.topology import Link, LinkId
+
+
+class Verdict(StrEnum):
+    """`clean` where nothing is lost, duplicated, corrupted, reordered or foreign."""
+
+    CLEAN = "clean"
+    DEVIATED = "deviated"
+
+
+class FindingKind(StrEnum):
+    """The anomalies, gravest first; `unseen` is none (the mirror had not got there)."""
+
+    LOST = "lost"
+    CORRUPTED = "corrupted"
+    DUPLICATED = "duplicated"
+    FOREIGN = "foreign"
+    REORDERED = "reordered"
+    UNSEEN = "unseen"
+
+
+class Basis(StrEnum):
+    """What told where a record belongs on the target."""
+
+    MAPPING = "mapping"  # the link's mapping rows
+    CONTENT = "content"  # nothing is recorded: content and order within the partition only
+    MIXED = "mixed"  # some partitions by the one, some by the other
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Records, by what became of them.
+
+    `source_retired`: on the target only, because the source's own retention or compaction removed
+    them there (or the whole topic was made anew). `target_retired`: the same the other way round.
+    `target_appended`: on the target beyond the mirrored data of a sealed link.
+    """
+
+    source_records: int = 0
+    target_records: int = 0
+    matched: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    corrupted: int = 0
+    reordered: int = 0
+    foreign: int = 0
+    unseen: int = 0
+    source_retired: int = 0
+    target_retired: int = 0
+    target_appended: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[Counts]) -> Counts:
+        """The sum of the parts, field by field."""
+        sums = dict.fromkeys((each.name for each in fields(cls)), 0)
+        for part in parts:
+            for name in sums:
+                sums[name] += getattr(part, name)
+        return cls(**sums)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing deviates."""
+        return not (self.lost or self.duplicated or self.corrupted or self.reordered or self.foreign)
+
+    def broken_identity(self) -> str | None:
+        """Which of the two identities does not hold, or None where both do."""
+        if self.source_records != self.matched + self.lost + self.corrupted + self.unseen:
+            return f"source_records is not matched + lost + corrupted + unseen: {self}"
+        if self.target_records != self.matched + self.duplicated + self.corrupted + self.foreign:
+            return f"target_records is not matched + duplicated + corrupted + foreign: {self}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """A topic of the link's source, whole (`partitions` None) or some of its partitions."""
+
+    topic: str
+    partitions: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> TopicChoice:
+        """Read ``t`` or ``t:0,1``; raises ValueError where it isn't of that form.
+
+        Kafka's topic names hold no colon, so there is one reading.
+        """
+        topic, colon, numbers = text.partition(":")
+        if not topic:
+            raise ValueError(f"{text!r} names no topic; write t or t:0,1")
+        if not colon:
+            return cls(topic)
+        try:
+            partitions = frozenset(int(number) for number in numbers.split(","))
+        except ValueError:
+            raise ValueError(f"{text!r}: {numbers!r} is not a list of partitions; write t or t:0,1") from None
+        if min(partitions) < 0:
+            raise ValueError(f"{text!r}: a partition is not below 0")
+        return cls(topic, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One record that is not simply on both sides.
+
+    `timestamp`, `key` and `digest` are the source record's, or the target's where the source has none
+    (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what stands in its place.
+    `source_offset` of a duplicate is the record that it is a further copy of.
+    """
+
+    kind: FindingKind
+    topic: str
+    target_topic: str
+    partition: int
+    source_offset: int | None
+    target_offset: int | None
+    timestamp: datetime
+    key: bytes | None
+    digest: str
+    target_timestamp: datetime | None = None
+    target_key: bytes | None = None
+    target_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAudit:
+    """One partition's counts and what they rest on.
+
+    `source_end`, `target_end`: the ends (exclusive) that the audit read to. `mirrored_through`: the
+    source offset up to which records count as mirrored; None where nothing ever was. `target_bound`:
+    for a sealed link, the target offset from which on records are not this link's.
+    """
+
+    topic: str
+    target_topic: str
+    partition: int
+    basis: Basis
+    counts: Counts
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    mirrored_through: int | None
+    target_bound: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What to audit.
+
+    `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their
+    timestamps. `out`: the folder that gets the findings (made if missing).
+    """
+
+    link: Link
+    out: str
+    topics: tuple[TopicChoice, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """What an audit found. `findings` are the first, gravest kinds first; the Parquet holds all."""
+
+    link: LinkId
+    counts: Counts
+    partitions: tuple[PartitionAudit, ...]
+    findings: tuple[Finding, ...]
+    findings_total: int
+    findings_path: str
+    basis: Basis
+    observed_at: datetime
+    seconds: float
+    notes: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """`clean` or `deviated`."""
+        return Verdict.CLEAN if self.counts.clean else Verdict.DEVIATED
+
+    @property
+    def findings_truncated(self) -> bool:
+        """Whether `findings` is less than all."""
+        return len(self.findings) < self.findings_total
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageResult:
+    """What was kept of what only one side holds.
+
+    `records` by kind (`unseen`, `lost`, `corrupted`); `through`: by `topic:partition`, the offset
+    (exclusive) up to which the source was read: what lies beyond was not looked at. `uncommitted`:
+    offsets beyond it that belong to transactions still open (not kept).
+    """
+
+    link: LinkId
+    path: str
+    manifest: str
+    records: dict[FindingKind, int]
+    through: dict[str, int]
+    uncommitted: dict[str, int]
+    observed_at: datetime
+
+    @property
+    def total(self) -> int:
+        """Records kept."""
+        return sum(self.records.values())

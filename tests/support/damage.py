@@ -1,0 +1,331 @@
+"""A topic mirrored by hand and damaged from a seed, with what an audit must find worked out beside it.
+
+`Bench` produces exact records and keeps what a mirror would have recorded; `damaged` makes of a
+partition's records what a faulty mirror would have written, and the findings that follow. Nothing of
+drkit.audit is used: the expectation comes from what was done, not from comparing.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
+
+from drkit.config import Config, load_config
+from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.clients import confluent_config
+from drkit.lab import Lab
+from drkit.model.clock import now
+from drkit.model.links import TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.store import open_store
+from drkit.store.api import Store
+from tests.support.wait import wait_until
+
+LINK = LinkId("primary", "dr")
+STAMP = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of a record: what an audit compares."""
+
+    key: bytes | None
+    value: bytes | None
+    stamp: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A record and its offset."""
+
+    offset: int
+    record: Record
+
+
+@dataclass
+class Bench:
+    """Both clusters of a lab, and a store of its own."""
+
+    lab: Lab
+    store: Store = field(default_factory=lambda: open_store("sqlite:///:memory:"))
+
+    def __post_init__(self) -> None:
+        self.config: Config = load_config(self.lab.config_path)
+        self.link: Link = next(each.link() for each in self.config.links if each.link().id == LINK)
+
+    def admin(self, alias: str) -> ClusterAdmin:
+        return ClusterAdmin(alias, self.config.clusters[alias])
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        on: Sequence[str] = ("primary", "dr"),
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        for alias in on:
+            with self.admin(alias) as admin:
+                admin.create_topic(
+                    name,
+                    partitions=partitions,
+                    replication_factor=1,
+                    config={"retention.ms": "-1"} | dict(config or {}),
+                )
+        return name
+
+    def produce(
+        self, alias: str, topic: str, partition: int, records: Iterable[Record], *, transactions: str = ""
+    ) -> None:
+        """Write records in order. `transactions`: of each batch of seven, commit (c) or abort (a) in turn."""
+        settings = {"linger_ms": 5, "enable_idempotence": True}
+        producer = Producer(
+            confluent_config(self.config.clusters[alias], **settings)
+            | ({"transactional.id": uuid.uuid4().hex} if transactions else {})
+        )
+        failed: list[object] = []
+
+        def send(record: Record) -> None:
+            producer.produce(
+                topic,
+                key=record.key,
+                value=record.value,
+                partition=partition,
+                timestamp=record.stamp,
+                headers=list(record.headers),
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+
+        if not transactions:
+            for record in records:
+                send(record)
+                producer.poll(0)
+        else:
+            producer.init_transactions(30)
+            everything = list(records)
+            for number, start in enumerate(range(0, len(everything), 7)):
+                producer.begin_transaction()
+                for record in everything[start : start + 7]:
+                    send(record)
+                if transactions[number % len(transactions)] == "c":
+                    producer.commit_transaction(30)
+                else:
+                    producer.flush(30)
+                    failed.clear()
+                    producer.abort_transaction(30)
+        assert producer.flush(30) == 0
+        assert not failed
+
+    def read(self, alias: str, topic: str, partition: int) -> list[Stored]:
+        """All committed records of a partition, by a client that drkit's audit doesn't use."""
+        tp = TopicPartition(topic, partition)
+        with self.admin(alias) as admin:
+            start, end = admin.start_offsets([tp])[tp], admin.end_offsets([tp])[tp]
+        if start >= end:
+            return []
+        consumer = Consumer(
+            confluent_config(self.config.clusters[alias])
+            | {"group.id": uuid.uuid4().hex, "isolation.level": "read_committed", "enable.partition.eof": True}
+        )
+        consumer.assign([Place(topic, partition, start)])
+        found: list[Stored] = []
+
+        def at_end() -> bool:
+            for message in consumer.consume(1000, 0.2):
+                if message.error() is None and message.offset() < end:
+                    headers = tuple((name, value) for name, value in message.headers() or [])
+                    record = Record(message.key(), message.value(), message.timestamp()[1], headers)
+                    found.append(Stored(message.offset(), record))
+            return consumer.position([Place(topic, partition)])[0].offset >= end
+
+        wait_until(at_end, what=f"the end of {topic}:{partition}")
+        consumer.close()
+        return found
+
+    def remember(
+        self,
+        topic: str,
+        places: Mapping[int, Mapping[int, int]],
+        *,
+        through: Mapping[int, int] | None = None,
+        target_end: Mapping[int, int] | None = None,
+        target_topic: str | None = None,
+        epoch: int = 0,
+    ) -> None:
+        """Keep what a mirror would have: mapping rows of these places (target by source offset, by
+        partition), a watermark at `through` (the last place's source offset + 1 by default)."""
+        name = target_topic or topic
+        with self.admin("primary") as source, self.admin("dr") as target:
+            on_source, on_target = source.topics([topic]).get(topic), target.topics([name]).get(name)
+        state = TopicState(
+            topic=topic,
+            target_topic=name,
+            source_topic_id=on_source.topic_id if on_source else "gone",
+            target_topic_id=on_target.topic_id if on_target else "gone",
+            epoch=epoch,
+            partitions=len(places),
+            created_by_drkit=True,
+            engine="record",
+        )
+        self.store.put_topic_states(self.link.id, [state])
+        for partition, taken in places.items():
+            rows: list[OffsetMapping] = []
+            for source_offset, target_offset in sorted(taken.items()):
+                if not rows or rows[-1].delta != target_offset - source_offset:
+                    rows.append(OffsetMapping(topic, partition, epoch, source_offset, target_offset))
+            self.store.append_mappings(self.link.id, rows)
+            last = max(taken, default=-1)
+            self.store.put_watermarks(
+                self.link.id,
+                [
+                    Watermark(
+                        topic=topic,
+                        partition=partition,
+                        epoch=epoch,
+                        source_through=(through or {}).get(partition, last + 1),
+                        target_end=(target_end or {}).get(partition, taken[last] + 1 if taken else 0),
+                        source_start=0,
+                        source_end=last + 1,
+                        target_start=0,
+                        observed_at=now(),
+                    )
+                ],
+            )
+
+
+def dense(source: Sequence[Stored], base: int = 0) -> dict[int, int]:
+    """The places that a mirror gives: one target offset after the other."""
+    return {each.offset: base + position for position, each in enumerate(source)}
+
+
+def records(count: int, *, rng: random.Random, keys: int | None = None, first: int = 0) -> list[Record]:
+    """Records of every shape: null and empty keys and values, headers, unordered stamps.
+
+    `keys`: draw keys from so many (a compacted topic); else most are different.
+    """
+    made = []
+    for number in range(first, first + count):
+        key = f"k{number if keys is None else rng.randrange(keys)}".encode()
+        value: bytes | None = f"value {number}".encode() * rng.randrange(1, 4)
+        shape = rng.random()
+        if keys is None and shape < 0.1:
+            key = rng.choice([None, b""])  # type: ignore[assignment]  # shapes on purpose
+        if shape > 0.9:
+            value = None if keys is not None else rng.choice([None, b""])
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if rng.random() < 0.3:
+            headers = tuple((f"h{n % 2}", rng.choice([b"", None, b"x" * n])) for n in range(rng.randrange(1, 4)))
+        made.append(Record(key, value, STAMP + number * 10 - rng.randrange(200), headers))
+    return made
+
+
+Expected = tuple[str, int | None, int | None]
+"""Kind, source offset, target offset."""
+
+
+@dataclass
+class Damaged:
+    """What stands on the target, and what an audit must find.
+
+    `either`: swaps, of which one of two records counts as reordered.
+    """
+
+    target: list[Record]
+    findings: set[Expected]
+    either: list[set[Expected]]
+
+    def explains(self, found: Iterable[Expected]) -> None:
+        """Assert that findings are exactly these."""
+        rest = list(found)
+        for choice in self.either:
+            hits = [each for each in rest if each in choice]
+            assert len(hits) == 1, f"a swap of {choice} was found as {hits}"
+            rest.remove(hits[0])
+        assert len(rest) == len(set(rest))
+        assert set(rest) == self.findings, f"missed {self.findings - set(rest)}, invented {set(rest) - self.findings}"
+
+
+_CELL = 8
+"""Records between two acts of damage: each has intact ones on both sides."""
+
+
+def damaged(source: Sequence[Stored], kinds: Mapping[str, int], rng: random.Random) -> Damaged:
+    """Damage a copy of a partition: so many acts of each kind, at random places of their own.
+
+    Kinds: lost, corrupted, duplicated, foreign, swapped, moved.
+    """
+    cells = list(range(1, len(source) // _CELL - 1))
+    rng.shuffle(cells)
+    slots: list[list[tuple[str, Record, int | None]]] = [[("", each.record, each.offset)] for each in source]
+    swaps: list[tuple[int, int]] = []
+    for kind, times in kinds.items():
+        for _ in range(times):
+            at = cells.pop() * _CELL + _CELL // 2
+            origin = source[at]
+            if kind == "lost":
+                slots[at] = [("lost", origin.record, origin.offset)]
+            elif kind == "corrupted":
+                slots[at] = [("corrupted", _spoiled(origin.record, rng), origin.offset)]
+            elif kind == "foreign":
+                slots[at].append(("foreign", _stranger(rng), None))
+            elif kind == "duplicated":
+                copied = source[rng.choice([at, rng.randrange(len(source) // _CELL) * _CELL])]
+                slots[at].append(("duplicated", copied.record, copied.offset))
+            elif kind == "moved":
+                slots[at] = []
+                slots[cells.pop() * _CELL + _CELL // 2].append(("moved", origin.record, origin.offset))
+            elif kind == "swapped":
+                slots[at], slots[at + 1] = slots[at + 1], slots[at]
+                swaps.append((at, at + 1))
+    return _written(slots, swaps, source)
+
+
+def _written(
+    slots: list[list[tuple[str, Record, int | None]]], swaps: list[tuple[int, int]], source: Sequence[Stored]
+) -> Damaged:
+    target: list[Record] = []
+    findings: set[Expected] = set()
+    landed: dict[int, int] = {}
+    for slot in slots:
+        for kind, record, offset in slot:
+            if kind == "lost":
+                findings.add(("lost", offset, None))
+                continue
+            if kind in {"corrupted", "duplicated", "foreign"}:
+                findings.add((kind, offset, len(target)))
+            elif kind == "moved":
+                findings.add(("reordered", offset, len(target)))
+            else:
+                landed[offset] = len(target)  # type: ignore[index]  # an intact record has its offset
+            target.append(record)
+    either: list[set[Expected]] = [
+        {("reordered", source[at].offset, landed[source[at].offset]) for at in pair} for pair in swaps
+    ]
+    return Damaged(target, findings, either)
+
+
+def _spoiled(record: Record, rng: random.Random) -> Record:
+    """The record with one of its parts changed, often as little as can be."""
+    part = rng.choice(["key", "value", "headers", "order", "stamp"])
+    if part == "key":
+        return replace(record, key=b"" if record.key is None else None if record.key == b"" else record.key + b"!")
+    if part == "value":
+        return replace(
+            record, value=b"" if record.value is None else None if record.value == b"" else record.value[:-1]
+        )
+    if part == "order" and len(set(record.headers)) > 1:
+        return replace(record, headers=record.headers[::-1])
+    if part == "stamp":
+        return replace(record, stamp=record.stamp + rng.choice([-1, 1]))
+    return replace(record, headers=(*record.headers, ("extra", rng.choice([None, b""]))))
+
+
+def _stranger(rng: random.Random) -> Record:
+    return Record(b"stranger", rng.randbytes(12), STAMP + rng.randrange(10_000))
