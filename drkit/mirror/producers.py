@@ -22,6 +22,7 @@ from drkit.kafka.clients import confluent_config
 
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("drkit.librdkafka")
+client_log.addFilter(lambda line: "gapless.guarantee is experimental" not in line.getMessage())  # used on purpose
 
 _BATCH_BYTES = 1_000_000
 _SMALLEST_BATCH = 1_024

@@ -1,0 +1,208 @@
+"""`drkit mirror`: the mirror runtime of one link, or of all of them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.text import Text
+
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.output import OutputMode, Writer
+from drkit.mirror.control import link_to_run
+from drkit.mirror.events import DoneEvent, MirrorEvent, ProgressEvent
+from drkit.mirror.runtime import MirrorReport, MirrorRuntime
+from drkit.model.errors import DrkitError, ExitCode
+from drkit.model.topology import Link, LinkId
+
+_LINE_SECONDS = 10.0
+_SHOWN = 12
+_STYLE = {"mirroring": "bold green", "degraded": "bold red", "paused": "bold yellow", "waiting": "bold yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("mirror")(mirror)
+
+
+def mirror(
+    link: LinkOption = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option("--until-caught-up", help="End once all that the source holds now is on the target and recorded."),
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Mirror records, topics and group positions; exact after any stop. SIGTERM ends it in order."""
+    with command(config, output, verbose) as run:
+        links = [link_to_run(run.store(), each) for each in run.links(link)]
+        listener = _Listener(run.writer)
+        with _logging(run), _stop_on_signals() as stop, listener.showing():
+            workers = [_Worker(run, each, listener, stop, until_caught_up=until_caught_up) for each in links]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        _end(run, workers, until_caught_up=until_caught_up)
+
+
+class _Worker(threading.Thread):
+    """One link's runtime on a thread of its own; the main thread stays free for signals."""
+
+    def __init__(
+        self, run: Invocation, link: Link, listener: _Listener, stop: threading.Event, *, until_caught_up: bool
+    ) -> None:
+        super().__init__(name=f"drkit-mirror-{link.id}", daemon=True)
+        self.link = link
+        self.report: MirrorReport | None = None
+        self.error: Exception | None = None
+        self._runtime = MirrorRuntime(run.config, link, run.store())
+        self._listener = listener
+        self._stop_event = stop
+        self._until_caught_up = until_caught_up
+
+    def run(self) -> None:
+        """Run until the end; an error is said at once, the other links go on."""
+        try:
+            self.report = self._runtime.run(self._until_caught_up, self._stop_event, self._listener.tell)
+        except DrkitError as error:
+            self.error = error
+            self._listener.error(self.link.id, error)
+        except Exception as error:  # noqa: BLE001 - raised again on the main thread
+            self.error = error
+
+
+def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
+    """Turn how the links ended into the exit code."""
+    for worker in workers:
+        if worker.error is not None:
+            if isinstance(worker.error, DrkitError):
+                run.exit(worker.error.exit_code)  # it was said when it happened
+            raise worker.error
+    reports = [worker.report for worker in workers if worker.report is not None]
+    if until_caught_up and any(report.halted or not report.caught_up for report in reports):
+        for report in reports:
+            for problem in report.halted:
+                where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+                run.writer.log.print(Text(f"{report.link.id} {where} stands still: {problem.reason}. {problem.remedy}"))
+            if not report.caught_up:
+                run.writer.log.print(Text(f"{report.link.id}: stopped before it had caught up"))
+        run.exit(ExitCode.FAILED)
+
+
+class _Listener:
+    """Writes what the runtimes tell: one JSON object a line, or a live picture (lines where there is no terminal)."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._last: dict[LinkId, ProgressEvent] = {}
+        self._said: dict[LinkId, float] = {}
+        self._live: Live | None = None
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show the picture while the mirror runs."""
+        if self._writer.mode is OutputMode.JSON or not self._writer.log.is_terminal:
+            yield
+            return
+        with Live(console=self._writer.log, auto_refresh=False, transient=True) as self._live:
+            yield
+
+    def tell(self, event: MirrorEvent) -> None:
+        """Take an event of any link."""
+        with self._lock:
+            if self._writer.mode is OutputMode.JSON:
+                self._writer.line(event.document())
+            elif isinstance(event, ProgressEvent):
+                self._last[event.link] = event
+                if self._live is not None:
+                    self._live.update(Group(*(_picture(each) for each in self._last.values())), refresh=True)
+                elif event.at.timestamp() - self._said.get(event.link, 0.0) >= _LINE_SECONDS:
+                    self._said[event.link] = event.at.timestamp()
+                    self._writer.log.print(_headline(event))
+            elif isinstance(event, DoneEvent):
+                self._writer.log.print(Text(f"{event.link}: ended in order, {event.records:,} records mirrored"))
+
+    def error(self, link: LinkId, error: DrkitError) -> None:
+        """Say how a link's runtime ended."""
+        with self._lock:
+            if self._writer.mode is OutputMode.JSON:
+                body = {
+                    "what": error.what,
+                    "meaning": error.meaning or None,
+                    "remedy": error.remedy or None,
+                    "kind": type(error).__name__,
+                    "exit_code": int(error.exit_code),
+                }
+                self._writer.line({"type": "error", "link": str(link), "error": body})
+            replace(self._writer, mode=OutputMode.HUMAN).error(error)
+
+
+def _headline(event: ProgressEvent) -> Text:
+    line = Text.assemble((str(event.link), "bold"), "  ", (event.state, _STYLE.get(event.state, "bold")))
+    line.append(f"  {event.records:,} records, {event.records_per_second:,.0f}/s, ")
+    line.append(f"{event.lag_records:,} behind ({event.lag_seconds:.1f} s), {len(event.watermarks)} partitions")
+    if event.reason:
+        line.append(f"\n  {event.reason}", "yellow")
+    return line
+
+
+def _picture(event: ProgressEvent) -> RenderableType:
+    worst = sorted((w for w in event.watermarks if w.lag_records), key=lambda watermark: -watermark.lag_records)
+    lines = [
+        Text(f"  {w.tp}  {w.source_through:,} of {w.source_end:,}, {w.lag_records:,} behind", "dim")
+        for w in worst[:_SHOWN]
+    ]
+    return Group(_headline(event), *lines)
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; a second signal ends the process the hard way."""
+    stop = threading.Event()
+
+    def handler(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.set()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def _logging(run: Invocation) -> Iterator[None]:
+    """Send drkit's log to stderr; the clients' own logs only with --verbose, they repeat what drkit says."""
+    handler = RichHandler(console=_log_console(run), show_path=run.verbose, markup=False)
+    drkit_log, client_log = logging.getLogger("drkit"), logging.getLogger("kafka")
+    librdkafka_log = logging.getLogger("drkit.librdkafka")
+    drkit_log.addHandler(handler)
+    drkit_log.setLevel(logging.DEBUG if run.verbose else logging.INFO)
+    client_log.setLevel(logging.WARNING if run.verbose else logging.CRITICAL)
+    librdkafka_log.setLevel(logging.DEBUG if run.verbose else logging.CRITICAL)
+    try:
+        yield
+    finally:
+        drkit_log.removeHandler(handler)
+
+
+def _log_console(run: Invocation) -> Console:
+    return run.writer.log
