@@ -6,9 +6,11 @@ compare-and-set at `serial_consistency`, pinned to that data centre by default, 
 the other site is gone. A compare-and-set that times out is neither done nor not done: the row is read
 again serially, which settles it, and the answer follows from what is kept.
 
-Durability is Cassandra's: a write is on a quorum of nodes when it returns. A node syncs its commit log
-every ten seconds by default; to survive a power cut of all replicas at once, set `commitlog_sync` to
-`group` or `batch`.
+Durability is Cassandra's: a write is on a quorum of nodes when it returns, but by default (`commitlog_sync:
+periodic`) each of them has it in memory only at first. A node that is killed forgets up to the last tenth
+of a second (seen with SIGKILL), one that loses power up to ten seconds; the other replicas don't. Where
+there are none (one node, replication factor 1) or all may go at once, set `commitlog_sync: batch` or
+`group`, or an acknowledged row can be lost.
 """
 # ruff: noqa: D102  # the protocol in api.py documents every method
 

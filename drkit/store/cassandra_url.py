@@ -60,8 +60,11 @@ def parse_cassandra_url(url: str) -> CassandraLocation:
     rest = url.removeprefix("cassandra://")
     location, _, query = rest.partition("?")
     authority, _, keyspace = location.partition("/")
+    if "@" in keyspace or "@" in query:  # a / or ? of the password cut the address short: don't repeat any of it
+        _wrong("an @ stands behind the hosts", "Percent-encode special characters of the password (/ is %2F, ? is %3F)")
     credentials, at, hosts = authority.rpartition("@")
     user, password = _credentials(credentials) if at else (None, "")
+    contact_points = _contact_points(hosts)
     if not _KEYSPACE.fullmatch(keyspace):
         _wrong(
             f"{keyspace!r} is no keyspace name" if keyspace else "it names no keyspace",
@@ -72,7 +75,7 @@ def parse_cassandra_url(url: str) -> CassandraLocation:
     if not _DATA_CENTRE.fullmatch(dc):
         _wrong("it names no data centre", "Add dc=NAME, the data centre near drkit (`nodetool status` shows it)")
     return CassandraLocation(
-        _contact_points(hosts),
+        contact_points,
         keyspace,
         dc,
         user,
@@ -101,7 +104,8 @@ def _contact_points(text: str) -> tuple[tuple[str, int], ...]:
         match = _HOST_PORT.fullmatch(part.strip())
         if match is None:
             _wrong(
-                f"{part.strip()!r} is not host:port" if part.strip() else "a host is missing",
+                # what follows the colon isn't repeated: it may be a password without its host
+                f"{part.strip().partition(':')[0]!r} is not host:port" if part.strip() else "a host is missing",
                 "Write hosts as h1,h2:9042; special characters of a password must be percent-encoded",
             )
         host, port = match.groups()

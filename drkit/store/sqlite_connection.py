@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.store.sqlite_schema import bring_up
+from drkit.store.sqlite_schema import bring_up, kept_version
 
 MEMORY = ":memory:"
 _RETRY_SECONDS = 0.02
@@ -79,6 +79,7 @@ class SqliteConnection:
             self._connection.close()
 
     def _prepare(self, *, create: bool) -> None:
+        kept_version(self._connection, self.path)  # before anything is changed: it may be another program's file
         if self.path != MEMORY:
             self._enter_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
