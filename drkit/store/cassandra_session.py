@@ -73,10 +73,12 @@ class ClusterClock:
             return self._last
 
     def compare(self, cluster_seconds: float, before: float, after: float) -> None:
-        """Learn what the cluster's clock said between `before` and `after` of `wall`."""
+        """Learn what the cluster's clock said between `before` and `after` of `wall`; before the first write."""
         skew = cluster_seconds - (before + after) / 2
         if abs(skew) - (after - before) / 2 > SKEW_SECONDS:
-            self._correction = int(skew * 1e6)
+            with self._lock:
+                self._correction = int(skew * 1e6)
+                self._last = 0  # the driver dates reads too: those before this don't count
 
     def wall(self) -> float:
         """This machine's clock, seconds since 1970."""

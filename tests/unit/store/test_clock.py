@@ -35,5 +35,6 @@ def test_a_small_difference_is_taken_for_the_measurements_own():
 def test_a_wrong_clock_is_put_right_in_either_direction():
     for skew in (3600, -3600):
         clock = ClusterClock(Wall(10_000.0))
+        clock()
         clock.compare(10_000.0 + skew, 9_999.99, 10_000.01)
         assert clock() == (10_000 + skew) * 1_000_000
