@@ -1,0 +1,289 @@
+"""A link of a test's own on the shared lab, its runtime, and an independent reader of both sides.
+
+The reader is plain confluent-kafka and knows nothing of drkit: what it says is the truth that the
+mirror's store is checked against.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from drkit.config import load_config
+from drkit.lab import Lab
+from drkit.mapping import Translator
+from drkit.mirror.events import MirrorEvent
+from drkit.mirror.runtime import MirrorReport, MirrorRuntime
+from drkit.model.links import Problem
+from drkit.model.topology import Link
+from drkit.model.topology import TopicPartition as Place
+from drkit.store import open_store
+from drkit.store.api import Store
+from tests.support.wait import wait_until
+
+_END = KafkaError._PARTITION_EOF
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """All but the offset."""
+        return self[1:]
+
+
+class Side:
+    """One cluster, through confluent-kafka alone."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic (settings with underscores for dots) and wait until it can be written."""
+        settings = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in config.items()}}
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
+        self.admin.create_topics([new])[topic].result(20)
+        wait_until(lambda: self.partitions(topic) == partitions, what=f"topic {topic}")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        self.admin.delete_topics([topic])[topic].result(20)
+        wait_until(lambda: self.partitions(topic) == 0, what=f"the end of topic {topic}")
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+        wait_until(lambda: self.partitions(topic) == partitions, what=f"{partitions} partitions of {topic}")
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is none."""
+        found = self.admin.list_topics(timeout=10).topics.get(topic)
+        return 0 if found is None or found.error is not None else len(found.partitions)
+
+    def producer(self, **config: Any) -> Producer:
+        """A producer (settings with underscores for dots)."""
+        extra = {name.replace("_", "."): value for name, value in config.items()}
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1, **extra})
+
+    def read(self, topic: str, partition: int = 0, *, committed: bool = True) -> list[Record]:
+        """All records of a partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "independent-reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
+        )
+        records: list[Record] = []
+        try:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            while True:
+                for message in consumer.consume(5000, 1.0):
+                    error = message.error()
+                    if error is not None:
+                        if error.code() == _END:
+                            return records
+                        raise AssertionError(str(error))
+                    records.append(
+                        Record(
+                            message.offset(),
+                            message.key(),
+                            message.value(),
+                            tuple(message.headers() or ()),
+                            message.timestamp()[1],
+                        )
+                    )
+        finally:
+            consumer.close()
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The high watermark."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "independent-reader"})
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+        finally:
+            consumer.close()
+
+
+@dataclass
+class Running:
+    """A runtime on a thread, with what it told."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    events: list[MirrorEvent] = field(default_factory=list)
+    report: MirrorReport | None = None
+    error: BaseException | None = None
+    thread: threading.Thread | None = None
+
+    def end(self) -> MirrorReport:
+        """Stop it, and take its report; raises what it raised."""
+        self.stop.set()
+        return self.result()
+
+    def result(self) -> MirrorReport:
+        """Wait for its own end."""
+        assert self.thread is not None
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the runtime did not end"
+        if self.error is not None:
+            raise self.error
+        assert self.report is not None
+        return self.report
+
+
+class Mirrored:
+    """A link that covers only topics and groups with the test's own prefix, with a store of its own."""
+
+    def __init__(self, lab: Lab, folder: Path, prefix: str, store_url: str | None = None) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.prefix = prefix
+        self.source = Side(lab.bootstrap("primary"))
+        self.target = Side(lab.bootstrap("dr"))
+        self.config_path = folder / "drkit.toml"
+        self.config_path.write_text(
+            f"""
+[clusters.primary]
+bootstrap_servers = "{lab.bootstrap("primary")}"
+[clusters.dr]
+bootstrap_servers = "{lab.bootstrap("dr")}"
+[store]
+url = "{store_url or f"sqlite:///{folder / 'drkit.db'}"}"
+[[links]]
+source = "primary"
+target = "dr"
+topics = ["{prefix}.*"]
+groups = ["{prefix}.*"]
+"""
+        )
+        self.config = load_config(self.config_path)
+        self.link: Link = self.config.links[0].link()
+        self.store: Store = open_store(self.config.store.plain_url)
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+        self.store.close()
+
+    def name(self, part: str) -> str:
+        """A topic or group of the link."""
+        return f"{self.prefix}-{part}"
+
+    # -- running the mirror ------------------------------------------------------------------------
+
+    def runtime(self, **options: Any) -> MirrorRuntime:
+        """A runtime of the link, looking at topics often."""
+        return MirrorRuntime(self.config, self.link, self.store, topic_seconds=0.3, **options)
+
+    def catch_up(self) -> MirrorReport:
+        """Run until caught up."""
+        return self.runtime().run(until_caught_up=True)
+
+    @contextmanager
+    def running(self, **options: Any) -> Iterator[Running]:
+        """The mirror on a thread while the body runs; stopped at its end unless it ended by itself."""
+        running = Running()
+
+        def work() -> None:
+            try:
+                running.report = self.runtime(**options).run(stop=running.stop, on_progress=running.events.append)
+            except BaseException as error:  # noqa: BLE001 - handed to the test
+                running.error = error
+
+        running.thread = threading.Thread(target=work, name="test-mirror")
+        running.thread.start()
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            running.thread.join(60)
+
+    def process(self, *arguments: str) -> subprocess.Popen[str]:
+        """`drkit mirror` as a process of its own."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "drkit", "mirror", "--config", str(self.config_path), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._processes.append(process)
+        return process
+
+    def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Any verb, to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "drkit", *arguments, "--config", str(self.config_path)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    @staticmethod
+    def kill(process: subprocess.Popen[str]) -> None:
+        """SIGKILL."""
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=10)
+
+    # -- what is so --------------------------------------------------------------------------------
+
+    def through(self, topic: str, partition: int = 0) -> int:
+        """What the store says is mirrored; -1: nothing is known."""
+        watermark = self.store.watermarks(self.link.id).get(Place(topic, partition))
+        return -1 if watermark is None else watermark.source_through
+
+    def problems(self, kind: str | None = None) -> list[Problem]:
+        """Problems in the store (of a kind)."""
+        return [problem for problem in self.store.problems(self.link.id) if kind in {None, problem.kind}]
+
+    def wait_through(self, topic: str, partition: int = 0, *, offset: int | None = None) -> None:
+        """Wait until the store says that all that the source holds (or up to `offset`) is mirrored."""
+        goal = self.source.end(topic, partition) if offset is None else offset
+        wait_until(lambda: self.through(topic, partition) >= goal, 60, f"{topic}:{partition} mirrored through {goal}")
+
+    def assert_same(self, topic: str, partition: int = 0, *, target_topic: str | None = None) -> list[Record]:
+        """Every record of the source is on the target once, in order, unchanged; returns the source's."""
+        ours = self.source.read(topic, partition)
+        theirs = self.target.read(target_topic or topic, partition, committed=False)
+        assert [record.content for record in theirs] == [record.content for record in ours]
+        return ours
+
+    def assert_translates(self, topic: str, partition: int = 0, commits: Sequence[int] | None = None) -> None:
+        """Every position that a group may have committed translates to where its next record is on the target."""
+        ours = self.source.read(topic, partition)
+        theirs = self.target.read(topic, partition, committed=False)
+        assert len(ours) == len(theirs)
+        offsets = [record.offset for record in ours]
+        end = self.target.end(topic, partition)
+        translator = Translator(self.store, self.link.id)
+        start = offsets[0] if offsets else 0
+        for commit in commits if commits is not None else range(start, self.source.end(topic, partition) + 1):
+            following = bisect_left(offsets, commit)
+            expected = theirs[following].offset if following < len(theirs) else end
+            answer = translator.translate(Place(topic, partition), commit)
+            assert (answer.target_offset, answer.certainty.value) == (expected, "exact"), (commit, answer)
