@@ -108,15 +108,13 @@ def read_all(
     Raises:
         NotRead: the end was not reached within `timeout_seconds` after the last record came.
     """
-    ends = log_ends(properties, topic, partitions, timeout_seconds)
-    consumer = Consumer(
-        {**_quiet(properties), "group.id": NO_GROUP, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({**_quiet(properties), "group.id": NO_GROUP, "enable.auto.commit": False})
     found: list[Landed] = []
     try:
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        marks = {p: _marks(consumer, topic, p, timeout_seconds) for p in range(partitions)}
+        consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
         deadline = time.monotonic() + timeout_seconds
-        while any(position < ends[p] for p, position in _positions(consumer, topic, partitions).items()):
+        while not _at_end(consumer, topic, marks):
             message = consumer.poll(0.2)
             batch = [] if message is None else [message, *consumer.consume(1000, 0)]
             for one in batch:
@@ -132,18 +130,16 @@ def read_all(
         raise NotRead(f"{topic} can't be read: {error}") from error
     finally:
         consumer.close()
-    return [one for one in found if one.offset < ends[one.partition]]
+    return [one for one in found if one.offset < marks[one.partition][1]]
 
 
-def _positions(consumer: Consumer, topic: str, partitions: int) -> dict[int, int]:
-    """The next offset of each partition; where nothing came yet, its start (an empty one is at its end)."""
-    positions = {}
-    for tp in consumer.position([TopicPartition(topic, p) for p in range(partitions)]):
-        if tp.offset >= 0:
-            positions[tp.partition] = tp.offset
-        else:
-            positions[tp.partition] = _marks(consumer, topic, tp.partition, ANSWER_SECONDS)[0]
-    return positions
+def _at_end(consumer: Consumer, topic: str, marks: dict[int, tuple[int, int]]) -> bool:
+    """Whether every partition was read to its end; one of which nothing came yet stands at its start."""
+    for tp in consumer.position([TopicPartition(topic, p) for p in marks]):
+        low, end = marks[tp.partition]
+        if max(tp.offset, low) < end:
+            return False
+    return True
 
 
 def _landed(drill: str, message: Message) -> Landed:
