@@ -29,7 +29,11 @@ class MappingSource(Protocol):
 
 
 def look_up(store: MappingSource, link: LinkId, tp: TopicPartition, source_offset: int) -> Translation:
-    """Translate one source offset with three small reads, whatever the number of rows."""
+    """Translate one source offset with three small reads, whatever the number of rows.
+
+    It sees the neighbouring rows only. `Translator` reads all rows of the partition and finds a
+    conflict anywhere among them; where an operator decides on the answer, use that.
+    """
     watermark = store.watermarks(link).get(tp)
     if watermark is None:
         return unavailable(source_offset, _nothing(tp))
