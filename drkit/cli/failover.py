@@ -117,7 +117,7 @@ def _act(
         )
     finally:
         printer.stop()
-    finish(run, result, plan)
+    finish(run, result, plan, plan_shown=True)
 
 
 def _required(to: str | None) -> str:

@@ -43,14 +43,15 @@ def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
         run.exit(ExitCode.REFUSED)
 
 
-def finish(run: Invocation, result: RunResult, plan: Plan) -> None:
+def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:
     """A run's result, and its exit code."""
     objectives = run.config.objectives
     missed = missed_objectives(result.evidence, objectives) if result.error is None else []
     for sentence in unproven_objectives(result.evidence, objectives) if result.error is None else []:
         run.writer.log.print(f"[yellow]![/] {sentence}: the objective can't be judged")
     run.writer.emit(
-        run_document(result, plan, missed=missed), lambda console: print_result(console, result, plan, missed)
+        run_document(result, plan, missed=missed),
+        lambda console: print_result(console, result, plan, missed, plan_shown=plan_shown),
     )
     if result.error is not None:
         replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already

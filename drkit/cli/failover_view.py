@@ -16,7 +16,7 @@ from drkit.failover.evidence import Evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
 from drkit.failover.machine import Outcome
-from drkit.failover.plan import FailoverPlan, Obstacle
+from drkit.failover.plan import FailoverPlan, Obstacle, same_decision
 from drkit.failover.positions import Position
 from drkit.failover.record import Plan
 from drkit.failover.runner import RunResult
@@ -25,6 +25,7 @@ from drkit.model.clock import iso
 from drkit.model.offsets import Certainty
 
 _ROWS = 20
+_PLACES = 3
 _MARK = {
     Outcome.OK: ("✓", "bold green"),
     Outcome.SKIPPED: ("-", "dim"),
@@ -61,9 +62,11 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
             console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
 
 
-def print_result(console: Console, result: RunResult, plan: Plan, missed: Sequence[str]) -> None:
-    """A run at its end, or where it stopped: groups and evidence."""
-    if result.positions:
+def print_result(
+    console: Console, result: RunResult, plan: Plan, missed: Sequence[str], *, plan_shown: bool = False
+) -> None:
+    """A run at its end, or where it stopped: groups (unless the plan showed the same ones) and evidence."""
+    if result.positions and not (plan_shown and same_decision(result.positions, plan.positions)):
         print_positions(console, result.positions)
     state = result.machine.state
     style = "bold green" if result.error is None else "bold yellow"
@@ -119,9 +122,8 @@ def print_positions(console: Console, positions: Sequence[Position]) -> None:
             _number(position.lost),
         )
     console.print(table)
-    for reason, count in _reasons(ranked[:_ROWS]):
-        times = f" [dim]({count} times)[/]" if count > 1 else ""
-        console.print(Padding(f"[dim]·[/] {escape(reason)}{times}", (0, 0, 0, 1)))
+    for reason, places in _reasons(ranked[:_ROWS]):
+        console.print(Padding(f"[dim]·[/] {escape(places)}: {escape(reason)}", (0, 0, 0, 1)))
     if len(ranked) > _ROWS:
         console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
 
@@ -237,15 +239,19 @@ def _pain(position: Position) -> tuple[int, int, int, str, str, int]:
     )
 
 
-def _reasons(positions: Sequence[Position]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
+def _reasons(positions: Sequence[Position]) -> list[tuple[str, str]]:
+    """Reasons in the order of pain, each with the places it holds for, partitions of a topic together."""
+    places: dict[str, dict[str, list[int]]] = {}
     for position in positions:
         if position.reason:
-            text = f"{position.group} {position.topic}:{position.partition}: {position.reason}"
-            if position.target_offset is None:
-                text = position.reason
-            counts[text] = counts.get(text, 0) + 1
-    return sorted(counts.items(), key=lambda item: -item[1])[:_ROWS]
+            where = places.setdefault(position.reason, {})
+            where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
+    listed = []
+    for reason, where in places.items():
+        named = [f"{place}:{','.join(map(str, sorted(partitions)))}" for place, partitions in where.items()]
+        more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
+        listed.append((reason, ", ".join(named[:_PLACES]) + more))
+    return listed
 
 
 def _number(value: int | None) -> str:

@@ -14,6 +14,7 @@ from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
+_GLANCE_SECONDS = 0.5
 
 
 class Estate:
@@ -23,8 +24,8 @@ class Estate:
         config: clusters and links.
         store: drkit's memory; the caller closes it.
         timeout_seconds: the bound of every call to a cluster that must answer.
-        patience_seconds: the bound of every call to a cluster that may be gone; so long does a run
-            wait for a dead one, at most.
+        patience_seconds: the bound of the first call to a cluster that may be gone. Once it was found
+            gone, a later look is far shorter: a run doesn't wait for a dead cluster at every stage.
     """
 
     def __init__(
@@ -38,7 +39,8 @@ class Estate:
         self.config = config
         self.store = store
         self.timeout_seconds = timeout_seconds
-        self.patience_seconds = patience_seconds
+        self._patience_seconds = patience_seconds
+        self._gone: set[str] = set()
         self._lock = threading.Lock()
         self._admins: dict[tuple[str, float], ClusterAdmin] = {}
         self._groups: dict[tuple[str, float], GroupAdmin] = {}
@@ -59,6 +61,17 @@ class Estate:
             self._groups.clear()
         for connection in opened:
             connection.close()
+
+    def patience_seconds(self, alias: str) -> float:
+        """How long to wait for a cluster that may be gone."""
+        return min(_GLANCE_SECONDS, self._patience_seconds) if alias in self._gone else self._patience_seconds
+
+    def found(self, alias: str, *, gone: bool) -> None:
+        """Remember whether a cluster that may be gone answered."""
+        if gone:
+            self._gone.add(alias)
+        else:
+            self._gone.discard(alias)
 
     def admin(self, alias: str, *, timeout_seconds: float | None = None) -> ClusterAdmin:
         """Topics and offsets of a cluster."""

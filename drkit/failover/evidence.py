@@ -58,10 +58,16 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     )
 
 
-def evidence_of(facts: Facts, started_at: datetime) -> Evidence:
-    """The evidence that a run's facts give. `rto_seconds` runs from the run's start to its verification."""
+def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
+    """The evidence that a run's facts give.
+
+    `rto_seconds` runs from `since` to the verification. That is the run's start for a failover; for a
+    failback the moment the live cluster's writers had to be quiet: until then it went on serving.
+    """
     loss = facts.loss
-    rto = None if facts.verified_at is None else max(0.0, (facts.verified_at - started_at).total_seconds())
+    rto = None
+    if facts.verified_at is not None and since is not None:
+        rto = max(0.0, (facts.verified_at - since).total_seconds())
     return Evidence(
         rpo_records=None if loss is None else loss.records,
         rpo_seconds=None if loss is None else loss.seconds,

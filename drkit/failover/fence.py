@@ -77,7 +77,7 @@ class Fence:
 
     def _why_unfenced(self, context: StageContext) -> str:
         try:
-            context.estate.admin(self.source, timeout_seconds=context.estate.patience_seconds).brokers()
+            context.estate.admin(self.source, timeout_seconds=context.estate.patience_seconds(self.source)).brokers()
         except DrkitError as error:
             return f"UNFENCED: {error.what}"
         return f"UNFENCED: {self.source} answers and drkit can't deny its writes; whoever writes there now is lost"

@@ -66,7 +66,10 @@ class Owner:
         if self.machine != _machine() or self.machine == "unknown":
             return False
         try:
-            return abs(int(psutil.Process(self.pid).create_time()) - self.started) > 1
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return True
+            return abs(int(process.create_time()) - self.started) > 1
         except psutil.NoSuchProcess:
             return True
         except psutil.Error:

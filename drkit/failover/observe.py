@@ -81,6 +81,7 @@ def observe(
         asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link))
         asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
         source, target = asked_source.result(), asked_target.result()
+    estate.found(link.id.source, gone=not source.view.reachable)
     positions = _merge_positions(memory.positions, source.offsets)
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target.view.reachable:
@@ -138,8 +139,8 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
 
 def _ask_source(estate: Estate, link: Link) -> _Side:
     alias = link.id.source
-    admin = estate.admin(alias, timeout_seconds=estate.patience_seconds)
-    groups = estate.groups(alias, timeout_seconds=estate.patience_seconds)
+    admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
+    groups = estate.groups(alias, timeout_seconds=estate.patience_seconds(alias))
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]

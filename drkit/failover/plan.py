@@ -172,6 +172,11 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
     return moved
 
 
+def same_decision(one: tuple[Position, ...], other: tuple[Position, ...]) -> bool:
+    """Whether two sets of positions send the same groups to the same places, whenever they were looked at."""
+    return [_decided(position) for position in one] == [_decided(position) for position in other]
+
+
 def shown(sentences: list[str]) -> str:
     """The first few sentences, and how many more there are."""
     more = f"; and {len(sentences) - _SHOWN} more" if len(sentences) > _SHOWN else ""

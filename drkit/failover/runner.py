@@ -17,7 +17,7 @@ from drkit.failover.estate import Estate
 from drkit.failover.evidence import Evidence, evidence_of
 from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import Outcome, Run, State, advance, cancel, next_step
+from drkit.failover.machine import Kind, Outcome, Run, State, advance, cancel, next_step
 from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
 from drkit.failover.stage import Stage, StageContext
@@ -49,7 +49,8 @@ class RunResult:
     @property
     def evidence(self) -> Evidence:
         """The numbers, as far as they are known."""
-        return evidence_of(self.machine.facts, self.started_at)
+        facts = self.machine.facts
+        return evidence_of(facts, facts.fenced_at if self.machine.kind is Kind.FAILBACK else self.started_at)
 
 
 @dataclass(slots=True)

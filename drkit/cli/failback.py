@@ -1,0 +1,101 @@
+"""`drkit failback`: bring the old primary back, and the groups with it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.failover import DryRunOption, YesOption
+from drkit.cli.failover_run import confirm, finish, show_dry_run
+from drkit.cli.failover_view import StagePrinter, print_plan
+from drkit.cli.output import OutputMode
+from drkit.cli.rooms import SalvageOption, failback_ports
+from drkit.failover.estate import Estate
+from drkit.failover.failback import CLUSTER_ID, make_failback_plan
+from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.service import confirm_cluster, run_failback, standing_obstacles
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, Refused
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("failback")(failback)
+
+
+def failback(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="C", help="The old primary (default: the one failed away from).")
+    ] = None,
+    dry_run: DryRunOption = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run).")] = False,
+    yes: YesOption = False,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
+        ),
+    ] = None,
+    salvage_dir: SalvageOption = None,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Salvage, scrub and re-seed the old primary, audit it, move the groups back, turn the link round."""
+    with command(config, output, verbose) as run:
+        started_at = now()
+        if dry_run and execute:
+            raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
+        chosen = run.links(link)[0] if link is not None else None
+        with Estate(run.config, run.store(create=not dry_run)) as estate:
+            plan = make_failback_plan(estate, to, chosen)
+            if dry_run:
+                show_dry_run(run, plan, standing_obstacles(plan))
+                return
+            _act(run, estate, plan, yes=yes, cluster_id=cluster_id, salvage_dir=salvage_dir, started_at=started_at)
+
+
+def _act(
+    run: Invocation,
+    estate: Estate,
+    plan: FailbackPlan,
+    *,
+    yes: bool,
+    cluster_id: str | None,
+    salvage_dir: Path | None,
+    started_at: datetime,
+) -> None:
+    standing = standing_obstacles(plan)
+    if run.writer.mode is OutputMode.HUMAN:
+        print_plan(run.writer.console, plan, standing)
+    if standing:
+        raise standing[0].refusal()
+    if yes and cluster_id is None:
+        raise Refused(
+            f"--yes deletes topics of {plan.target.alias} unasked, so it needs {CLUSTER_ID}",
+            meaning="The id shows that you mean this very cluster",
+            remedy=f"Give {CLUSTER_ID} ID; --dry-run shows it",
+        )
+    if cluster_id is not None:
+        confirm_cluster(plan, cluster_id)
+    known = plan.target.cluster_id or ""
+    what = f"{len(plan.topics)} topics of {plan.target.alias} are deleted and seeded anew"
+    asked = confirm(run, known, what, yes=yes, ask="its cluster id")
+    printer = StagePrinter(run.writer.log)
+    try:
+        result = run_failback(
+            estate,
+            plan,
+            failback_ports(run, salvage_dir),
+            cluster_id=known,
+            started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
+            watch=printer,
+        )
+    finally:
+        printer.stop()
+    finish(run, result, plan, plan_shown=True)

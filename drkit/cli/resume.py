@@ -1,0 +1,52 @@
+"""`drkit resume`: take an interrupted failover or failback to its end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drkit.cli.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.failover import YesOption
+from drkit.cli.failover_run import confirm, finish
+from drkit.cli.failover_view import StagePrinter
+from drkit.cli.output import OutputMode
+from drkit.cli.rooms import SalvageOption, failback_ports
+from drkit.failover.estate import Estate
+from drkit.failover.machine import Kind, next_step
+from drkit.failover.record import load_run, run_to_resume
+from drkit.failover.service import resume_run
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("resume")(resume)
+
+
+def resume(
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run (default: the one that is unfinished).")
+    ] = None,
+    yes: YesOption = False,
+    salvage_dir: SalvageOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Go on where a run was interrupted; a stage whose outcome isn't journaled is carried out again."""
+    with command(config, output, verbose) as run:
+        store = run.store()
+        wanted = run_to_resume(store, run_id)
+        record = load_run(store, wanted)
+        step, why = next_step(record.machine)
+        run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
+        if step is not None:
+            confirm(run, record.plan.target.alias, f"The {record.plan.kind} goes on with {step.stage}", yes=yes)
+        ports = failback_ports(run, salvage_dir) if record.plan.kind is Kind.FAILBACK else None
+        printer = StagePrinter(run.writer.log)
+        try:
+            with Estate(run.config, store) as estate:
+                result = resume_run(estate, wanted, ports, watch=printer)
+        finally:
+            printer.stop()
+        finish(run, result, record.plan, plan_shown=False)

@@ -1,0 +1,217 @@
+"""A link of one's own on the shared lab: unique topics and groups, a store of its own, an independent reader.
+
+Everything here speaks to Kafka through confluent-kafka's plain clients, so that what drkit did is
+seen by something that is not drkit.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from drkit.config import Config, load_config
+from drkit.failover.estate import Estate
+from drkit.lab import Lab
+from drkit.mirror.runtime import MirrorRuntime
+from drkit.model.errors import Refused
+from drkit.model.topology import Link
+from drkit.store import open_store
+from drkit.store.api import Store
+
+TIMEOUT = 30.0
+
+
+@dataclass
+class OwnLink:
+    """`primary->dr` over the topics and groups whose names begin with `name`."""
+
+    name: str
+    lab: Lab
+    config_path: Path
+    config: Config
+    store: Store
+
+    @property
+    def link(self) -> Link:
+        return self.config.links[0].link()
+
+    def estate(self, config: Config | None = None) -> Estate:
+        return Estate(config or self.config, self.store, patience_seconds=2.0)
+
+    def topic(self, suffix: str) -> str:
+        return f"{self.name}.{suffix}"
+
+    def client(self, alias: str) -> dict[str, str]:
+        return {"bootstrap.servers": self.lab.bootstrap(alias)}
+
+    # -- what happens to the clusters --------------------------------------------------------------
+
+    def create(self, alias: str, suffix: str, partitions: int = 2, **config: str) -> str:
+        topic = self.topic(suffix)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        admin = AdminClient(self.client(alias))
+        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(TIMEOUT)
+        return topic
+
+    def produce(self, alias: str, topic: str, values: Mapping[int, Sequence[str]], stamp: int | None = None) -> None:
+        """Values by partition, stamped `stamp`, `stamp` + 1 s … (default: now)."""
+        failed: list[object] = []
+        producer = Producer({**self.client(alias), "linger.ms": 5})
+        for partition, texts in values.items():
+            for number, text in enumerate(texts):
+                producer.produce(
+                    topic,
+                    text.encode(),
+                    key=str(number).encode(),
+                    partition=partition,
+                    timestamp=int(time.time() * 1000) if stamp is None else stamp + 1000 * number,
+                    on_delivery=lambda error, _message: failed.append(error) if error else None,
+                )
+        assert producer.flush(TIMEOUT) == 0
+        assert not failed
+
+    def commit(self, alias: str, group: str, topic: str, offsets: Mapping[int, int]) -> str:
+        """As a consumer of the group would; returns the group's full name."""
+        name = f"{self.name}.{group}"
+        consumer = Consumer({**self.client(alias), "group.id": name, "enable.auto.commit": False})
+        try:
+            wanted = [ClientPartition(topic, partition, offset) for partition, offset in offsets.items()]
+            for done in consumer.commit(offsets=wanted, asynchronous=False):
+                assert done.error is None
+        finally:
+            consumer.close()
+        return name
+
+    # -- what an independent reader sees -----------------------------------------------------------
+
+    def committed(self, alias: str, group: str) -> dict[tuple[str, int], int]:
+        """The group's committed offsets on topics of this link."""
+        consumer = Consumer({**self.client(alias), "group.id": group, "enable.auto.commit": False})
+        try:
+            topics = consumer.list_topics(timeout=TIMEOUT).topics
+            wanted = [
+                ClientPartition(name, partition)
+                for name, topic in topics.items()
+                if name.startswith(f"{self.name}.")
+                for partition in topic.partitions
+            ]
+            found = consumer.committed(wanted, timeout=TIMEOUT)
+        finally:
+            consumer.close()
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+    def records(self, alias: str, topic: str) -> dict[int, dict[int, str]]:
+        """Every value of a topic by partition and offset."""
+        consumer = Consumer(
+            {
+                **self.client(alias),
+                "group.id": f"reader-{self.name}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            metadata = consumer.list_topics(topic, TIMEOUT).topics[topic]
+            partitions = sorted(metadata.partitions)
+            consumer.assign([ClientPartition(topic, partition, 0) for partition in partitions])
+            left = set(partitions)
+            found: dict[int, dict[int, str]] = {partition: {} for partition in partitions}
+            deadline = time.monotonic() + TIMEOUT
+            while left:
+                assert time.monotonic() < deadline, f"{topic} on {alias} could not be read to its end"
+                message = consumer.poll(1.0)
+                if message is None:
+                    continue
+                if message.error() is not None:
+                    left.discard(message.partition())
+                    continue
+                found[message.partition()][message.offset()] = message.value().decode()
+            return found
+        finally:
+            consumer.close()
+
+    def values(self, alias: str, topic: str) -> dict[int, list[str]]:
+        """Every value of a topic by partition, in order."""
+        return {partition: list(records.values()) for partition, records in self.records(alias, topic).items()}
+
+    def unread(self, alias: str, group: str, topic: str) -> dict[int, list[str]]:
+        """What a group would read from its committed offsets on, by partition it committed."""
+        stands = self.committed(alias, group)
+        return {
+            partition: [value for offset, value in records.items() if offset >= stands[topic, partition]]
+            for partition, records in self.records(alias, topic).items()
+            if (topic, partition) in stands
+        }
+
+    def topic_names(self, alias: str) -> set[str]:
+        return set(AdminClient(self.client(alias)).list_topics(timeout=TIMEOUT).topics)
+
+
+def own_link(lab: Lab, folder: Path, name: str, store_url: str | None = None, **objectives: float) -> OwnLink:
+    """A configuration file and store of one's own, for the shared lab's clusters."""
+    base = load_config(lab.config_path)
+    lines = []
+    for alias, cluster in base.clusters.items():
+        lines += [f"[clusters.{alias}]", f'bootstrap_servers = "{cluster.bootstrap_servers}"']
+    lines += [
+        "[store]",
+        f'url = "{store_url or f"sqlite:///{folder}/drkit.db"}"',
+        "[[links]]",
+        'source = "primary"',
+        'target = "dr"',
+        f'topics = ["{name}[.].*"]',
+        f'groups = ["{name}[.].*"]',
+    ]
+    if objectives:
+        lines += ["[objectives]", *(f"{key} = {value}" for key, value in objectives.items())]
+    path = folder / "drkit.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config = load_config(path)
+    return OwnLink(name, lab, path, config, open_store(config.store.plain_url))
+
+
+def texts(prefix: str, count: int, partitions: Iterable[int] = (0, 1)) -> dict[int, list[str]]:
+    """`count` values for each partition, all different."""
+    return {partition: [f"{prefix}-{partition}-{number}" for number in range(count)] for partition in partitions}
+
+
+def mirror(own: OwnLink, link: Link | None = None) -> int:
+    """Mirror until all that the source holds now is on the target; the number of records."""
+    report = MirrorRuntime(own.config, link or own.link, own.store).run(until_caught_up=True)
+    assert report.caught_up
+    assert not report.halted
+    return report.records
+
+
+@contextmanager
+def mirroring(own: OwnLink, link: Link | None = None) -> Iterator[None]:
+    """A mirror at work in a thread of its own."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        running = pool.submit(MirrorRuntime(own.config, link or own.link, own.store).run, False, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+            with suppress(Refused):  # the link was sealed under it, as a failover does
+                running.result(TIMEOUT)
+
+
+def without_primary(own: OwnLink) -> Config:
+    """The same configuration, where nothing answers at the primary's address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    gone = own.config.clusters["primary"].model_copy(update={"bootstrap_servers": f"127.0.0.1:{port}"})
+    return own.config.model_copy(update={"clusters": {**own.config.clusters, "primary": gone}})
