@@ -33,6 +33,7 @@ class Assignment:
         self._ready: dict[TopicPartition, ReadyTopic] | None = None
         self._running: dict[TopicPartition, int] = {}
         self._wanted: dict[TopicPartition, float] = {}
+        self._resuming: set[TopicPartition] = set()
         self._pauses: dict[TopicPartition, tuple[float, float]] = {}
 
     @property
@@ -50,24 +51,40 @@ class Assignment:
                 del self._running[tp]
             self._wanted = {tp: due for tp, due in self._wanted.items() if tp in ready}
             for tp in ready:
-                if tp not in self._running and tp not in self._wanted and not self._halts(tp):
+                busy = tp in self._running or tp in self._wanted or tp in self._resuming
+                if not busy and not self._halts(tp):
                     self._wanted[tp] = 0.0
         return gone
 
-    def due(self) -> dict[TopicPartition, ReadyTopic]:
-        """Partitions that are to be resumed now."""
+    def take(self) -> dict[TopicPartition, ReadyTopic]:
+        """Partitions that are to be resumed now; each is to be given back, halted or started."""
         at = time.monotonic()
         with self._lock:
             ready = self._ready or {}
-            return {tp: ready[tp] for tp, due in self._wanted.items() if due <= at and tp in ready}
+            due = {tp: ready[tp] for tp, when in self._wanted.items() if when <= at and tp in ready}
+            for tp in due:
+                del self._wanted[tp]
+            self._resuming.update(due)
+            return due
+
+    def give_back(self, tps: Iterable[TopicPartition]) -> None:
+        """These couldn't be observed; they are due again soon."""
+        due = time.monotonic() + _FIRST_PAUSE
+        with self._lock:
+            for tp in tps:
+                self._resuming.discard(tp)
+                if tp in (self._ready or {}):
+                    self._wanted[tp] = due
 
     def started(self, tp: TopicPartition, epoch: int) -> bool:
         """A partition is about to be started; false where it no longer may, or not in this epoch."""
         with self._lock:
-            ready = (self._ready or {}).get(tp)
-            if tp not in self._wanted or ready is None or ready.state.epoch != epoch:
+            if tp not in self._resuming:
                 return False
-            del self._wanted[tp]
+            self._resuming.discard(tp)
+            ready = (self._ready or {}).get(tp)
+            if ready is None or ready.state.epoch != epoch:
+                return False  # the next look at the topics wants it anew, if at all
             self._running[tp] = epoch
             return True
 
@@ -89,6 +106,7 @@ class Assignment:
             for tp in tps:
                 self._running.pop(tp, None)
                 self._wanted.pop(tp, None)
+                self._resuming.discard(tp)
 
     def partitions(self) -> list[TopicPartition]:
         """All partitions that the link has now, whether they run or not."""

@@ -33,9 +33,10 @@ class Problems:
         self._tell = tell
         self._lock = threading.Lock()
         self._known: dict[Place, Problem] = {}
+        self._found: set[Place] = set()
 
     def load(self) -> None:
-        """Begin with what earlier runtimes left."""
+        """Begin with what earlier runtimes left. It halts nothing until it is found again."""
         kept = self._store.problems(self._link)
         with self._lock:
             self._known = {_place(problem): problem for problem in kept}
@@ -63,10 +64,12 @@ class Problems:
             if adds and known is not None:
                 problem = replace(problem, reason=_added(known.reason, reason))
             if known is not None and replace(known, since=problem.since) == problem:
+                self._found.add(_place(problem))
                 return
         self._store.put_problem(self._link, problem)
         with self._lock:
             self._known[_place(problem)] = problem
+            self._found.add(_place(problem))
         where = topic if partition is None else f"{topic}:{partition}"
         log.warning("%s %s%s: %s. %s", self._link, where, " stands still" if halted else "", reason, remedy)
         self._tell(problem)
@@ -77,6 +80,7 @@ class Problems:
             gone = [p for place, p in self._known.items() if place in {(kind, topic, partition) for kind in kinds}]
             for problem in gone:
                 del self._known[_place(problem)]
+                self._found.discard(_place(problem))
             staying = [p for p in self._known.values() if p.topic == topic]
         for kind in {problem.kind for problem in gone}:
             self._store.clear_problems(self._link, topic, kind)
@@ -93,12 +97,13 @@ class Problems:
         with self._lock:
             for problem in gone:
                 self._known.pop(_place(problem), None)
+                self._found.discard(_place(problem))
         return gone
 
     def halted(self) -> list[Problem]:
-        """Those because of which something stands still."""
+        """Those because of which something stands still now."""
         with self._lock:
-            return [problem for problem in self._known.values() if problem.halted]
+            return [problem for place, problem in self._known.items() if problem.halted and place in self._found]
 
     def halts(self, tp: TopicPartition) -> bool:
         """Whether a partition stands still because of one (its own or its topic's)."""

@@ -279,13 +279,18 @@ class Session:
         while self._unsettled:
             self._settle(self._unsettled[0])
             self._unsettled.pop(0)
-        wanted = self._assignment.due()
-        if not wanted or not self._lease.valid():
+        if not self._lease.valid():
             return
-        resumed = self._resumer.resume(wanted, self._ending)
-        self._assignment.halted(tp for tp in wanted if self._problems.halts(tp))
-        if resumed:
-            self._inbox.put(lambda: self._start(resumed))
+        left = self._assignment.take()
+        try:
+            resumed = self._resumer.resume(left, self._ending) if left else []
+            for each in resumed:
+                del left[each.start.tp]
+            self._assignment.halted(tp for tp in left if self._problems.halts(tp))
+            if resumed:
+                self._inbox.put(lambda: self._start(resumed))
+        finally:
+            self._assignment.give_back(tp for tp in left if not self._problems.halts(tp))
 
     def _settle(self, incident: Incident) -> None:
         tp = incident.tp

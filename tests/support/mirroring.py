@@ -99,7 +99,8 @@ class Side:
         try:
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
             while True:
-                for message in consumer.consume(5000, 1.0):
+                first = consumer.poll(1.0)
+                for message in [] if first is None else [first, *consumer.consume(5000, 0)]:
                     error = message.error()
                     if error is not None:
                         if error.code() == _END:
@@ -286,4 +287,9 @@ groups = ["{prefix}.*"]
             following = bisect_left(offsets, commit)
             expected = theirs[following].offset if following < len(theirs) else end
             answer = translator.translate(Place(topic, partition), commit)
-            assert (answer.target_offset, answer.certainty.value) == (expected, "exact"), (commit, answer)
+            assert (answer.target_offset, answer.certainty.value) == (expected, "exact"), (
+                commit,
+                answer,
+                self.store.mappings(self.link.id, Place(topic, partition), 1),
+                self.store.watermarks(self.link.id),
+            )
