@@ -40,6 +40,9 @@ COMPACTED = frozenset({"aircraft.latest"})
 BACK_SECONDS = 5
 """The failover goes back this far before the disaster."""
 
+_DELIVERY_SECONDS = 5.0
+"""Long against a slow broker, short against a dead one: the load ends that soon after the disaster."""
+
 _LOAD_ENDS_SECONDS = 60.0
 _CATCH_UP_SECONDS = 60.0
 _MIRROR_ENDS_SECONDS = 60.0
@@ -136,7 +139,7 @@ class Story:
             self._mirror = shell.start("mirror", log="mirror.log")
             self._on_primary = Consumers("primary", READ_TOPICS, self._client("primary"), live=False)
             self._on_primary.start()
-            workload = self._workload = Workload(dataset, self._client("primary"), LoadOptions(rate=script.rate))
+            workload = self._workload = Workload(dataset, self._client("primary"), self._load_options)
             workload.start()
             self._picture.scene.readers = self._on_primary.lines
             self._picture.scene.produced = lambda: workload.progress.acknowledged
@@ -183,7 +186,7 @@ class Story:
             consumers.start()
             self._picture.scene.readers = consumers.lines
             dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_on_dr)
-            workload = self._workload = Workload(dataset, self._client("dr"), LoadOptions(rate=self._script.rate))
+            workload = self._workload = Workload(dataset, self._client("dr"), self._load_options)
             workload.start()
             report = self._end_load()
             self.claims.equal("producers write on dr", "complete", report.outcome.value)
@@ -320,6 +323,10 @@ class Story:
     @property
     def _config(self) -> Any:
         return load_config(self._the_lab.config_path)
+
+    @property
+    def _load_options(self) -> LoadOptions:
+        return LoadOptions(rate=self._script.rate, delivery_timeout_seconds=_DELIVERY_SECONDS)
 
     def _client(self, alias: str) -> dict[str, str]:
         return {"bootstrap.servers": self._the_lab.bootstrap(alias)}
