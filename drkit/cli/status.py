@@ -101,7 +101,7 @@ def _headline(status: LinkStatus) -> Text:
     if point.records is None:
         line.append("recovery point unknown", "dim")
     else:
-        line.append(f"recovery point now: {point.records:,} records, {_seconds(point.seconds)}")
+        line.append(f"{status.loss_means}: {point.records:,} records, {_seconds(point.seconds)}")
     for alias, reachable in (
         (status.link.id.source, status.source_reachable),
         (status.link.id.target, status.target_reachable),

@@ -59,7 +59,7 @@ def _link(status: LinkStatus) -> str:
     tone = _TONE.get(status.state, "warn")
     lines = [
         f'<section><h2>{escape(str(status.link.id))} <span class="{tone}">{escape(status.state)}</span></h2>',
-        f'<div class="dim">a failover now would lose</div><div class="big">{escape(loss)}</div>',
+        f'<div class="dim">{escape(status.loss_means)}</div><div class="big">{escape(loss)}</div>',
     ]
     for alias, reachable in (
         (status.link.id.source, status.source_reachable),

@@ -97,6 +97,13 @@ class LinkStatus:
     problems: tuple[Problem, ...]
     recovery_point: RecoveryPoint
 
+    @property
+    def loss_means(self) -> str:
+        """What the recovery point's figure stands for, in the state that the link is in."""
+        if self.state in {"sealed", "reversed"}:
+            return f"on {self.link.id.source} and not on {self.link.id.target} when it was failed away from"
+        return "a failover now would lose"
+
 
 def link_statuses(
     config: Config, store: Store, links: Sequence[Link], *, timeout_seconds: float = 5.0
