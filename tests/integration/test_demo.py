@@ -3,10 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.support.guard import Guard
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 @pytest.mark.lab
@@ -22,6 +26,7 @@ def test_the_demo_holds(tmp_path, lab_guard: Guard):
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((SCHEMAS / "demo.schema.json").read_text()))
     failed = [claim for claim in document["claims"] if not claim["held"]]
     assert not failed
     assert document["error"] is None
