@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -17,6 +17,7 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 
+QUIET = {"log_level": 0}  # a killed broker is expected here
 TOPIC, GROUP, PARTITIONS, RECORDS, READ = "orders", "billing", 3, 900, 400
 
 
@@ -34,32 +35,45 @@ def drkit(estate, *arguments):
 def fill(bootstrap):
     """Records in every partition, and a group that has read some of each."""
     topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([topic])[TOPIC].result(30)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})  # its calls end when it is collected
+    admin.create_topics([topic])[TOPIC].result(30)
+    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(RECORDS):
         producer.produce(TOPIC, f"order {number}", f"customer {number}", partition=number % PARTITIONS)
     assert producer.flush(30) == 0
-    group = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    group = Consumer({**QUIET, "bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False})
     committed = [
         TopicPartition(TOPIC, p, READ // PARTITIONS + p * 10)  # a different position in each partition
         for p in range(PARTITIONS)
     ]
-    group.commit(offsets=committed, asynchronous=False)
+
+    def commit():
+        """A coordinator that was just made may still be loading."""
+        try:
+            return group.commit(offsets=committed, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+                raise
+            return None
+
+    wait_until(commit, 30, "the commit")
     group.close()
     return {tp.partition: tp.offset for tp in committed}
 
 
 def read(bootstrap, group=None, positions=None):
     """All records of the topic by partition, from the start or from `positions`, in order of offset."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group or "witness", "enable.auto.commit": False})
+    consumer = Consumer(
+        {**QUIET, "bootstrap.servers": bootstrap, "group.id": group or "witness", "enable.auto.commit": False}
+    )
     ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), 10)[1] for p in range(PARTITIONS)}
     starts = positions or dict.fromkeys(range(PARTITIONS), 0)
     consumer.assign([TopicPartition(TOPIC, p, starts[p]) for p in range(PARTITIONS)])
     found = {p: [] for p in range(PARTITIONS)}
 
     def all_read():
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
+        for message in consumer.consume(RECORDS, 0.2):
+            assert message.error() is None
             found[message.partition()].append((message.key(), message.value(), message.timestamp()[1]))
         at = {tp.partition: tp.offset for tp in consumer.position([TopicPartition(TOPIC, p) for p in ends])}
         return all(max(at[p], starts[p]) >= end for p, end in ends.items())
@@ -70,7 +84,7 @@ def read(bootstrap, group=None, positions=None):
 
 
 def positions_of(bootstrap, group):
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer = Consumer({**QUIET, "bootstrap.servers": bootstrap, "group.id": group})
     found = consumer.committed([TopicPartition(TOPIC, p) for p in range(PARTITIONS)], timeout=20)
     consumer.close()
     return {tp.partition: tp.offset for tp in found}
