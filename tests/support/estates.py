@@ -36,7 +36,6 @@ class OwnLink:
     """`primary->dr` over the topics and groups whose names begin with `name`."""
 
     name: str
-    lab: Lab
     config_path: Path
     config: Config
     store: Store
@@ -52,7 +51,7 @@ class OwnLink:
         return f"{self.name}.{suffix}"
 
     def client(self, alias: str) -> dict[str, str]:
-        return {"bootstrap.servers": self.lab.bootstrap(alias)}
+        return {"bootstrap.servers": self.config.clusters[alias].bootstrap_servers}
 
     # -- what happens to the clusters --------------------------------------------------------------
 
@@ -177,8 +176,13 @@ def own_link(lab: Lab, folder: Path, name: str, store_url: str | None = None, **
         lines += ["[objectives]", *(f"{key} = {value}" for key, value in objectives.items())]
     path = folder / "drkit.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    config = load_config(path)
-    return OwnLink(name, lab, path, config, open_store(config.store.plain_url))
+    return open_link(path, name)
+
+
+def open_link(config_path: Path, name: str) -> OwnLink:
+    """The link of a configuration that `own_link` wrote, opened once more."""
+    config = load_config(config_path)
+    return OwnLink(name, config_path, config, open_store(config.store.plain_url))
 
 
 def texts(prefix: str, count: int, partitions: Iterable[int] = (0, 1)) -> dict[int, list[str]]:

@@ -331,10 +331,10 @@ def test_a_plan_is_applied_only_while_the_world_matches(own, flights):
 
 @pytest.mark.cassandra
 @pytest.mark.usefixtures("flights")
-def test_cassandra_and_sqlite_give_the_same_positions(own, cassandra_url, tmp_path):
+def test_cassandra_and_sqlite_give_the_same_positions(own, lab, cassandra_url, tmp_path):
     folder = tmp_path / "cassandra"
     folder.mkdir()
-    other = own_link(own.lab, folder, own.name, cassandra_url)
+    other = own_link(lab, folder, own.name, cassandra_url)
     source, target, link = own.store, other.store, own.link.id
     try:
         target.put_topic_states(link, list(source.topic_states(link).values()))

@@ -1,0 +1,245 @@
+"""Failback on real clusters: there and back again, and nothing outside the link is touched."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from drkit.failover.failback import make_failback_plan
+from drkit.failover.machine import Outcome, State
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.ports import AuditVerdict
+from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.model.errors import PartlyDone, Refused
+from drkit.model.links import Direction
+from tests.support.estates import TIMEOUT, mirror, texts
+from tests.support.rooms import reading_ports
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def cluster_id(own, alias):
+    with own.estate() as estate:
+        return estate.admin(alias).cluster_id()
+
+
+def fail_over(own):
+    with own.estate() as estate:
+        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+    assert result.error is None
+    return result
+
+
+def fail_back(own, tmp_path, ports=None):
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        return plan, run_failback(
+            estate, plan, ports or reading_ports(own, tmp_path / "salvage"), cluster_id=cluster_id(own, "primary")
+        )
+
+
+@pytest.fixture
+def away(own):
+    """Failed over, with records that only the primary holds, and new ones on dr."""
+    topic = own.create("primary", "orders", partitions=2, retention_ms="123456789", compression_type="producer")
+    own.produce("primary", topic, texts("before", 50))
+    names = {
+        "live": own.commit("primary", "live", topic, {0: 50, 1: 50}),
+        "lagging": own.commit("primary", "lagging", topic, {0: 5, 1: 0}),
+    }
+    mirror(own)
+    own.produce("primary", topic, texts("never-mirrored", 7))
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 30))
+    own.commit("dr", "live", topic, {0: 80, 1: 71})
+    return topic, names
+
+
+def topic_setting(own, alias, topic, key):
+    admin = AdminClient(own.client(alias))
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return admin.describe_configs([resource])[resource].result(TIMEOUT)[key].value
+
+
+def test_there_and_back_again(own, away, tmp_path):
+    topic, names = away
+    outside = f"x{own.topic('outside')}"  # the link's pattern doesn't match it
+    neighbour = replace(own, name=f"x{own.name}")
+    neighbour.create("primary", "outside")
+    neighbour.produce("primary", outside, texts("untouched", 3))
+    bystander = neighbour.commit("primary", "bystander", outside, {0: 1})
+    own.commit("primary", "lagging", outside, {0: 2})  # a group of the link, outside its topics
+    on_dr = own.values("dr", topic)
+    unread = {name: own.unread("dr", name, topic) for name in names.values()}
+
+    plan, result = fail_back(own, tmp_path)
+
+    assert result.error is None
+    assert result.machine.state is State.CLOSED
+    assert plan.only_here == 14
+    assert result.machine.facts.salvaged == 14
+    kept = (tmp_path / "salvage" / result.run / "records.jsonl").read_text().splitlines()
+    assert len(kept) == 14
+    assert all("never-mirrored" in line for line in kept)
+    assert own.values("primary", topic) == on_dr
+    assert {name: own.unread("primary", name, topic) for name in names.values()} == unread
+    assert topic_setting(own, "primary", topic, "retention.ms") == "123456789"
+    assert topic_setting(own, "primary", topic, "compression.type") == "producer"
+    assert result.evidence.rpo_records == 0
+    assert {stage.outcome for stage in result.stages} == {Outcome.OK}
+
+    assert neighbour.values("primary", outside) == texts("untouched", 3)
+    assert neighbour.committed("primary", bystander) == {(outside, 0): 1}
+    assert neighbour.committed("primary", names["lagging"]) == {(outside, 0): 2}
+
+    control = own.store.link_control(own.link.id)
+    assert (control.direction, control.run) == (Direction.ACTIVE, result.run)
+    assert own.store.link_control(own.link.id.reversed()).direction is Direction.SEALED
+
+
+def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_again(own, away, tmp_path):
+    topic, names = away
+    _plan, result = fail_back(own, tmp_path)
+    assert result.error is None
+    own.produce("primary", topic, texts("after", 20))
+    own.commit("primary", "live", topic, {0: 90, 1: 95})
+    assert mirror(own) == 40
+    assert own.values("dr", topic) == own.values("primary", topic)
+    unread = {name: own.unread("primary", name, topic) for name in names.values()}
+    again = fail_over(own)
+    assert {name: own.unread("dr", name, topic) for name in names.values()} == unread
+    assert all(p.skipped == 0 and p.reread == 0 for p in again.positions)
+    _plan, back = fail_back(own, tmp_path)
+    assert back.error is None
+    assert back.machine.facts.salvaged == 0
+
+
+def test_another_clusters_id_is_refused(own, away, tmp_path):
+    topic, _names = away
+    before = own.values("primary", topic)
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        for wrong in (cluster_id(own, "dr"), "", "typo"):
+            with pytest.raises(Refused, match="is not the id of primary"):
+                run_failback(estate, plan, reading_ports(own, tmp_path), cluster_id=wrong)
+    assert own.values("primary", topic) == before
+
+
+def test_the_dry_run_says_what_would_be_deleted(own, away):
+    topic, names = away
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, None)
+    (scrubbed,) = plan.topics
+    assert (scrubbed.topic, scrubbed.partitions, scrubbed.records, scrubbed.only_here) == (topic, 2, 114, 14)
+    assert plan.offsets == dict.fromkeys(names.values(), 2)
+    assert plan.target.cluster_id == cluster_id(own, "primary")
+    assert plan.obstacles == ()
+    assert any("delete and recreate 1 topics (114 offsets)" in stage.explanation for stage in plan.stages)
+    assert {(p.group, p.partition, p.source_offset) for p in plan.positions if p.group == names["live"]} == {
+        (names["live"], 0, 80),
+        (names["live"], 1, 71),
+    }
+
+
+def test_without_a_failover_there_is_nothing_to_go_back_from(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 3))
+    mirror(own)
+    with own.estate() as estate, pytest.raises(Refused, match="was not failed away from"):
+        make_failback_plan(estate, "primary")
+
+
+def test_a_group_that_reads_on_the_old_primary_is_refused(own, away):
+    topic, names = away
+    consumer = Consumer({**own.client("primary"), "group.id": names["live"], "enable.auto.commit": False})
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="the consumer's assignment")
+        with own.estate() as estate:
+            (obstacle,) = standing_obstacles(make_failback_plan(estate, "primary"))
+    finally:
+        consumer.close()
+    assert f"{names['live']} is active on primary" in obstacle.what
+
+
+def test_a_topic_that_somebody_recreated_is_not_deleted(own, away):
+    topic, _names = away
+    with own.estate() as estate:
+        estate.admin("primary").delete_topics([topic])
+    own.create("primary", "orders")
+    own.produce("primary", topic, texts("somebody's", 2))
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+    assert plan.topics == ()
+    assert f"topic {topic} on primary was recreated since it was mirrored" in plan.obstacles[0].what
+
+
+def test_late_writes_to_the_old_primary_are_salvaged_too(own, away, tmp_path):
+    topic, _names = away
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    class WritesAfterwards:
+        """Somebody goes on writing to the old primary while the first salvage is made."""
+
+        def salvage(self, link, through, out):
+            kept = ports.salvager.salvage(link, through, out)
+            if not wrote:
+                wrote.append(True)
+                own.produce("primary", topic, texts("late", 3))
+            return kept
+
+    wrote = []
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        meddled = replace(ports, salvager=WritesAfterwards())
+        first = run_failback(estate, plan, meddled, cluster_id=cluster_id(own, "primary"))
+        assert isinstance(first.error, Refused)
+        assert "primary is still written" in first.error.what
+        assert first.machine.state is State.CANCELLED
+        second = run_failback(
+            estate, make_failback_plan(estate, "primary"), ports, cluster_id=cluster_id(own, "primary")
+        )
+    assert second.error is None
+    assert second.machine.facts.salvaged == 20
+
+
+def test_a_live_cluster_that_is_still_written_leaves_the_move_to_be_resumed(own, away, tmp_path):
+    topic, names = away
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    class Writes:
+        """Producers on dr go on while the audit runs, and for some time after."""
+
+        def audit(self, link):
+            verdict = ports.auditor.audit(link)
+            own.produce("dr", topic, texts("during-the-audit", 5))
+            return verdict
+
+    _plan, result = fail_back(own, tmp_path, replace(ports, auditor=Writes()))
+    assert result.error is None  # what came meanwhile was brought over before the move
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.unread("primary", names["live"], topic) == own.unread("dr", names["live"], topic)
+
+
+def test_an_audit_that_deviates_stops_the_move_and_resume_goes_on(own, away, tmp_path):
+    topic, names = away
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    class Deviates:
+        def audit(self, link):
+            assert link.id == own.link.id.reversed()
+            return AuditVerdict("deviated", "2 lost", "findings.parquet")
+
+    _plan, result = fail_back(own, tmp_path, replace(ports, auditor=Deviates()))
+    assert isinstance(result.error, PartlyDone)
+    assert "deviated: 2 lost; findings: findings.parquet" in result.error.what
+    assert result.machine.state is State.RESEEDED
+    assert own.store.link_control(own.link.id).direction is Direction.REVERSED
+    assert own.committed("primary", names["live"]) == {}
+    with own.estate() as estate:
+        assert "is under way" in make_failback_plan(estate, "primary").obstacles[0].what
+        resumed = resume_run(estate, result.run, ports)
+    assert resumed.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)

@@ -1,0 +1,191 @@
+"""The verbs as an operator or another program runs them: exit codes, JSON, what a terminal shows."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from drkit.failover.lease import RunLease
+from drkit.model.links import Direction
+from tests.support.estates import mirror, own_link, texts
+
+pytestmark = pytest.mark.lab
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+def drkit(own, *words, code=0):
+    """Run a verb; its stdout. `code` is the exit code that it must end with."""
+    command = [sys.executable, "-m", "drkit", *words, "--config", str(own.config_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == code, f"{ended.returncode}: {ended.stdout}\n{ended.stderr}"
+    return ended
+
+
+def document(own, *words, code=0, schema="failover"):
+    """Run a verb with `--output json`; its one document, valid by its schema."""
+    ended = drkit(own, *words, "--output", "json", code=code)
+    found = json.loads(ended.stdout)
+    Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)
+    return found
+
+
+@pytest.fixture
+def orders(own):
+    topic = own.create("primary", "orders")
+    own.produce("primary", topic, texts("x", 40))
+    names = [own.commit("primary", "g1", topic, {0: 40, 1: 12}), own.commit("primary", "g2", topic, {1: 1})]
+    mirror(own)
+    return topic, names
+
+
+def test_the_whole_way_in_json(own, orders, tmp_path):
+    topic, names = orders
+    file = tmp_path / "plan.json"
+    planned = document(own, "failover", "--to", "dr", "--dry-run", "--out", str(file))
+    assert (planned["state"], planned["dry_run"], planned["run"]) == ("planned", True, None)
+    assert planned["needs"] == ["--accept-unfenced"]
+    assert {stage["outcome"] for stage in planned["stages"]} == {"skipped"}
+    assert document(own, "failover", "--to", "dr", "--dry-run")["digest"] == planned["digest"]
+    assert own.store.link_control(own.link.id) is None
+    assert own.store.runs() == []
+
+    done = document(own, "failover", "--plan", str(file), "--yes", "--accept-unfenced")
+    assert (done["state"], done["dry_run"], done["digest"]) == ("closed", False, planned["digest"])
+    assert (done["kind"], done["mode"], done["to"]) == ("failover", "unplanned", "dr")
+    assert [(g["group"], g["partition"], g["target_offset"]) for g in done["groups"]] == [
+        (names[0], 0, 40),
+        (names[0], 1, 12),
+        (names[1], 1, 1),
+    ]
+    assert {g["strategy"] for g in done["groups"]} == {"preserved"}
+    assert done["evidence"]["rpo_records"] == 0
+    assert done["evidence"]["fenced"] is False
+    assert done["evidence"]["rto_seconds"] > 0
+    assert own.committed("dr", names[0]) == {(topic, 0): 40, (topic, 1): 12}
+
+    listed = document(own, "runs", schema="runs")["runs"]
+    assert [(run["run"], run["kind"], run["state"]) for run in listed] == [(done["run"], "failover", "closed")]
+    journal = document(own, "runs", done["run"], schema="runs")
+    assert journal["chain"] == {"intact": True, "problem": None, "entries": len(journal["entries"])}
+    assert journal["result"]["evidence"] == done["evidence"]
+    assert journal["result"]["groups"] == done["groups"]
+
+    again = document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", code=3, schema="error")
+    assert done["run"] in again["error"]["what"]
+    assert document(own, "resume", done["run"], "--yes")["state"] == "closed"
+
+
+def test_a_stale_plan_says_what_moved(own, orders, tmp_path):
+    topic, names = orders
+    file = tmp_path / "plan.json"
+    drkit(own, "failover", "--to", "dr", "--out", str(file))
+    own.commit("primary", "g1", topic, {1: 13})
+    stale = document(own, "failover", "--plan", str(file), "--yes", "--accept-unfenced", code=4, schema="error")
+    assert f"{names[0]} on {topic}:1 would now go to 13, not 12" in stale["error"]["what"]
+    assert stale["error"]["kind"] == "StalePlan"
+
+
+def test_a_missed_objective_is_six_with_everything_done(lab, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name, rpo_records=3, rto_seconds=600)
+    try:
+        topic = own.create("primary", "t")
+        own.produce("primary", topic, texts("x", 5))
+        group = own.commit("primary", "g", topic, {0: 4})
+        mirror(own)
+        own.produce("primary", topic, texts("late", 4))
+        done = document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", code=6)
+        assert done["state"] == "closed"
+        assert done["evidence"]["rpo_records"] == 8
+        assert done["lost_by_topic"] == [
+            {"topic": topic, "records": 8, "seconds": done["evidence"]["rpo_seconds"]},
+        ]
+        assert done["objectives_missed"] == ["RPO 8 records, objective 3"]
+        assert own.committed("dr", group) == {(topic, 0): 4}
+    finally:
+        own.store.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--to", "mars"], 2, "no cluster 'mars' is configured"),
+        ([], 2, "no cluster is named"),
+        (["--to", "dr", "--at", "noon"], 2, "is not a time"),
+        (["--to", "dr", "--at", "2026-10-25T02:30", "--timezone", "Europe/Berlin"], 2, "happened twice"),
+        (["--to", "dr", "--to-datetime", "2099-01-01T00:00:00Z"], 2, "in the future"),
+        (["--to", "dr", "--group", "nobody"], 2, "no group nobody is known"),
+        (["--to", "dr", "--topic", "nope:0"], 2, "carries no topic nope"),
+        (["--to", "dr", "--dry-run", "--execute"], 2, "exclude each other"),
+        (["--to", "dr", "--group", "g", "--all-groups"], 2, "exclude each other"),
+        (["--plan", "p.json", "--to", "dr"], 2, "--to can't be given with it"),
+        (["--plan", "none.json"], 2, "can't be read"),
+        (["--to", "primary"], 3, "no link leads to primary"),
+        (["--to", "dr", "--yes"], 3, "can't be fenced"),
+        (["--to", "dr", "--accept-unfenced"], 3, "nobody is there to confirm it"),
+    ],
+)
+@pytest.mark.usefixtures("orders")
+def test_what_is_refused_is_said_with_the_remedy(own, words, code, said):
+    ended = drkit(own, "failover", *words, code=code)
+    told = " ".join(ended.stderr.split())
+    assert said in told
+    assert "do:" in told
+    assert "Traceback" not in told
+    assert own.store.link_control(own.link.id) is None
+
+
+def test_two_operators_at_once_are_told_of_each_other(own, orders):
+    del orders
+    with RunLease(own.store, own.link.id, "01JTHEFIRST"):
+        ended = drkit(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", code=3)
+    assert "run 01JTHEFIRST) is acting on primary->dr" in " ".join(ended.stderr.split())
+
+
+def test_people_see_the_plan_the_stages_and_the_evidence_in_80_columns(own, orders):
+    _topic, names = orders
+    ended = drkit(own, "failover", "--to", "dr", "--at", "-1s", "--yes", "--accept-unfenced")
+    shown = ended.stdout
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    for word in ("failover plan", "before", "after", "fence", "verify", names[0][:12], "lost (RPO)", "took (RTO)"):
+        assert word in shown
+    assert "UNFENCED" in shown
+    for stage in ("fence", "drain", "translate", "commit", "switch", "verify", "close"):
+        assert stage in ended.stderr
+
+
+def test_a_changed_journal_is_not_believed(own, orders):
+    del orders
+    done = document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
+    entries = own.store.entries(done["run"])
+    own.store.append_entry(
+        type(entries[0])(done["run"], len(entries), entries[0].at, "x", "x", "{}", "0" * 64, "0" * 64)
+    )
+    journal = document(own, "runs", done["run"], code=1, schema="runs")
+    assert journal["chain"]["intact"] is False
+    assert "does not follow" in journal["chain"]["problem"]
+    refused = drkit(own, "resume", done["run"], "--yes", code=1)
+    assert "is broken" in refused.stderr
+
+
+def test_failback_shows_and_refuses(own, orders):
+    topic, _names = orders
+    refused = drkit(own, "failback", "--to", "primary", "--dry-run", code=3)
+    assert "was not failed away from" in refused.stderr
+    document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
+    planned = document(own, "failback", "--dry-run")
+    assert (planned["kind"], planned["to"], planned["dry_run"]) == ("failback", "primary", True)
+    assert [(each["topic"], each["deleted_offsets"], each["only_here"]) for each in planned["scrub"]] == [
+        (topic, 80, 0)
+    ]
+    assert sum(planned["deleted_group_offsets"].values()) == 3
+    unconfirmed = drkit(own, "failback", "--yes", code=3)
+    assert "--cluster-id" in unconfirmed.stderr
+    wrong = document(own, "failback", "--yes", "--cluster-id", "not-this-one", code=3, schema="error")
+    assert "is not the id of primary" in wrong["error"]["what"]
+    assert own.values("primary", topic) == texts("x", 40)
+    assert own.store.link_control(own.link.id).direction is Direction.SEALED
+    assert drkit(own, "resume", "--yes", code=3).stderr.count("no run is unfinished") == 1

@@ -1,0 +1,89 @@
+"""A failover, failback or resume that kills itself (SIGKILL) at one place.
+
+    python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after
+
+PLACE is an event of the journal (`intent`, `outcome`), or a method of the store or of `ClusterAdmin`
+that the stage calls. Store and clusters are the real ones; only that one call is preceded or
+followed by the kill.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from drkit.failover.failback import make_failback_plan
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.record import run_to_resume
+from drkit.failover.service import resume_run, run_failback, run_failover
+from drkit.kafka.admin import ClusterAdmin
+from drkit.model.journal import JournalEntry
+from drkit.store.api import Store
+from tests.support.estates import open_link
+from tests.support.rooms import reading_ports
+
+
+class KillingStore:
+    """A store that kills its process round one call."""
+
+    def __init__(self, store: Store, stage: str, place: str, when: str) -> None:
+        self._store = store
+        self._wanted = stage
+        self._place = place
+        self._when = when
+        self._stage = ""
+
+    def append_entry(self, entry: JournalEntry) -> bool:
+        self._stage = entry.stage
+        return bool(self._round(entry.event, self._store.append_entry)(entry))
+
+    def watch_admin(self) -> None:
+        """Kill round that method of `ClusterAdmin`, if it is one."""
+        real = getattr(ClusterAdmin, self._place, None)
+        if real is not None:
+            setattr(ClusterAdmin, self._place, self._round(self._place, real))
+
+    def __getattr__(self, name: str) -> Any:
+        return self._round(name, getattr(self._store, name))
+
+    def _round(self, place: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        if place != self._place:
+            return real
+
+        def killing(*given: Any, **named: Any) -> Any:
+            here = self._stage == self._wanted
+            if here and self._when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*given, **named)
+            if here:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return killing
+
+
+def main(config: str, name: str, action: str, salvage: str, stage: str, place: str, when: str) -> None:
+    """Carry the action out until the kill; ends with 0 where that place was never reached."""
+    own = open_link(Path(config), name)
+    killing = KillingStore(own.store, stage, place, when)
+    killing.watch_admin()
+    own.store = killing  # type: ignore[assignment]  # delegates all of it
+    ports = reading_ports(own, Path(salvage))
+    with own.estate() as estate:
+        if action == "failover":
+            result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        elif action == "failback":
+            plan = make_failback_plan(estate, "primary")
+            result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "")
+        else:
+            result = resume_run(estate, run_to_resume(own.store, None), ports)
+    if result.error is not None:
+        raise result.error
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
