@@ -1,0 +1,197 @@
+"""`drkit audit`: the Spark audit of both sides of a link, record by record."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.output import OutputMode
+from drkit.cli.spark import MasterOption, MemoryOption, TopicsOption, results_folder, spark_runtime, told, topic_choices
+from drkit.cli.when import TimezoneOption, moment
+from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, Verdict
+from drkit.model.clock import now
+from drkit.model.errors import ExitCode
+
+_KINDS = ("lost", "duplicated", "corrupted", "reordered", "foreign", "unseen")
+_SHOWN = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("audit")(audit)
+
+
+def audit(
+    topic: TopicsOption = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only records stamped at or after this time.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
+    ] = None,
+    timezone: TimezoneOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
+    ] = None,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.
+
+    Exits 0 where the verdict is clean (records that the mirror had not reached, `unseen`, are no
+    deviation), 5 where it is not.
+    """
+    with command(config, output, verbose) as run:
+        began, choices = now(), topic_choices(topic)
+        start = moment(since, timezone, option="--from")
+        end = moment(until, timezone, option="--until")
+        links, store = run.links(link), run.store(create=False)
+        folder = out or results_folder("audits", began)
+        from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
+
+        runtime = spark_runtime(master, driver_memory)
+        results = []
+        for each in links:
+            request = AuditRequest(
+                link=each,
+                out=str(folder if len(links) == 1 else folder / str(each.id).replace("->", "-to-")),
+                topics=choices,
+                since=None if start is None else start.instant,
+                until=None if end is None else end.instant,
+            )
+            with told(run, f"audit {each.id}") as say:
+                results.append(run_audit(request, store, run.config, runtime, progress=say))
+        run.writer.emit(audit_document(results), lambda console: _print(console, results))
+        if any(result.verdict is Verdict.DEVIATED for result in results):
+            run.exit(ExitCode.DEVIATION)
+
+
+def audit_document(results: Sequence[AuditResult]) -> dict[str, Any]:
+    """`drkit audit --output json`: the contract's document of one link; several under `links`."""
+    documents = [_document(result) for result in results]
+    return documents[0] if len(documents) == 1 else {"verdict": _worst(results).value, "links": documents}
+
+
+def _document(result: AuditResult) -> dict[str, Any]:
+    return {
+        "verdict": result.verdict.value,
+        "source": result.link.source,
+        "target": result.link.target,
+        "basis": result.basis.value,
+        "observed_at": result.observed_at,
+        "seconds": round(result.seconds, 3),
+        "from": result.since,
+        "until": result.until,
+        "totals": _counts(result.counts),
+        "topics": [
+            {
+                "topic": each.topic,
+                "target_topic": each.target_topic,
+                "partition": each.partition,
+                "basis": each.basis.value,
+                **_counts(each.counts),
+                "source_start": each.source_start,
+                "source_end": each.source_end,
+                "target_start": each.target_start,
+                "target_end": each.target_end,
+                "mirrored_through": each.mirrored_through,
+                "target_bound": each.target_bound,
+            }
+            for each in result.partitions
+        ],
+        "findings": [_finding(each) for each in result.findings],
+        "findings_total": result.findings_total,
+        "findings_path": result.findings_path,
+        "findings_truncated": result.findings_truncated,
+        "notes": list(result.notes),
+    }
+
+
+def _worst(results: Sequence[AuditResult]) -> Verdict:
+    deviated = any(result.verdict is Verdict.DEVIATED for result in results)
+    return Verdict.DEVIATED if deviated else Verdict.CLEAN
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in Counts.__slots__}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind.value,
+        "topic": finding.topic,
+        "target_topic": finding.target_topic,
+        "partition": finding.partition,
+        "source_offset": finding.source_offset,
+        "target_offset": finding.target_offset,
+        "timestamp": finding.timestamp,
+        "key": _base64(finding.key),
+        "digest": finding.digest,
+        "target_timestamp": finding.target_timestamp,
+        "target_key": _base64(finding.target_key),
+        "target_digest": finding.target_digest,
+    }
+
+
+def _base64(key: bytes | None) -> str | None:
+    return None if key is None else base64.b64encode(key).decode()
+
+
+def _print(console: Console, results: Sequence[AuditResult]) -> None:
+    for result in results:
+        clean = result.verdict is Verdict.CLEAN
+        line = Text.assemble(
+            (f"{result.link}  ", "bold"), (result.verdict.value, "bold green" if clean else "bold red")
+        )
+        counts = result.counts
+        line.append(f"  {counts.source_records:,} source and {counts.target_records:,} target records")
+        line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
+        console.print(line)
+        console.print(_table(result))
+        for note in result.notes:
+            console.print(Text(f"· {note}", "dim"))
+        for finding in result.findings[:_SHOWN]:
+            console.print(Text(f"  {finding.kind.value} {_place(finding)}"))
+        if result.findings_total > _SHOWN:
+            console.print(Text(f"  … {result.findings_total - _SHOWN:,} more", "dim"))
+        console.print(Text(f"findings: {result.findings_path}", "dim"), soft_wrap=True)
+
+
+def _table(result: AuditResult) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("topic")
+    for name in ("source", "matched", *_KINDS):
+        table.add_column(name, justify="right")
+    by_topic: dict[str, list[Counts]] = {}
+    for each in result.partitions:
+        by_topic.setdefault(each.topic, []).append(each.counts)
+    for topic, parts in sorted(by_topic.items()):
+        counts = Counts.total(parts)
+        cells = [
+            Text("0", "dim") if not getattr(counts, kind) else _bad(kind, getattr(counts, kind)) for kind in _KINDS
+        ]
+        table.add_row(topic, f"{counts.source_records:,}", f"{counts.matched:,}", *cells)
+    return table
+
+
+def _bad(kind: str, count: int) -> Text:
+    return Text(f"{count:,}", "yellow" if kind == "unseen" else "bold red")
+
+
+def _place(finding: Finding) -> str:
+    source = "-" if finding.source_offset is None else str(finding.source_offset)
+    target = "-" if finding.target_offset is None else str(finding.target_offset)
+    key = "" if finding.key is None else f" key {finding.key[:40]!r}"
+    return f"{finding.topic}:{finding.partition} source {source} target {target}{key}"
