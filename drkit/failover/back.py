@@ -22,7 +22,7 @@ from drkit.failover.scrub import check_cluster, restore_configs
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.mapping.invert import invert_mappings, invert_watermark
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.errors import DrkitError, ExitCode, PartlyDone
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId
@@ -30,6 +30,12 @@ from drkit.model.topology import Link, LinkId
 MIRROR_SECONDS = 60.0
 CATCH_UP_SECONDS = 3600.0
 _ROUNDS = 5
+
+
+class CopyDeviates(PartlyDone):
+    """The audit found that the old primary doesn't hold what the live cluster holds. Exit code 5."""
+
+    exit_code = ExitCode.DEVIATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class Audit:
         verdict = context.rooms.auditor.audit(context.link)
         if verdict.verdict != "clean":
             where = f"; findings: {verdict.path}" if verdict.path else ""
-            raise DrkitError(
+            raise CopyDeviates(
                 f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
                 meaning=f"{self.cluster} doesn't hold what {self.live} holds, so nothing is moved back onto it",
                 remedy=f"Find the cause, re-seed what deviates, then drkit resume {context.run}",

@@ -37,6 +37,7 @@ class _Side:
     times: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     offsets: tuple[GroupPosition, ...] | None = None
     members: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def observe(
         source_members=source.members,
         problems=tuple(estate.store.problems(link.id)),
         mirror=memory.mirror,
+        notes=source.notes,
     )
 
 
@@ -147,13 +149,19 @@ def _ask_source(estate: Estate, link: Link) -> _Side:
     start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, partial=True)
     at = now()
     listed = [name for name, group in groups.list_groups().items() if link.covers_group(name) and group.type != "share"]
+    fetched = groups.fetch(listed)
     offsets = tuple(
         GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
-        for found in groups.committed(listed)
+        for group in fetched.offsets.values()
+        for found in group
         if link.covers_topic(found.topic)
     )
     members = groups.members(sorted({position.group for position in offsets}))
-    return _Side(view, topics, start, end, {}, offsets, members)
+    notes = tuple(
+        f"the offsets of {group} on {alias} can't be read ({why}): its captured positions stand"
+        for group, why in sorted(fetched.failures.items())
+    )
+    return _Side(view, topics, start, end, {}, offsets, members, notes)
 
 
 def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:

@@ -140,7 +140,7 @@ def _check_possible(world: World) -> None:
 
 
 def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
-    warnings = []
+    warnings = list(world.notes)
     if not request.selection.everything:
         warnings.append(
             f"only part of the groups and topics is moved, but all of {world.link.id} is sealed: nothing of it is "

@@ -90,7 +90,8 @@ class World:
 
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered
     (`positions_live`). `committed` and `members` are the target's; `source_members` the source's.
-    `mirror` names the worker that holds the link's mirror lease, None where nobody does.
+    `mirror` names the worker that holds the link's mirror lease, None where nobody does. `notes` say
+    what could not be read.
     """
 
     link: Link
@@ -107,6 +108,7 @@ class World:
     source_members: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     mirror: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def lag(self) -> int | None:

@@ -11,7 +11,7 @@ from drkit.failover.machine import Outcome, State
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.ports import AuditVerdict
 from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.model.errors import PartlyDone, Refused
+from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction
 from tests.support.estates import TIMEOUT, mirror, texts
 from tests.support.rooms import reading_ports
@@ -234,6 +234,7 @@ def test_an_audit_that_deviates_stops_the_move_and_resume_goes_on(own, away, tmp
 
     _plan, result = fail_back(own, tmp_path, replace(ports, auditor=Deviates()))
     assert isinstance(result.error, PartlyDone)
+    assert result.error.exit_code is ExitCode.DEVIATION
     assert "deviated: 2 lost; findings: findings.parquet" in result.error.what
     assert result.machine.state is State.RESEEDED
     assert own.store.link_control(own.link.id).direction is Direction.REVERSED
