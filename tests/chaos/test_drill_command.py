@@ -1,18 +1,12 @@
 """`drkit drill` as it is typed: exit codes, rollbacks whatever happens, nothing left behind, the clock."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.wait import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
 
 HANGS = """\
@@ -39,62 +33,6 @@ rollbacks:
   - do: restart
     node: dr
 """
-
-
-class Drill:
-    """`drkit drill …` as a child process, with a folder of kept drills and a temporary folder of its own."""
-
-    def __init__(self, tmp_path, *arguments):
-        self.kept = tmp_path / "drills"
-        self.temporary = tmp_path / "tmp"
-        self.temporary.mkdir(exist_ok=True)
-        self.errors = tmp_path / "stderr"
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "drkit", "drill", *arguments, "--drills", str(self.kept), "--output", "json"],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=ROOT,
-                env={**os.environ, "TMPDIR": str(self.temporary)},
-            )
-
-    def said(self, text):
-        return text in self.errors.read_text()
-
-    def end(self, seconds=240):
-        """Its exit code and its document; nothing of it is left on the machine."""
-        stdout, _ = self.process.communicate(timeout=seconds)
-        assert mine(self.temporary) == []
-        assert not list(self.temporary.glob("drkit-drill-*")), "the lab's folder is still there"
-        assert stdout, self.errors.read_text()
-        return self.process.returncode, json.loads(stdout)
-
-
-def mine(folder):
-    """Processes that name this folder, the tests' own excepted."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = " ".join(process.info["cmdline"] or [])
-        if str(folder) in words and process.pid != os.getpid() and "pytest" not in words:
-            found.append(words)
-    return found
-
-
-@pytest.fixture
-def play(tmp_path):
-    started = []
-
-    def start(*arguments):
-        drill = Drill(tmp_path, *arguments)
-        started.append(drill)
-        return drill
-
-    yield start
-    for drill in started:
-        if drill.process.poll() is None:
-            drill.process.terminate()
-            drill.process.wait(120)
 
 
 def write(tmp_path, text):

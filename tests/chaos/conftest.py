@@ -1,0 +1,5 @@
+"""The fixture that starts drills; imported here alone."""
+
+from tests.support.drills import play
+
+__all__ = ["play"]

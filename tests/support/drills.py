@@ -1,0 +1,74 @@
+"""`drkit drill …` as a child process: what it said, its exit code, its document, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Drill:
+    """`drkit drill …` as a child process, with a folder of kept drills and a temporary folder of its own."""
+
+    def __init__(self, tmp_path: Path, *arguments: str) -> None:
+        self.kept = tmp_path / "drills"
+        self.temporary = tmp_path / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        self.errors = tmp_path / "stderr"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "drkit", "drill", *arguments, "--drills", str(self.kept), "--output", "json"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
+            )
+
+    def said(self, text: str) -> bool:
+        """Whether it said this on stderr."""
+        return text in self.errors.read_text()
+
+    def end(self, seconds: float = 240) -> tuple[int, dict[str, Any]]:
+        """Its exit code and its document; nothing of it is left on the machine."""
+        stdout, _ = self.process.communicate(timeout=seconds)
+        assert mine(self.temporary) == []
+        assert not list(self.temporary.glob("drkit-drill-*")), "the lab's folder is still there"
+        assert stdout, self.errors.read_text()
+        return self.process.returncode, json.loads(stdout)
+
+
+def mine(folder: Path) -> list[str]:
+    """Processes that name this folder, this one excepted."""
+    found: list[str] = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if str(folder) in words and process.pid != os.getpid():
+            found.append(words)
+    return found
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Callable[..., Drill]]:
+    """Start `drkit drill` with these arguments; what still runs at the end is ended."""
+    started: list[Drill] = []
+
+    def start(*arguments: str) -> Drill:
+        drill = Drill(tmp_path, *arguments)
+        started.append(drill)
+        return drill
+
+    yield start
+    for drill in started:
+        if drill.process.poll() is None:
+            drill.process.terminate()
+            drill.process.wait(120)
