@@ -287,6 +287,7 @@ def _consumer_config(source: ClusterConfig) -> dict[str, Any]:
         max_poll_interval_ms=86_400_000,  # a dead target may keep the mirror waiting for long
         queued_max_messages_kbytes=_PREFETCH_KIB,
         fetch_max_bytes=_FETCH_BYTES,
+        fetch_wait_max_ms=200,  # the end of a partition, and so a trailing hole, is told after an empty fetch
         fetch_queue_backoff_ms=10,
         fetch_error_backoff_ms=200,
         reconnect_backoff_max_ms=1_000,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from drkit.config import load_config
@@ -92,6 +92,7 @@ class Side:
                 "group.id": "independent-reader",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
             }
         )
@@ -121,8 +122,17 @@ class Side:
     def end(self, topic: str, partition: int = 0) -> int:
         """The high watermark."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "independent-reader"})
+
+        def ask() -> tuple[int, int] | None:
+            try:
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+            except KafkaException as error:
+                if error.args[0].retriable() or error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
+                    return None  # a topic just created
+                raise
+
         try:
-            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+            return wait_until(ask, what=f"the end of {topic}:{partition}")[1]
         finally:
             consumer.close()
 
@@ -189,6 +199,9 @@ groups = ["{prefix}.*"]
             if process.poll() is None:
                 process.kill()
             process.wait(10)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
         self.store.close()
 
     def name(self, part: str) -> str:

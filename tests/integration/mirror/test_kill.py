@@ -36,14 +36,14 @@ class Load(threading.Thread):
     def run(self) -> None:
         number = 0
         while not self.ending.is_set():
-            for _ in range(self._random.randint(1, 400)):
+            for _ in range(self._random.randint(1, 200)):
                 self._producer.produce(
                     self._plain, value=b"%09d" % number, key=b"%d" % (number % 97), partition=number % PARTITIONS
                 )
                 number += 1
             self._producer.poll(0)
             self._transactions.begin_transaction()
-            for step in range(self._random.randint(1, 60)):
+            for step in range(self._random.randint(1, 30)):
                 self._transactions.produce(self._transactional, value=b"t%d-%d" % (number, step))
             self._transactions.flush(20)
             if self._random.random() < 0.3:
@@ -65,7 +65,7 @@ def test_sigkill_under_load(mirrored: Mirrored, seed: int) -> None:
         landed = 0
         for _ in range(2):
             process = mirrored.process()
-            moment = landed + chance.randint(1, 12_000)
+            moment = landed + chance.randint(1, 6_000)
 
             def reached(process=process, moment=moment) -> bool:
                 assert process.poll() is None, process.communicate()
