@@ -6,6 +6,7 @@ independent witness reads from the brokers. The primary is killed with SIGKILL, 
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -50,10 +51,15 @@ _MIRROR_ENDS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How big the demo is. `rate`: records a second; the kill comes once `kill_after` are acknowledged."""
+    """How big the demo is.
+
+    `rate`: records a second. Once `kill_after` are acknowledged the link between the sites stalls; once
+    `stalled` more are, the primary is killed.
+    """
 
     rate: float = 12_000
     kill_after: int = 240_000
+    stalled: int = 3_000
     events_on_dr: int = 10_000
     store: Literal["cassandra", "sqlite"] = "cassandra"
     brokers: int = 1
@@ -153,13 +159,20 @@ class Story:
             act.note = f"{workload.progress.acknowledged:,} records acknowledged"
 
     def _disaster(self) -> None:
-        lab = self._the_lab
-        with self._picture.act("SIGKILL: the primary is gone") as act:
+        lab, workload, mirror = self._the_lab, self._workload, self._mirror
+        assert workload is not None  # noqa: S101  # made by the act before
+        assert mirror is not None  # noqa: S101  # made by the act before
+        with self._picture.act("The link stalls, then SIGKILL: the primary is gone") as act:
+            mirror.send_signal(signal.SIGSTOP)  # so that the primary holds what dr never gets
+            while workload.progress.acknowledged < self._script.kill_after + self._script.stalled:
+                if workload.join(0.02) is not None:
+                    raise DrkitError("the load ended before the disaster", remedy=f"See the logs in {self._dir}")
             self._picture.typed(command_line(["lab", "kill", "primary"]))
             lab.kill("primary")
+            mirror.send_signal(signal.SIGCONT)
             self.findings.killed_at = killed = now()
             self._picture.scene.clusters["primary"] = f"killed at {killed.astimezone():%H:%M:%S}"
-            assert self._on_primary is not None  # noqa: S101  # the act before made it
+            assert self._on_primary is not None  # noqa: S101  # made by the act before
             self._on_primary.stop()
             report = self._end_load()
             self.findings.produced = report.acknowledged
