@@ -83,6 +83,7 @@ class GroupReader:
         self._asked: dict[TopicPartition, int] = {}  # offsets sent to be committed
         self._assigned: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}  # log ends as last asked
+        self._ends_seen: dict[TopicPartition, int] = {}  # the ends that fetching came to: nothing is left below
         self._limits: dict[TopicPartition, int] = {}  # process below this offset only
         self._paused: set[TopicPartition] = set()
         self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, but not to be processed yet
@@ -208,7 +209,8 @@ class GroupReader:
             return False
         if self.behaviour is Behaviour.LIVE:
             return self._positions.get(tp, 0) >= end
-        return bool(self._held.get(tp)) or self._positions.get(tp, 0) >= self._limits[tp]
+        reached = max(self._positions.get(tp, 0), self._ends_seen.get(tp, 0))
+        return bool(self._held.get(tp)) or reached >= self._limits[tp]
 
     def _sort_out(self, batch: Messages) -> list[Any]:
         """The records to process now; ends of partitions are noted, records beyond the limit held back."""
@@ -231,13 +233,10 @@ class GroupReader:
             self._trouble = error.str()
             return
         tp = TopicPartition(message.topic(), message.partition())
-        end = message.offset()
-        if self.behaviour is not Behaviour.LIVE:
-            # Only records that nobody sees lie before the end; don't step over more of them than the share.
-            end = min(end, max(self._limits.get(tp, 0), self._positions.get(tp, 0)))
-        if not self._held.get(tp) and end > 0:
+        self._ends_seen[tp] = message.offset()
+        if self.behaviour is Behaviour.LIVE:
             with self._lock:
-                self._positions[tp] = end
+                self._positions[tp] = message.offset()
 
     def _process(self, records: Messages, consumer: Consumer) -> None:
         if records:
@@ -321,6 +320,7 @@ class GroupReader:
         with self._lock:  # another member may have read on since: an old position must not be committed
             for tp in self._assigned:
                 self._positions.pop(tp, None)
+                self._ends_seen.pop(tp, None)
 
     def _on_revoke(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
         """Another member goes on from the last commit; what was held back is that member's to read."""

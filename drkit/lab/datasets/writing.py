@@ -119,8 +119,7 @@ class EventWriter:
         headers: Headers = [(LOAD_HEADER, self._load)]
         try:
             for event in events:
-                self._send(event, headers)
-                self.ledger.events_sent += 1
+                self._send(event, headers, counts=True)
         except Interrupted:
             self._flush()
             raise
@@ -180,9 +179,7 @@ class EventWriter:
             raise ProducerFailed(f"a transaction could not begin: {failure.args[0].str()}") from None
         try:
             for event in group:
-                self._send(event, headers)
-                if commit:
-                    ledger.events_sent += 1
+                self._send(event, headers, counts=commit)
             self._flush()
         except Interrupted:
             # What is sent is whole events: end the transaction as its header says.
@@ -242,7 +239,8 @@ class EventWriter:
         with suppress(KafkaException):
             self._producer.flush(_TICK_SECONDS)  # hears of what was purged; nothing is sent any more
 
-    def _send(self, event: Event, headers: Headers) -> None:
+    def _send(self, event: Event, headers: Headers, *, counts: bool) -> None:
+        """Hand over an event's records, and keep the pace; `counts`: it isn't to be written again."""
         ledger = self.ledger
         sent = ledger.sent
         for topic, key, value, timestamp in event:
@@ -257,7 +255,8 @@ class EventWriter:
                     raise ProducerFailed(f"the producer refused a record: {error.args[0].str()}") from None
             sent[topic] += 1
             ledger.records_sent += 1
-        if self.ledger.records_sent >= self._next_tick:
+        ledger.events_sent += counts
+        if ledger.records_sent >= self._next_tick:
             self._tick()
 
     def _tick(self) -> None:
