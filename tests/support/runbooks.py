@@ -4,13 +4,16 @@ A runbook's commands stand in fenced `sh` blocks (commands only) or `console` bl
 command, the rest is output), and in the text as inline code that begins with `drkit`. The word after
 the language names the block (```sh dry-run), so that a test can also execute a runbook, block by block.
 
-Variables are those that the runbook itself sets; a test that reads or executes may give others.
+Variables are those that the runbook itself sets; a test may give others, which win.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,14 +62,23 @@ class Command:
         return f"{self.file.name}:{self.line}"
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command of a runbook that was executed."""
+
+    command: Command
+    done: subprocess.CompletedProcess[str]
+
+
 @dataclass
 class Runbook:
-    """A runbook as it was read; `variables` are those it sets and those it was given."""
+    """A runbook as it was read; `variables` are those it sets and those it was given, `exported` some of them."""
 
     file: Path
     blocks: list[Block] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
 
     def block(self, name: str) -> Block:
         """The block of that name."""
@@ -143,10 +155,12 @@ def _commands(book: Runbook, line: int, block: str, text: str) -> list[Command]:
     assignment = _ASSIGNMENT.fullmatch(text.strip())
     try:
         if assignment is not None:
+            if text.strip().startswith("export "):
+                book.exported.add(assignment[1])
             values = shlex.split(_filled(book, where, assignment[2]), comments=True)
             if len(values) > 1:
                 raise RunbookError(f"{where}: a value with spaces needs quotes: {text}")
-            book.variables[assignment[1]] = values[0] if values else ""
+            book.variables.setdefault(assignment[1], values[0] if values else "")
             return []
         lexer = shlex.shlex(_filled(book, where, text), posix=True, punctuation_chars="".join(_OPERATORS))
         lexer.whitespace_split = True
@@ -177,6 +191,30 @@ def _filled(book: Runbook, where: str, text: str) -> str:
         return book.variables[name]
 
     return _VARIABLE.sub(value, text)
+
+
+def run_block(book: Runbook, name: str, cwd: Path) -> list[Ran]:
+    """Execute the drkit commands of a block, one after the other, with the exported variables of the book."""
+    environment = {**os.environ, **{key: book.variables[key] for key in book.exported}}
+    block = book.block(name)
+    lines = range(block.line, block.line + len(block.lines))
+    return [
+        Ran(
+            command,
+            subprocess.run(
+                [sys.executable, "-m", *command.argv],
+                env=environment,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            ),
+        )
+        for command in book.of_drkit()
+        if command.line in lines
+    ]
 
 
 def parse(argv: tuple[str, ...]) -> Any:
