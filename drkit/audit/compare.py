@@ -98,28 +98,25 @@ def compare(reader: Reader) -> Comparison:
     )
     joined = source.join(target, (F.col("p") == F.col("q")) & (F.col("place") == F.col("t")), "full_outer")
     equal = F.coalesce((F.col("s1") == F.col("t1")) & (F.col("s2") == F.col("t2")), F.lit(False))
-    marked = joined.withColumn("equal", equal).withColumn("p", F.coalesce("p", "q"))
-    # One aggregation makes a stretch of equal records (all residual fields null) and leaves every
-    # residual as a group of its own.
-    keys = [
-        F.col("p"),
+    marked = joined.withColumn("equal", equal)
+    # One aggregation makes a stretch of equal records, which have no residual, and leaves every residual
+    # as a group of its own.
+    residual = F.struct(*SOURCE_FIELDS, *TARGET_FIELDS)
+    matched_source = F.when(F.col("equal"), F.col("s"))
+    matched_target = F.when(F.col("equal"), F.col("t"))
+    summed = marked.groupBy(
+        F.coalesce("p", "q").alias("p"),
         F.when(F.col("equal"), within(scope, F.col("s_ts"))).alias("inside"),
         F.when(F.col("equal"), F.shiftright("t", shift)).alias("chunk"),
-        *(F.when(~F.col("equal"), F.col(name)).alias(name) for name in (*SOURCE_FIELDS, *TARGET_FIELDS)),
-    ]
-    offsets = F.when(F.col("equal"), F.col("s")), F.when(F.col("equal"), F.col("t"))
-    summed = (
-        marked.withColumns({"at_s": offsets[0], "at_t": offsets[1]})
-        .groupBy(*keys)
-        .agg(
-            F.count("at_s").alias("n"),
-            F.min("at_s").alias("s_lo"),
-            F.max("at_s").alias("s_hi"),
-            F.min("at_t").alias("t_lo"),
-            F.max("at_t").alias("t_hi"),
-        )
+        F.when(~F.col("equal"), residual).alias("residual"),
+    ).agg(
+        F.count(matched_source).alias("n"),
+        F.min(matched_source).alias("s_lo"),
+        F.max(matched_source).alias("s_hi"),
+        F.min(matched_target).alias("t_lo"),
+        F.max(matched_target).alias("t_hi"),
     )
-    rows = keep(summed)
+    rows = keep(summed.select("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi", "residual.*"))
     return Comparison(rows, _tallies(rows, scope), shift)
 
 

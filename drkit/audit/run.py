@@ -20,6 +20,8 @@ from drkit.model.errors import DrkitError, Refused
 from drkit.store.api import Store
 
 _ATTEMPTS = 4
+_BRIEF = 4_000_000
+"""Offsets on both sides below which a session is started for a brief job."""
 
 Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
@@ -86,11 +88,13 @@ def judged(
     Records read before retention took them and looked for afterwards would seem lost, so a judgement only
     counts if the logs began at its end where they did at its start.
     """
+    progress("looking at both clusters")
+    scope = observe_scope(request, store, config)
     progress("starting Spark")
-    session = spark_session(spark)
+    session = spark_session(spark, brief=scope.offsets < _BRIEF)
     for attempt in range(1, _ATTEMPTS + 1):
-        progress("looking at both clusters")
-        scope = observe_scope(request, store, config)
+        if attempt > 1:
+            scope = observe_scope(request, store, config)
         reader = Reader(session, scope)
         progress("reading both sides")
         try:

@@ -76,6 +76,11 @@ class Scope:
     observed_at: datetime
     notes: tuple[str, ...]
 
+    @property
+    def offsets(self) -> int:
+        """How many offsets there are to read, on both sides."""
+        return sum(each.source_end - each.source_from + each.target_end - each.target_from for each in self.partitions)
+
     def starts(self) -> list[int]:
         """The logs' starts on both sides, to see whether retention moved them."""
         return [start for each in self.partitions for start in (each.source_start, each.target_start)]
