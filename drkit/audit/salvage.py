@@ -234,9 +234,8 @@ def _facts(
         "until": iso(request.until),
     }
     through = {str(tp): each.source_end for tp, each in tps.items()}
-    uncommitted = {
-        str(tp): written[tp] - each.source_end for tp, each in tps.items() if written.get(tp, 0) > each.source_end
-    }
+    open_offsets = {tp: written.get(tp, 0) - each.source_end for tp, each in tps.items()}
+    uncommitted = {str(tp): offsets for tp, offsets in open_offsets.items() if offsets > 0}
     return _Facts(head, through, uncommitted, counts)
 
 
@@ -265,7 +264,7 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
         )
     if not in_parquet == in_replay == expected:
         raise DrkitError(
-            f"{expected} records were to be kept, and {in_parquet} (Parquet) and {in_replay} (replay form) were written",
+            f"{expected} records were to be kept, and {in_parquet} (Parquet) and {in_replay} (replay) were written",
             meaning="Records went away while they were read, or the disk lost some; nothing was kept",
             remedy="Run it again",
         )

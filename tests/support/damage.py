@@ -200,6 +200,11 @@ class Bench:
             )
 
 
+def seeded(seed: int | str) -> random.Random:
+    """Chance that comes out the same each time."""
+    return random.Random(seed)  # noqa: S311 - repeatable, not secret
+
+
 def dense(source: Sequence[Stored], base: int = 0) -> dict[int, int]:
     """The places that a mirror gives: one target offset after the other."""
     return {each.offset: base + position for position, each in enumerate(source)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from drkit.audit.run import run_audit
 from drkit.lab import Lab
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, TopicChoice
 from drkit.model.topology import TopicPartition
-from tests.support.damage import STAMP, Bench, Expected, Record, Stored, dense, records
+from tests.support.damage import STAMP, Bench, Expected, Record, Stored, dense, records, seeded
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -52,7 +52,7 @@ class Cases:
 @pytest.fixture(scope="module")
 def cases(lab: Lab, spark, tmp_path_factory: pytest.TempPathFactory) -> Cases:
     bench = Bench(lab)
-    prefix = f"case-{random.randrange(1 << 32):08x}"
+    prefix = f"case-{uuid.uuid4().hex[:8]}"
     for name, prepare in CASES.items():
         prepare(bench, f"{prefix}.{name}")
     request = AuditRequest(
@@ -71,7 +71,7 @@ def cases(lab: Lab, spark, tmp_path_factory: pytest.TempPathFactory) -> Cases:
 def mirrored(bench: Bench, topic: str, count: int, *, transactions: str = "") -> list[Stored]:
     """A topic with `count` records, all on both sides."""
     bench.create(topic)
-    bench.produce("primary", topic, 0, records(count, rng=random.Random(topic)), transactions=transactions)
+    bench.produce("primary", topic, 0, records(count, rng=seeded(topic)), transactions=transactions)
     source = bench.read("primary", topic, 0)
     bench.produce("dr", topic, 0, [each.record for each in source])
     bench.remember(topic, {0: dense(source)})
@@ -154,7 +154,7 @@ def test_of_equal_records_one_more_is_one_duplicate(cases: Cases):
 @case
 def behind(bench: Bench, topic: str) -> None:
     bench.create(topic)
-    bench.produce("primary", topic, 0, records(50, rng=random.Random(1)))
+    bench.produce("primary", topic, 0, records(50, rng=seeded(1)))
     source = bench.read("primary", topic, 0)
     bench.produce("dr", topic, 0, [each.record for each in source[:40]])
     bench.remember(topic, {0: dense(source[:30])})  # the mirror died after 40 and had recorded 30
@@ -168,7 +168,7 @@ def test_beyond_the_highest_mirrored_record_is_unseen_whatever_was_recorded(case
 @case
 def behind_with_a_gap(bench: Bench, topic: str) -> None:
     bench.create(topic)
-    bench.produce("primary", topic, 0, records(50, rng=random.Random(2)))
+    bench.produce("primary", topic, 0, records(50, rng=seeded(2)))
     source = bench.read("primary", topic, 0)
     bench.produce("dr", topic, 0, [each.record for each in source[:40] if each.offset not in {38, 39}])
     bench.remember(topic, {0: dense(source[:40])})
@@ -183,7 +183,7 @@ def test_missing_below_the_watermark_is_lost_and_above_it_unseen(cases: Cases):
 @case
 def never_mirrored(bench: Bench, topic: str) -> None:
     bench.create(topic, on=["primary"])
-    bench.produce("primary", topic, 0, records(5, rng=random.Random(3)))
+    bench.produce("primary", topic, 0, records(5, rng=seeded(3)))
 
 
 def test_a_topic_that_the_target_never_had_is_unseen(cases: Cases):
@@ -193,7 +193,7 @@ def test_a_topic_that_the_target_never_had_is_unseen(cases: Cases):
 @case
 def deleted_on_target(bench: Bench, topic: str) -> None:
     bench.create(topic, on=["primary"])
-    bench.produce("primary", topic, 0, records(9, rng=random.Random(4)))
+    bench.produce("primary", topic, 0, records(9, rng=seeded(4)))
     bench.remember(topic, {0: {offset: offset for offset in range(6)}})
 
 
@@ -234,7 +234,7 @@ def test_what_the_target_no_longer_has_is_not_lost(cases: Cases):
 @case
 def both_retentions(bench: Bench, topic: str) -> None:
     bench.create(topic)
-    source = records(40, rng=random.Random(5))
+    source = records(40, rng=seeded(5))
     bench.produce("primary", topic, 0, source)
     bench.produce("dr", topic, 0, [*source[:20], *source[21:30], *source[31:]])  # 20 and 30 are lost
     bench.remember(topic, {0: {offset: offset for offset in range(40)}})
@@ -283,7 +283,7 @@ def made_anew_on_source(bench: Bench, topic: str) -> None:
     with bench.admin("primary") as admin:
         admin.delete_topics([topic])
     wait_until(lambda: bench.create(topic, on=["primary"]), what="the topic's name to be free")
-    bench.produce("primary", topic, 0, records(5, rng=random.Random(6), first=100))
+    bench.produce("primary", topic, 0, records(5, rng=seeded(6), first=100))
 
 
 def test_a_topic_made_anew_on_the_source_is_unseen_and_the_old_one_retired(cases: Cases):
@@ -296,7 +296,7 @@ def second_epoch(bench: Bench, topic: str) -> None:
     with bench.admin("primary") as admin:
         admin.delete_topics([topic])
     wait_until(lambda: bench.create(topic, on=["primary"]), what="the topic's name to be free")
-    again = records(6, rng=random.Random(7), first=100)
+    again = records(6, rng=seeded(7), first=100)
     bench.produce("primary", topic, 0, again)
     bench.produce("dr", topic, 0, [*again[:3], replace(again[3], value=b"spoiled"), *again[4:]])
     bench.remember(topic, {0: {offset: 8 + offset for offset in range(6)}}, epoch=1)
@@ -312,7 +312,7 @@ def test_what_an_earlier_topic_of_the_name_left_is_retired(cases: Cases):
 @case
 def unrecorded(bench: Bench, topic: str) -> None:
     bench.create(topic)
-    source = records(40, rng=random.Random(8))
+    source = records(40, rng=seeded(8))
     bench.produce("primary", topic, 0, source)
     with bench.admin("primary") as admin:
         admin.delete_records({TopicPartition(topic, 0): 10})
@@ -331,7 +331,7 @@ def test_without_a_record_of_the_mirror_content_tells(cases: Cases):
 @case
 def long_before_the_mirror(bench: Bench, topic: str) -> None:
     bench.create(topic)
-    source = records(30, rng=random.Random(9))
+    source = records(30, rng=seeded(9))
     bench.produce("primary", topic, 0, source)
     bench.produce("dr", topic, 0, [Record(b"mine", b"before the mirror", STAMP), *source[10:]])
     bench.remember(topic, {0: {offset: offset - 9 for offset in range(10, 30)}})

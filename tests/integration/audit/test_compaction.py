@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from drkit.model.audit import Counts
-from tests.support.damage import STAMP, Bench, Record, Stored, damaged, dense, records
+from tests.support.damage import STAMP, Bench, Record, Stored, damaged, dense, records, seeded
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -51,7 +51,7 @@ def compacted(bench: Bench, alias: str, topic: str, written: Sequence[Record]) -
 def test_what_the_source_compacted_after_it_was_mirrored_is_retired(bench, audit, unique_name):
     topic = bench.create(unique_name, on=["primary"], config=COMPACT)
     bench.create(topic, on=["dr"])
-    written = records(60, rng=random.Random(1), keys=12)
+    written = records(60, rng=seeded(1), keys=12)
     bench.produce("dr", topic, 0, written)
     source = compacted(bench, "primary", topic, written)
     bench.remember(topic, {0: {offset: offset for offset in range(60)}})
@@ -73,7 +73,7 @@ def test_what_the_source_compacted_after_it_was_mirrored_is_retired(bench, audit
 def test_what_the_target_compacted_is_retired_and_the_newest_of_a_key_must_be_there(bench, audit, unique_name):
     topic = bench.create(unique_name, on=["dr"], config=COMPACT)
     bench.create(topic, on=["primary"])
-    rng = random.Random(2)
+    rng = seeded(2)
     written = [replace(each, value=each.value or b"v") for each in records(60, rng=rng, keys=12)]
     gone = [Record(b"gone", b"1", STAMP), Record(b"gone", b"2", STAMP), Record(b"gone", None, STAMP)]
     written = [*written[:20], *gone[:2], *written[20:40], gone[2], *written[40:]]
@@ -94,7 +94,7 @@ def test_what_the_target_compacted_is_retired_and_the_newest_of_a_key_must_be_th
 
 
 def test_damage_of_a_compacted_topic_is_found_although_later_records_have_the_same_keys(bench, audit, unique_name):
-    rng = random.Random(3)
+    rng = seeded(3)
     topic = bench.create(unique_name, config={"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"})
     bench.produce("primary", topic, 0, records(300, rng=rng, keys=20))
     source = bench.read("primary", topic, 0)
@@ -109,11 +109,11 @@ def test_damage_of_a_compacted_topic_is_found_although_later_records_have_the_sa
 
 
 def test_a_compacted_source_mirrored_after_its_compaction_is_damaged_and_all_is_found(bench, audit, unique_name):
-    rng = random.Random(4)
+    rng = seeded(4)
     topic = bench.create(unique_name, on=["primary"], config=COMPACT)
     bench.create(topic, on=["dr"], config={"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"})
     source = compacted(bench, "primary", topic, records(500, rng=rng, keys=150))
-    assert any(later.offset - each.offset > 1 for each, later in zip(source, source[1:], strict=False))
+    assert any(later.offset - each.offset > 1 for each, later in pairwise(source))
     damage = damaged(source, {"lost": 3, "duplicated": 2, "swapped": 2, "moved": 2}, rng)
     bench.produce("dr", topic, 0, damage.target)
     bench.remember(topic, {0: dense(source)})

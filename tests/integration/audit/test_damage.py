@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
 
 from drkit.model.audit import AuditResult, Basis, Verdict
-from tests.support.damage import Expected, damaged, dense, records
+from tests.support.damage import Expected, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -27,7 +26,7 @@ def found(result: AuditResult, partition: int | None = None) -> list[Expected]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("transactions", ["", "cac"])
 def test_all_damage_of_a_reproduced_topic_is_found_and_nothing_else(bench, audit, unique_name, seed, transactions):
-    rng = random.Random(seed)
+    rng = seeded(seed)
     topic = bench.create(unique_name, partitions=2)
     expected, places = {}, {}
     for partition in range(2):
