@@ -61,6 +61,8 @@ class Clients:
             flush_seconds=FLUSH_SECONDS,
             parent=os.getpid(),
             next_seqs=self._next_seqs() if kind == "producer" else {},
+            # A group that goes on elsewhere has a position there, or it was forgotten and skips what it had not read.
+            offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
         )
         path = self._folder / f"{name}.json"
         spec.write(path)

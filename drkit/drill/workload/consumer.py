@@ -36,7 +36,7 @@ class _Reader:
                 **spec.properties,
                 "group.id": spec.group,
                 "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
+                "auto.offset.reset": spec.offset_reset,
                 "session.timeout.ms": 6000,
                 "fetch.wait.max.ms": 50,
                 "on_commit": self.on_commit,

@@ -15,6 +15,7 @@ class ClientSpec:
     """One client. `properties` are librdkafka's; `ledger` is the path of its SQLite file.
 
     `rate` is records a second over all partitions; `next_seqs` where the numbers of each key go on;
+    `offset_reset` is where a group without a position starts: `earliest` or `latest`;
     `parent` the process that started it: a client ends by itself when that is gone.
     """
 
@@ -31,6 +32,7 @@ class ClientSpec:
     flush_seconds: float
     parent: int
     next_seqs: dict[str, int]
+    offset_reset: str
 
     def write(self, path: Path) -> None:
         """Keep it where only the owner can read it."""
