@@ -155,7 +155,8 @@ class Workload:
         except Interrupted:
             outcome, reason = Outcome.INTERRUPTED, "told to stop"
         except ProducerFailed as failure:
-            outcome, reason = Outcome.FAILED, str(failure)
+            outcome = Outcome.INTERRUPTED if self._give_up.is_set() else Outcome.FAILED
+            reason = str(failure)
         finally:
             writer.abandon()
         return self._make_report(writer, outcome, reason, started_at, time.monotonic() - begun)
