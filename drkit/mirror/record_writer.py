@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 PAUSE = 0.05
 _ODD_TIMESTAMP = 0
+_LEARN_SECONDS = 2.0
+_UNKNOWN = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's names
 NO_RIGHT = "the right to produce was lost"
 
 RETRY = "Then `drkit link resume` the topic: it is tried again"
@@ -95,7 +98,8 @@ class RecordWriter:
         if not self._may_produce():
             raise _Uncertain(NO_RIGHT)
         topic, number = partition.target_topic, partition.tp.partition
-        produce = self._producers.get(partition.batch_bytes).produce
+        producer = self._producers.get(partition.batch_bytes)
+        produce = producer.produce
         last = batch[-1]
         source_next = int(last.offset() or 0) + 1
         mark = partition.window.send(source_next, partition.next_target)
@@ -109,16 +113,18 @@ class RecordWriter:
                 value, key, headers = message.value(), message.key(), message.headers()
                 try:
                     produce(topic, value, key, number, timestamp=stamp, headers=headers)
-                except BufferError:
-                    self._when_there_is_room(
-                        partial(produce, topic, value, key, number, timestamp=stamp, headers=headers)
+                except (BufferError, KafkaException):
+                    self._when_possible(
+                        producer, topic, partial(produce, topic, value, key, number, timestamp=stamp, headers=headers)
                     )
             if last.timestamp()[1] == _ODD_TIMESTAMP:
                 self._hand_over_odd(partition, last, partition.next_target - 1)
                 self.moved += partition.window.acknowledge(mark, partition.next_target - 1)
             else:
                 report = partial(self._delivered, partition, mark)
-                self._when_there_is_room(
+                self._when_possible(
+                    producer,
+                    topic,
                     partial(
                         produce,
                         topic,
@@ -128,7 +134,7 @@ class RecordWriter:
                         on_delivery=report,
                         timestamp=last.timestamp()[1],
                         headers=last.headers(),
-                    )
+                    ),
                 )
                 partition.outstanding += 1
         except KafkaException as error:
@@ -139,16 +145,23 @@ class RecordWriter:
             ) from error
         partition.next_source = max(partition.next_source, source_next)
 
-    def _when_there_is_room(self, produce: Callable[[], None]) -> None:
-        """Produce, waiting while the producer's queue is full (a slow or dead target)."""
+    def _when_possible(self, producer: Producer, topic: str, produce: Callable[[], None]) -> None:
+        """Produce, waiting while the producer's queue is full (a slow or dead target), or until the
+        producer has learned of a partition that was added."""
+        deadline = time.monotonic() + _LEARN_SECONDS
         while True:
             try:
                 produce()
             except BufferError:
                 self.poll(PAUSE)
-                self._check_waiting()
+            except KafkaException as error:
+                if error.args[0].code() not in _UNKNOWN or time.monotonic() > deadline:
+                    raise
+                producer.list_topics(topic, timeout=_LEARN_SECONDS)  # makes the producer learn of it
+                self.poll(PAUSE)
             else:
                 return
+            self._check_waiting()
 
     def _check_waiting(self) -> None:
         """Called while waiting for the target: give up when told to stop, or without the right to produce."""
@@ -202,7 +215,8 @@ class RecordWriter:
         answers: list[tuple[KafkaError | None, Message]] = []
         producer = self._producers.gentle()
         try:
-            producer.produce(
+            produce = partial(
+                producer.produce,
                 partition.target_topic,
                 message.value(),
                 message.key(),
@@ -211,6 +225,7 @@ class RecordWriter:
                 timestamp=stamp,
                 headers=message.headers(),
             )
+            self._when_possible(producer, partition.target_topic, produce)
             while not answers:
                 producer.poll(PAUSE)
                 self._check_waiting()

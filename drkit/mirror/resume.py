@@ -133,6 +133,7 @@ class Resumer:
     # -- observing ---------------------------------------------------------------------------------
 
     def _observe(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Observed]:
+        wanted = self._of_known_incarnation(wanted)
         there = {tp: TopicPartition(ready.state.target_topic, tp.partition) for tp, ready in wanted.items()}
         source_starts = self._source.start_offsets(wanted, partial=True)
         stable_ends = self._source.end_offsets(wanted, partial=True)
@@ -162,6 +163,23 @@ class Resumer:
                     )
                 )
         return observed
+
+    def _of_known_incarnation(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
+        """Those whose topics are still the ones known on both sides; the others are for the next look at topics."""
+        states = [ready.state for ready in wanted.values()]
+        ours = self._source.topics({state.topic for state in states})
+        theirs = self._target.topics({state.target_topic for state in states})
+
+        def known(ready: ReadyTopic) -> bool:
+            state = ready.state
+            source, target = ours.get(state.topic), theirs.get(state.target_topic)
+            return (
+                source is not None
+                and target is not None
+                and (source.topic_id, target.topic_id) == (state.source_topic_id, state.target_topic_id)
+            )
+
+        return {tp: ready for tp, ready in wanted.items() if known(ready)}
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
         """The target's log ends, of those that two reads in a row agree about."""

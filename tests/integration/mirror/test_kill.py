@@ -26,7 +26,7 @@ class Load(threading.Thread):
     def __init__(self, mirrored: Mirrored, plain: str, transactional: str, seed: int) -> None:
         super().__init__(name="test-load")
         self.ending = threading.Event()
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - repeatable, not secret
         self._plain = plain
         self._transactional = transactional
         self._producer = mirrored.source.producer(compression_type="lz4", linger_ms=5)
@@ -55,7 +55,7 @@ class Load(threading.Thread):
 
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_sigkill_under_load(mirrored: Mirrored, seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 - as above
     plain, transactional = mirrored.name("plain"), mirrored.name("tx")
     mirrored.source.create(plain, PARTITIONS)
     mirrored.source.create(transactional)

@@ -1,0 +1,122 @@
+"""Positions of consumer groups: captured, kept fresh, forgotten only when the group is really gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from drkit.config import ClusterConfig
+from drkit.kafka.groups import GroupAdmin
+from drkit.model.offsets import GroupPosition
+from drkit.model.topology import TopicPartition
+from tests.support.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def groups(mirrored: Mirrored) -> Iterator[GroupAdmin]:
+    with GroupAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        yield admin
+
+
+def captured(mirrored: Mirrored, group: str) -> dict[TopicPartition, GroupPosition]:
+    return {p.tp: p for p in mirrored.store.group_positions(mirrored.link.id) if p.group == group}
+
+
+def fill(mirrored: Mirrored, topic: str, partitions: int = 1) -> None:
+    mirrored.source.create(topic, partitions)
+    producer = mirrored.source.producer()
+    for number in range(100):
+        producer.produce(topic, value=b"%d" % number, partition=number % partitions)
+    assert producer.flush(20) == 0
+
+
+def test_positions_are_captured_and_stay_fresh(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("g")
+    fill(mirrored, topic, 2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    groups.commit(group, {first: (7, "a note")})
+    with mirrored.running():
+        position = wait_until(lambda: captured(mirrored, group).get(first), what="the first position")
+        assert (position.offset, position.metadata) == (7, "a note")
+        groups.commit(group, {first: (9, ""), second: (3, "")})
+        wait_until(lambda: offsets(mirrored, group) == {first: 9, second: 3}, what="the new positions")
+        then = captured(mirrored, group)[first].captured_at
+        wait_until(lambda: captured(mirrored, group)[first].captured_at > then, what="a fresher capture of the same")
+
+
+def offsets(mirrored: Mirrored, group: str) -> dict[TopicPartition, int]:
+    return {tp: position.offset for tp, position in captured(mirrored, group).items()}
+
+
+def test_only_groups_and_topics_of_the_link(mirrored: Mirrored, groups: GroupAdmin, unique_name: str) -> None:
+    topic, outside = mirrored.name("t"), f"x{unique_name}"
+    fill(mirrored, topic)
+    mirrored.source.create(outside)
+    groups.commit(mirrored.name("g"), {TopicPartition(topic, 0): (5, ""), TopicPartition(outside, 0): (0, "")})
+    groups.commit(f"x{unique_name}-g", {TopicPartition(topic, 0): (6, "")})
+    assert mirrored.catch_up().caught_up
+    positions = mirrored.store.group_positions(mirrored.link.id)
+    assert [(p.group, p.topic, p.offset) for p in positions] == [(mirrored.name("g"), topic, 5)]
+
+
+def test_a_deleted_group_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, gone, stays = mirrored.name("t"), mirrored.name("gone"), mirrored.name("stays")
+    fill(mirrored, topic)
+    for group in (gone, stays):
+        groups.commit(group, {TopicPartition(topic, 0): (5, "")})
+    with mirrored.running():
+        wait_until(lambda: captured(mirrored, gone) and captured(mirrored, stays), what="both groups")
+        groups.delete_groups([gone])
+        wait_until(lambda: not captured(mirrored, gone), what="the group forgotten")
+        assert captured(mirrored, stays)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_live_groups_of_both_protocols(mirrored: Mirrored, protocol: str) -> None:
+    topic, group = mirrored.name("t"), mirrored.name(protocol)
+    fill(mirrored, topic)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": mirrored.source.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        message = wait_until(lambda: read_to(consumer, 40), 60, "record 40")
+        consumer.commit(message=message, asynchronous=False)
+        assert mirrored.catch_up().caught_up
+    finally:
+        consumer.close()
+    assert captured(mirrored, group)[TopicPartition(topic, 0)].offset == 41
+
+
+def read_to(consumer: Consumer, offset: int) -> object:
+    message = consumer.poll(0.2)
+    return message if message is not None and message.error() is None and message.offset() == offset else None
+
+
+def test_a_dead_source_leaves_the_positions_as_captured(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("g")
+    fill(mirrored, topic)
+    groups.commit(group, {TopicPartition(topic, 0): (5, "")})
+    with mirrored.running() as running:
+        wait_until(lambda: captured(mirrored, group), what="the position")
+        mirrored.lab.kill("primary")
+        try:
+            wait_until(lambda: running.events[-1].document().get("state") == "waiting", 60, "the outage told")
+            assert offsets(mirrored, group) == {TopicPartition(topic, 0): 5}
+        finally:
+            mirrored.lab.restart("primary")
+        groups.commit(group, {TopicPartition(topic, 0): (8, "")})
+        wait_until(lambda: offsets(mirrored, group) == {TopicPartition(topic, 0): 8}, 60, "captured again")
+    assert running.error is None

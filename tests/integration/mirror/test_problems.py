@@ -1,0 +1,200 @@
+"""What would be a silent loss or a silent mix-up is named, kept, and where needed the partition stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from drkit.config import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.model.topology import TopicPartition
+from tests.support.mirroring import Mirrored, Side
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def write(side: Side, topic: str, values: list[bytes], partition: int = 0) -> None:
+    producer = side.producer(message_max_bytes=5_000_000)
+    for value in values:
+        producer.produce(topic, value=value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+def cut_below(mirrored: Mirrored, topic: str, offset: int) -> None:
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): offset})
+
+
+def test_a_retention_gap_while_stopped_is_named_and_survived(mirrored: Mirrored) -> None:
+    topic = mirrored.name("gap")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, numbered(0, 30))
+    assert mirrored.catch_up().caught_up
+    write(mirrored.source, topic, numbered(30, 80))
+    cut_below(mirrored, topic, 55)
+    report = mirrored.catch_up()
+    assert report.caught_up
+    assert not report.halted
+    (problem,) = mirrored.problems()
+    assert problem.kind == "retention_gap"
+    assert "offsets 30 to 54 (25 offsets)" in problem.reason
+    assert not problem.halted
+    values = [record.value for record in mirrored.target.read(topic)]
+    assert values == numbered(0, 30) + numbered(55, 80)
+    mirrored.assert_translates(topic, newest_only=True)
+    write(mirrored.source, topic, numbered(80, 90))
+    cut_below(mirrored, topic, 85)
+    assert mirrored.catch_up().caught_up
+    (problem,) = mirrored.problems()
+    assert "offsets 30 to 54 (25 offsets)" in problem.reason, "the first loss is not forgotten over the second"
+    assert "offsets 80 to 84 (5 offsets)" in problem.reason
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic)
+    assert told.returncode == 0, told.stderr
+    assert not mirrored.problems()
+
+
+def test_a_retention_gap_under_a_held_mirror(mirrored: Mirrored) -> None:
+    topic = mirrored.name("live")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, numbered(0, 10))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
+        held(mirrored, topic)
+        first = mirrored.through(topic)
+        write(mirrored.source, topic, numbered(0, 40))
+        end = mirrored.source.end(topic)
+        cut_below(mirrored, topic, end - 15)
+        assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+        mirrored.wait_through(topic)
+    assert running.error is None
+    (problem,) = mirrored.problems("retention_gap")
+    assert f"offsets {first} to {end - 16} " in problem.reason
+    assert [r.value for r in mirrored.target.read(topic)][first:] == numbered(25, 40)
+
+
+def held(mirrored: Mirrored, topic: str) -> None:
+    """Write until the mirror leaves it where it is: then it holds the topic."""
+
+    def stays() -> bool:
+        before = mirrored.target.end(topic)
+        write(mirrored.source, topic, [b"probe"])
+        watermark = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
+        return watermark.lag_records > 0 and mirrored.target.end(topic) == before
+
+    wait_until(stays, what=f"{topic} held")
+
+
+def test_a_foreign_writer_halts_its_partition_only(mirrored: Mirrored) -> None:
+    topic = mirrored.name("foreign")
+    mirrored.source.create(topic, 2)
+    write(mirrored.source, topic, numbered(0, 10), 0)
+    write(mirrored.source, topic, numbered(0, 10), 1)
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, 0)
+        mirrored.wait_through(topic, 1)
+        write(mirrored.target, topic, [b"not from the source"], 0)
+        write(mirrored.source, topic, numbered(10, 20), 0)
+        write(mirrored.source, topic, numbered(10, 20), 1)
+        wait_until(lambda: mirrored.problems("foreign_writer"), what="the problem")
+        mirrored.wait_through(topic, 1)
+    (problem,) = mirrored.problems()
+    assert (problem.partition, problem.halted) == (0, True)
+    assert running.report is not None
+    assert [p.kind for p in running.report.halted] == ["foreign_writer"]
+    mirrored.assert_same(topic, 1)
+    report = mirrored.catch_up()
+    assert [p.kind for p in report.halted] == ["foreign_writer"], "a restart doesn't forget it"
+
+
+def test_a_foreign_record_while_the_mirror_is_down(mirrored: Mirrored) -> None:
+    topic = mirrored.name("down")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, numbered(0, 10))
+    assert mirrored.catch_up().caught_up
+    write(mirrored.target, topic, [b"not from the source"])
+    write(mirrored.source, topic, numbered(10, 20))
+    (problem,) = mirrored.catch_up().halted
+    assert problem.kind == "foreign_writer"
+    assert "target offset 10" in problem.reason
+    assert len(mirrored.target.read(topic)) == 11, "nothing is written behind it"
+
+
+def test_a_target_that_lost_acknowledged_records_gets_them_again(mirrored: Mirrored) -> None:
+    """As after an unclean leader election there: the log ends below what was acknowledged."""
+    topic = mirrored.name("lost")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, numbered(0, 30))
+    assert mirrored.catch_up().caught_up
+    link, place = mirrored.link.id, TopicPartition(topic, 0)
+    state = mirrored.store.topic_states(link)[topic]
+    mirrored.target.delete(topic)
+    mirrored.target.create(topic)
+    write(mirrored.target, topic, numbered(0, 20))
+    with ClusterAdmin("dr", ClusterConfig(bootstrap_servers=mirrored.target.bootstrap)) as admin:
+        seen = admin.topics([topic])[topic]
+    mirrored.store.put_topic_states(link, [state.__class__(**{**fields(state), "target_topic_id": seen.topic_id})])
+    report = mirrored.catch_up()
+    assert report.caught_up
+    (problem,) = mirrored.problems()
+    assert problem.kind == "target_lost_data"
+    assert "lost 10 acknowledged offsets" in problem.reason
+    assert [record.value for record in mirrored.target.read(topic)] == numbered(0, 30)
+    assert mirrored.store.watermarks(link)[place].target_end == 30
+
+
+def fields(state: object) -> dict[str, object]:
+    return {name: getattr(state, name) for name in state.__class__.__slots__}  # type: ignore[attr-defined]
+
+
+def test_a_truncated_source_stands_still(mirrored: Mirrored) -> None:
+    topic = mirrored.name("truncated")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, numbered(0, 30))
+    assert mirrored.catch_up().caught_up
+    link = mirrored.link.id
+    mark = mirrored.store.watermarks(link)[TopicPartition(topic, 0)]
+    beyond = {name: getattr(mark, name) for name in mark.__class__.__slots__}
+    mirrored.store.put_watermarks(link, [mark.__class__(**{**beyond, "source_through": 45, "source_end": 45})])
+    (problem,) = mirrored.catch_up().halted
+    assert problem.kind == "source_truncated"
+    assert "lost 15 offsets" in problem.reason
+    assert len(mirrored.target.read(topic)) == 30
+
+
+def test_a_record_too_large_for_the_target(mirrored: Mirrored) -> None:
+    topic, other = mirrored.name("large"), mirrored.name("other")
+    mirrored.source.create(topic, max_message_bytes="4000000")
+    mirrored.source.create(other)
+    write(mirrored.source, topic, [*numbered(0, 20), bytes(i % 251 for i in range(2_000_000)), *numbered(20, 40)])
+    write(mirrored.source, other, numbered(0, 50))
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.set_topic_configs(topic, {"max.message.bytes": "1000000"})  # so the target's limit is lower, too
+    with mirrored.running(compression="none") as running:
+        (problem,) = wait_until(lambda: mirrored.problems("record_rejected"), 60, "the problem")
+        assert problem.halted
+        assert "source offset 20" in problem.reason
+        assert "2000000 bytes" in problem.reason
+        assert "max.message.bytes" in problem.remedy
+        mirrored.wait_through(other)
+        mirrored.wait_through(topic, offset=20)
+        assert [r.value for r in mirrored.target.read(topic)] == numbered(0, 20), "nothing lands behind the gap"
+        with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+            admin.set_topic_configs(topic, {"max.message.bytes": "4000000"})
+        wait_until(lambda: limit(mirrored, topic) == "4000000", what="the raised limit on the target")
+        assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+        mirrored.wait_through(topic)
+    assert running.error is None
+    mirrored.assert_same(topic)
+    mirrored.assert_same(other)
+    mirrored.assert_translates(topic)
+    assert not mirrored.problems()
+
+
+def limit(mirrored: Mirrored, topic: str) -> str:
+    with ClusterAdmin("dr", ClusterConfig(bootstrap_servers=mirrored.target.bootstrap)) as admin:
+        return admin.topic_configs([topic])[topic]["max.message.bytes"]
