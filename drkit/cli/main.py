@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 from typing import Annotated
@@ -58,8 +57,6 @@ def _root(
 
 
 for _verb in VERBS:
-    if importlib.util.find_spec(f"drkit.cli.{_verb}") is None:
-        continue
     importlib.import_module(f"drkit.cli.{_verb}").register(app)
 
 
