@@ -42,7 +42,7 @@ from drkit.audit.retired import (
     displaced_before,
 )
 from drkit.audit.scope import PartitionScope
-from drkit.model.audit import FindingKind
+from drkit.model.audit import Basis, FindingKind
 
 SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
@@ -55,6 +55,7 @@ _LIMITS = {
     "start_place": pa.int64(),
     "first_place": pa.int64(),
     "earlier_until": pa.int64(),
+    "recorded": pa.bool_(),
     "through": pa.int64(),
     "source_compacted": pa.bool_(),
     "target_compacted": pa.bool_(),
@@ -234,6 +235,7 @@ class _Court:
             each.start_place,
             each.first_place,
             each.earlier_until,
+            each.basis is Basis.MAPPING,
             self.through[each.number],
             each.source_compacted,
             each.target_compacted,

@@ -42,7 +42,7 @@ def before_source_start() -> Column:
 
     Either retention took the source's beginning, or the whole topic was made anew there.
     """
-    place = F.col("t") - displaced_after()
+    place = F.col("t") - _displaced_at_head()
     by_retention = (
         F.col("before").isNull()
         & (F.col("source_start") > 0)
@@ -54,7 +54,17 @@ def before_source_start() -> Column:
 
 def before_target_start() -> Column:
     """Source residuals whose place is before the target's log start."""
-    return F.col("before").isNull() & (F.col("e") + displaced_after() < F.col("target_start"))
+    place = F.col("e") + _displaced_at_head()
+    return F.col("before").isNull() & (F.col("target_start") > 0) & (place < F.col("target_start"))
+
+
+def _displaced_at_head() -> Column:
+    """How far records before all that matched are displaced.
+
+    Where the mapping is known, a log has as many places before its start as the mapping says: one record
+    more than that is a record lost, or one too many, although which one can't be told any more.
+    """
+    return F.when(F.col("recorded"), F.lit(0)).otherwise(displaced_after())
 
 
 def compacted_on_target(

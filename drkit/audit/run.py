@@ -14,6 +14,7 @@ from drkit.audit.lines import MOST_RUNS
 from drkit.audit.reading import Reader
 from drkit.audit.scope import Scope, log_starts, observe_scope
 from drkit.audit.session import SparkRuntime, spark_session
+from drkit.audit.watch import Tasks, watching
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
 from drkit.model.errors import DrkitError, Refused
@@ -36,7 +37,13 @@ class Judged:
 
 
 def run_audit(
-    request: AuditRequest, store: Store, config: Config, spark: SparkRuntime, *, progress: Progress | None = None
+    request: AuditRequest,
+    store: Store,
+    config: Config,
+    spark: SparkRuntime,
+    *,
+    progress: Progress | None = None,
+    tasks: Tasks | None = None,
 ) -> AuditResult:
     """Compare both sides of a link record by record.
 
@@ -46,6 +53,7 @@ def run_audit(
         config: both clusters.
         spark: what to run on; one session is kept and used again within a process.
         progress: told what is being done.
+        tasks: told Spark's tasks done and in all, a few times a second.
 
     Raises:
         ConfigError: a topic asked for doesn't exist.
@@ -56,9 +64,9 @@ def run_audit(
     began = time.monotonic()
     path = _findings_path(request)
     say = progress or _silent
-    found = judged(request, store, config, spark, "the audit", say)
+    found = judged(request, store, config, spark, "the audit", say, tasks)
     say("writing findings")
-    with in_words("the audit"):
+    with in_words("the audit"), watching(found.reader.spark, tasks):
         partitions = count(found.reader, found.judgement)
         frame = findings_frame(found.reader, found.judgement)
         total = write_findings(found.reader, frame, path)
@@ -81,7 +89,13 @@ def run_audit(
 
 
 def judged(
-    request: AuditRequest, store: Store, config: Config, spark: SparkRuntime, what: str, progress: Progress
+    request: AuditRequest,
+    store: Store,
+    config: Config,
+    spark: SparkRuntime,
+    what: str,
+    progress: Progress,
+    tasks: Tasks | None = None,
 ) -> Judged:
     """Observe and judge; anew where records went away while they were read, or the logs' starts moved.
 
@@ -98,7 +112,7 @@ def judged(
         reader = Reader(session, scope)
         progress("reading both sides")
         try:
-            with in_words(what):
+            with in_words(what), watching(session, tasks):
                 judgement = judge(reader)
         except LogMoved:
             if attempt == _ATTEMPTS:

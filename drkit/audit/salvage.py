@@ -33,6 +33,7 @@ from drkit.audit.failures import in_words
 from drkit.audit.reading import keep
 from drkit.audit.run import Judged, Progress, judged
 from drkit.audit.session import SparkRuntime
+from drkit.audit.watch import Tasks, watching
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.audit import AuditRequest, FindingKind, SalvageResult
@@ -59,6 +60,7 @@ def salvage(
     *,
     beyond: Mapping[TopicPartition, int] | None = None,
     progress: Progress | None = None,
+    tasks: Tasks | None = None,
 ) -> SalvageResult:
     """Keep what only the source holds.
 
@@ -69,6 +71,7 @@ def salvage(
         spark: what to run on.
         beyond: by source partition, an offset from which on everything is kept, whatever the target holds.
         progress: told what is being done.
+        tasks: told Spark's tasks done and in all, a few times a second.
 
     Raises:
         Refused: `out` holds something already, or a cluster denies access.
@@ -77,11 +80,11 @@ def salvage(
     """
     say = progress or (lambda _: None)
     folder = _free_folder(request.out)
-    found = judged(request, store, config, spark, "the salvage", say)
+    found = judged(request, store, config, spark, "the salvage", say, tasks)
     say("writing what only the source holds")
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
-        with in_words("the salvage"):
+        with in_words("the salvage"), watching(found.reader.spark, tasks):
             wanted = _wanted(found, beyond or {})
             counts = _counts(found, wanted)
             _write(found, wanted, counts, staging)

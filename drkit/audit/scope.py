@@ -86,7 +86,7 @@ class Scope:
         return [start for each in self.partitions for start in (each.source_start, each.target_start)]
 
 
-def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeout_seconds: float = 30.0) -> Scope:
+def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeout_seconds: float = 15.0) -> Scope:
     """Look at both clusters and the store.
 
     Raises:
@@ -123,7 +123,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     )
 
 
-def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 30.0) -> list[int]:
+def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -> list[int]:
     """The logs' starts now, in the order of `Scope.starts`; 0 where a partition isn't there."""
     link = scope.link.id
     with ClusterAdmin(link.source, config.clusters[link.source], timeout_seconds=timeout_seconds) as admin:

@@ -14,7 +14,16 @@ from rich.text import Text
 
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
-from drkit.cli.spark import MasterOption, MemoryOption, TopicsOption, results_folder, spark_runtime, told, topic_choices
+from drkit.cli.spark import (
+    MasterOption,
+    MemoryOption,
+    TopicsOption,
+    flowing_links,
+    results_folder,
+    spark_runtime,
+    told,
+    topic_choices,
+)
 from drkit.cli.when import TimezoneOption, moment
 from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, Verdict
 from drkit.model.clock import now
@@ -22,6 +31,8 @@ from drkit.model.errors import ExitCode
 
 _KINDS = ("lost", "duplicated", "corrupted", "reordered", "foreign", "unseen")
 _SHOWN = 10
+MOST_FINDINGS = 1_000
+"""How many findings the document of several links holds itself, as that of one does."""
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +68,8 @@ def audit(
         began, choices = now(), topic_choices(topic)
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
-        links, store = run.links(link), run.store(create=False)
+        store = run.store(create=False)
+        links = flowing_links(run, link, store)
         folder = out or results_folder("audits", began)
         from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
 
@@ -71,17 +83,38 @@ def audit(
                 since=None if start is None else start.instant,
                 until=None if end is None else end.instant,
             )
-            with told(run, f"audit {each.id}") as say:
-                results.append(run_audit(request, store, run.config, runtime, progress=say))
-        run.writer.emit(audit_document(results), lambda console: _print(console, results))
+            with told(run, f"audit {each.id}") as telling:
+                results.append(
+                    run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
+                )
+        run.writer.emit(audit_document(results, folder), lambda console: _print(console, results))
         if any(result.verdict is Verdict.DEVIATED for result in results):
             run.exit(ExitCode.DEVIATION)
 
 
-def audit_document(results: Sequence[AuditResult]) -> dict[str, Any]:
-    """`drkit audit --output json`: the contract's document of one link; several under `links`."""
+def audit_document(results: Sequence[AuditResult], folder: Path) -> dict[str, Any]:
+    """`drkit audit --output json`: the contract's document of one link.
+
+    Of several links: the same keys over all of them (`source` and `target` are null, each topic and
+    finding names its link), and each link's own document under `links`.
+    """
     documents = [_document(result) for result in results]
-    return documents[0] if len(documents) == 1 else {"verdict": _worst(results).value, "links": documents}
+    if len(documents) == 1:
+        return documents[0]
+    findings = [finding for document in documents for finding in document["findings"]][:MOST_FINDINGS]
+    total = sum(result.findings_total for result in results)
+    return {
+        "verdict": _worst(results).value,
+        "source": None,
+        "target": None,
+        "totals": _counts(Counts.total(result.counts for result in results)),
+        "topics": [topic for document in documents for topic in document["topics"]],
+        "findings": findings,
+        "findings_total": total,
+        "findings_path": str(folder.resolve()),
+        "findings_truncated": len(findings) < total,
+        "links": documents,
+    }
 
 
 def _document(result: AuditResult) -> dict[str, Any]:
@@ -97,6 +130,7 @@ def _document(result: AuditResult) -> dict[str, Any]:
         "totals": _counts(result.counts),
         "topics": [
             {
+                "link": str(result.link),
                 "topic": each.topic,
                 "target_topic": each.target_topic,
                 "partition": each.partition,
@@ -111,7 +145,7 @@ def _document(result: AuditResult) -> dict[str, Any]:
             }
             for each in result.partitions
         ],
-        "findings": [_finding(each) for each in result.findings],
+        "findings": [{"link": str(result.link), **_finding(each)} for each in result.findings],
         "findings_total": result.findings_total,
         "findings_path": result.findings_path,
         "findings_truncated": result.findings_truncated,

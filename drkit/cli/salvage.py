@@ -39,8 +39,15 @@ def salvage_verb(
         from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
 
         runtime = spark_runtime(master, driver_memory)
-        with told(run, f"salvage {links[0].id}") as say:
-            result = salvage(AuditRequest(links[0], str(out), choices), store, run.config, runtime, progress=say)
+        with told(run, f"salvage {links[0].id}") as telling:
+            result = salvage(
+                AuditRequest(links[0], str(out), choices),
+                store,
+                run.config,
+                runtime,
+                progress=telling.step,
+                tasks=telling.tasks,
+            )
         run.writer.emit(_document(result), lambda console: _print(console, result))
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import platformdirs
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from drkit.cli.context import Invocation
 from drkit.model.audit import TopicChoice
 from drkit.model.errors import ConfigError
+from drkit.model.links import Direction
+from drkit.model.topology import Link
+from drkit.store.api import Store
 
 if TYPE_CHECKING:
     from drkit.audit.session import SparkRuntime
@@ -58,17 +63,58 @@ def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:
         raise ConfigError(f"--topic: {error}", remedy="For example --topic flights or --topic flights:0,1") from None
 
 
+def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[Link]:
+    """The links to look at, each in the direction in which its data flows now.
+
+    Without `--link`, a link on its way back (reversed) is looked at as that way back. A name of the form
+    target->source of a configured link asks for that direction in any case.
+    """
+    if selected is not None:
+        backwards = [link.reversed() for link in run.links(None) if str(link.id.reversed()) == selected.strip()]
+        configured = [link for link in run.links(None) if str(link.id) == selected.strip()]
+        return backwards if backwards and not configured else run.links(selected)
+    links = []
+    for link in run.links(None):
+        control = store.link_control(link.id)
+        back = control is not None and control.direction is Direction.REVERSED
+        links.append(link.reversed() if back else link)
+    return links
+
+
 def results_folder(kind: str, at: datetime) -> Path:
     """A new folder's path for one run's results, under the user's state directory."""
     return platformdirs.user_state_path("drkit") / kind / at.strftime("%Y%m%dT%H%M%S.%fZ")
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What shows progress: `step` takes words, `tasks` Spark's tasks done and in all (None: not shown)."""
+
+    step: Callable[[str], None]
+    tasks: Callable[[int, int], None] | None = None
+
+
 @contextmanager
-def told(run: Invocation, what: str) -> Iterator[Callable[[str], None]]:
-    """Progress on stderr: a live line on a terminal, else a line for each step."""
+def told(run: Invocation, what: str) -> Iterator[Telling]:
+    """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step."""
     log = run.writer.log
     if not log.is_terminal:
-        yield lambda text: log.print(f"{what}: {text}", soft_wrap=True)
+        yield Telling(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
         return
-    with log.status(what) as status:
-        yield lambda text: status.update(f"{what}: {text}")
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=log, transient=True) as bar:
+        line = bar.add_task(what, total=None)
+
+        def step(text: str) -> None:
+            bar.update(line, description=f"{what}: {text}", completed=0, total=None)
+
+        def tasks(done: int, total: int) -> None:
+            bar.update(line, completed=done, total=total)
+
+        yield Telling(step, tasks)

@@ -1,0 +1,43 @@
+"""Spark's own progress while it works: tasks done and to do, for whoever shows it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+_POLL_SECONDS = 0.3
+
+Tasks = Callable[[int, int], None]
+"""Called with the tasks done and the tasks in all of the stages that run now."""
+
+
+@contextmanager
+def watching(session: SparkSession, tasks: Tasks | None) -> Iterator[None]:
+    """Report the running stages' tasks until the block ends; from a thread of its own."""
+    if tasks is None:
+        yield
+        return
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(session, tasks, over), name="drkit-spark-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(session: SparkSession, tasks: Tasks, over: threading.Event) -> None:
+    tracker = session.sparkContext.statusTracker()
+    while not over.wait(_POLL_SECONDS):
+        try:
+            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        except (Py4JError, OSError):  # the JVM went away: whoever waits for its work says so
+            return
+        stages = [stage for stage in found if stage is not None]
+        if stages:
+            tasks(sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages))

@@ -1,0 +1,207 @@
+"""`drkit audit` and `drkit salvage` as programs: exit codes, one JSON document, no Java on any stream."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+
+from drkit.audit.salvage import salvage
+from drkit.model.audit import AuditRequest, FindingKind, TopicChoice
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.topology import TopicPartition
+from tests.support.damage import Bench, Record, damaged, dense, records, seeded
+
+pytestmark = [pytest.mark.lab, pytest.mark.spark]
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+def drkit(*arguments: str, config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "drkit", *arguments, "--config", str(config), "--output", "json"]
+    environment = os.environ | {"XDG_STATE_HOME": str(folder / "state")}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300, check=False
+    )
+
+
+def document(done: subprocess.CompletedProcess[str], schema: str) -> dict:
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, json.loads((SCHEMAS / f"{schema}.schema.json").read_text()))
+    return found
+
+
+def no_trace(done: subprocess.CompletedProcess[str]) -> None:
+    assert "\tat " not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "java." not in done.stderr
+
+
+@pytest.fixture
+def damage(bench: Bench, unique_name: str):
+    topic = bench.create(unique_name)
+    bench.produce("primary", topic, 0, records(120, rng=seeded(1)))
+    source = bench.read("primary", topic, 0)
+    made = damaged(source[:100], {"lost": 1, "corrupted": 1, "duplicated": 1, "foreign": 1, "swapped": 1}, seeded(2))
+    bench.produce("dr", topic, 0, made.target)
+    places = dense(source[:100])
+    bench.remember(topic, {0: places})
+    return topic, made
+
+
+def test_the_audit_writes_one_document_and_ends_with_5_where_something_deviates(lab, damage, tmp_path):
+    topic, made = damage
+
+    done = drkit("audit", "--topic", topic, config=lab.config_path, folder=tmp_path)
+
+    assert done.returncode == 5, done.stderr
+    no_trace(done)
+    found = document(done, "audit")
+    # The store of the lab knows nothing of this topic: content tells, and says so.
+    assert (found["verdict"], found["basis"]) == ("deviated", "content")
+    assert (found["source"], found["target"]) == ("primary", "dr")
+    totals = found["totals"]
+    assert (totals["lost"], totals["corrupted"], totals["duplicated"], totals["foreign"]) == (1, 1, 1, 1)
+    assert (totals["reordered"], totals["unseen"], totals["matched"]) == (1, 20, 98)
+    assert [each["kind"] for each in found["findings"][:5]] == [
+        "lost",
+        "corrupted",
+        "duplicated",
+        "foreign",
+        "reordered",
+    ]
+    corrupted = found["findings"][1]
+    key = made.target[corrupted["target_offset"]].key
+    assert corrupted["target_key"] == (None if key is None else base64.b64encode(key).decode())
+    assert corrupted["digest"] != corrupted["target_digest"]
+    table = pq.read_table(found["findings_path"])
+    assert table.num_rows == found["findings_total"] == 25
+    assert str(table.schema.field("timestamp").type) == "timestamp[us, tz=UTC]"
+    assert not found["findings_truncated"]
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_the_audit_ends_with_0_where_all_is_well(lab, bench, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+    for alias in ("primary", "dr"):
+        bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
+
+    done = drkit("audit", "--topic", topic, "--out", "found", config=lab.config_path, folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    found = document(done, "audit")
+    assert found["verdict"] == "clean"
+    assert pq.read_table(found["findings_path"]).num_rows == 0
+    assert found["findings_path"] == str(tmp_path / "found" / "findings.parquet")
+
+
+def test_a_failure_of_spark_is_named_in_words(lab, bench, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+
+    done = drkit("audit", "--topic", topic, "--master", "nonsense", config=lab.config_path, folder=tmp_path)
+
+    assert done.returncode == 1
+    no_trace(done)
+    found = document(done, "error")
+    assert "nonsense" in found["error"]["what"]
+
+
+def test_a_cluster_that_does_not_answer_is_named(lab, tmp_path):
+    config = tmp_path / "drkit.toml"
+    config.write_text(
+        '[clusters.primary]\nbootstrap_servers = "127.0.0.1:1"\n'
+        f'[clusters.dr]\nbootstrap_servers = "{lab.bootstrap("dr")}"\n'
+        '[store]\nurl = "sqlite:///drkit.db"\n[[links]]\nsource = "primary"\ntarget = "dr"\n'
+    )
+
+    done = drkit("audit", config=config, folder=tmp_path)
+
+    assert done.returncode == 1
+    no_trace(done)
+    assert "primary" in document(done, "error")["error"]["what"]
+
+
+def test_salvage_keeps_all_that_only_the_source_holds(bench, spark, damage, tmp_path):
+    topic, made = damage
+    lost = {offset for kind, offset, _ in made.findings if kind == "lost"}
+    corrupted = {offset for kind, offset, _ in made.findings if kind == "corrupted"}
+    wanted = lost | corrupted | set(range(100, 120))
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+
+    result = salvage(request, bench.store, bench.config, spark)
+
+    assert result.records == {FindingKind.LOST: 1, FindingKind.CORRUPTED: 1, FindingKind.UNSEEN: 20}
+    assert result.through == {f"{topic}:0": 120}
+    there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
+    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert [row["offset"] for row in rows] == sorted(wanted)
+    for row in rows:
+        headers = tuple((header["key"], header["value"]) for header in row["headers"])
+        stamp = round(row["timestamp"].timestamp() * 1000)
+        assert Record(row["key"], row["value"], stamp, headers) == there[row["offset"]]
+    manifest = json.loads(Path(result.manifest).read_text())
+    assert manifest["records"] == {"unseen": 20, "lost": 1, "corrupted": 1}
+    for file in manifest["files"]:
+        content = (Path(result.path) / file["path"]).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (file["bytes"], file["sha256"])
+    listed = {file["path"] for file in manifest["files"]} | {"manifest.json"}
+    on_disk = {path.relative_to(result.path).as_posix() for path in Path(result.path).rglob("*") if path.is_file()}
+    assert on_disk == listed
+    lines = [
+        json.loads(line)
+        for path in sorted((Path(result.path) / "replay").iterdir())
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    assert {line["offset"]: replayed(line) for line in lines} == {offset: there[offset] for offset in wanted}
+    with pytest.raises(Refused, match="not empty"):
+        salvage(request, bench.store, bench.config, spark)
+
+
+def replayed(line: dict) -> Record:
+    def plain(text: str | None) -> bytes | None:
+        return None if text is None else base64.b64decode(text, validate=True)
+
+    headers = tuple((header["key"], plain(header["value"])) for header in line["headers"])
+    return Record(plain(line["key"]), plain(line["value"]), line["timestamp_ms"], headers)
+
+
+def test_salvage_keeps_everything_from_an_offset_on_where_it_is_told_to(bench, spark, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+    source = [Record(b"k", b"x" * 200 + b"%d" % n, 1_700_000_000_000) for n in range(20)]
+    for alias in ("primary", "dr"):
+        bench.produce(alias, topic, 0, source)
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+
+    result = salvage(request, bench.store, bench.config, spark, beyond={TopicPartition(topic, 0): 15})
+
+    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert [row["value"] for row in rows] == [each.value for each in source[15:]]
+
+
+def test_nothing_to_salvage_is_a_whole_salvage_too(lab, bench, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+
+    done = drkit("salvage", "--topic", topic, "--out", "kept", config=lab.config_path, folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    found = document(done, "salvage")
+    assert found["total"] == 0
+    assert json.loads(Path(found["manifest"]).read_text())["records"] == {"unseen": 0, "lost": 0, "corrupted": 0}
+    assert pq.read_table(tmp_path / "kept" / "records.parquet").num_rows == 0
+
+
+def test_a_topic_that_is_nowhere_is_a_usage_error(bench, spark, tmp_path):
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice("no-such-topic"),))
+
+    with pytest.raises(ConfigError, match="no such topic"):
+        salvage(request, bench.store, bench.config, spark)
+    assert not (tmp_path / "kept").exists()
