@@ -62,9 +62,9 @@ def _numbers(document: Mapping[str, Any]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     seconds = rpo["observed_seconds"]
-    age = "" if seconds is None else f", the oldest {seconds:.2f} s behind"
-    table.add_row("RPO", f"{_count(rpo['observed_records'])} records as observed when it died{age}")
-    table.add_row("", f"{_count(rpo['audited_records'])} records as counted when it came back")
+    age = f", the oldest {seconds:.2f} s behind" if seconds and rpo["observed_records"] else ""
+    table.add_row("RPO", f"{_count(rpo['observed_records'])} records by what the mirror had last seen{age} (at least)")
+    table.add_row("", f"{_count(rpo['audited_records'])} records as counted when the primary came back")
     rto = document["rto_seconds"]
     table.add_row("RTO", "unknown" if rto is None else f"{rto:.1f} s from the command to verified positions")
     return table
@@ -73,8 +73,8 @@ def _numbers(document: Mapping[str, Any]) -> Table:
 def _groups(document: Mapping[str, Any]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("group")
-    table.add_column("re-reads of committed records, planned", justify="right")
-    table.add_column("records read again, seen", justify="right")
+    table.add_column("reads again: planned", justify="right")
+    table.add_column("seen", justify="right")
     for each in document["groups"]:
         table.add_row(each["group"], _count(each["planned_reread"]), _count(each["read_again"]))
     return Padding(table, (1, 0, 0, 0))

@@ -78,7 +78,7 @@ def test_the_last_page_shows_the_failed_claim_in_80_columns():
     text = out.getvalue()
     assert "NOT everything" in text
     assert "✘ claim 1" in text
-    assert "12 records as observed" in text
+    assert "12 records by what the mirror had last seen" in text
     assert "10 records as counted" in text
     assert max(map(len, text.splitlines())) <= 80
 
