@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from drkit.drill.workload.reading import create_topic, group_positions
+from drkit.drill.workload.reading import create_topic, group_positions, read_all
 from drkit.lab import Lab
 from tests.support.runbooks import read_runbook, run_block
 from tests.support.wait import wait_until
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
 TOPIC, GROUP, PARTITIONS, RECORDS = "orders", "billing", 3, 300
+TAIL = 30  # acknowledged by the primary after the mirror's end
 READ = {0: 40, 1: 50, 2: 60}
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -26,16 +27,20 @@ def stricken(tmp_path_factory, lab_guard):
     lab = Lab.up(folder, brokers=1, store="sqlite")
     primary = {"bootstrap.servers": lab.bootstrap("primary"), "log_level": 0}
     create_topic(primary, TOPIC, PARTITIONS, 1, 30)
-    producer = Producer(primary)
-    for number in range(RECORDS):
-        producer.produce(TOPIC, f"order {number}", f"customer {number}", partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    write(primary, range(RECORDS))
     group = Consumer({**primary, "group.id": GROUP, "enable.auto.commit": False})
     offsets = [TopicPartition(TOPIC, partition, offset) for partition, offset in READ.items()]
     wait_until(lambda: _committed(group, offsets), 30, "the commit")
     group.close()
     yield lab
     lab.down()
+
+
+def write(cluster, numbers):
+    producer = Producer(cluster)
+    for number in numbers:
+        producer.produce(TOPIC, f"order {number}", f"customer {number}", partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
 
 
 def _committed(group, offsets):
@@ -67,6 +72,7 @@ def test_unplanned_failover(stricken, tmp_path):
         timeout=120,
     )
     assert mirrored.returncode == 0, mirrored.stderr
+    write({"bootstrap.servers": lab.bootstrap("primary"), "log_level": 0}, range(RECORDS, RECORDS + TAIL))
     lab.kill("primary")
     play(book, "look", tmp_path)
     play(book, "doctor-again", tmp_path)
@@ -78,3 +84,30 @@ def test_unplanned_failover(stricken, tmp_path):
     assert "sealed" in play(book, "verify", tmp_path)
     play(book, "go", tmp_path, codes=(4,))  # the plan is used up: the world has moved, by itself
     play(book, "dry-run", tmp_path, codes=(3,))
+
+
+@pytest.mark.spark
+def test_failback(stricken, tmp_path):
+    """After the failover above: life goes on on dr, then everything moves back."""
+    lab = stricken
+    clusters = {c: {"bootstrap.servers": lab.bootstrap(c), "log_level": 0} for c in ("primary", "dr")}
+    write(clusters["dr"], range(1000, 1090))
+    lab.restart("primary")
+    given = {
+        "DRKIT_CONFIG": str(lab.config_path),
+        "SALVAGE": str(tmp_path / "salvage"),
+        "CLUSTER_ID": lab.cluster_id("primary"),
+    }
+    book = read_runbook(RUNBOOKS / "failback.md", given)
+    assert "sealed" in play(book, "look", tmp_path)
+    assert f"{TAIL}" in play(book, "audit", tmp_path)
+    play(book, "salvage", tmp_path)
+    assert lab.cluster_id("primary") in play(book, "dry-run", tmp_path)
+    play(book, "go", tmp_path, codes=(0, 6))
+    play(book, "verify", tmp_path)
+    assert group_positions(clusters["primary"], GROUP, TOPIC, PARTITIONS, 20) == READ
+    both = [read_all(clusters[cluster], "none", TOPIC, PARTITIONS, 30) for cluster in ("primary", "dr")]
+    assert len(both[0]) == len(both[1]) == RECORDS + 90
+    assert {(one.partition, one.offset, one.digest) for one in both[0]} == {
+        (one.partition, one.offset, one.digest) for one in both[1]
+    }
