@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +13,11 @@ from drkit.cli.failover_run import confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
+from drkit.cli.spark import MasterOption, MemoryOption
 from drkit.failover.estate import Estate
 from drkit.failover.failback import CLUSTER_ID, make_failback_plan
 from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.ports import Ports
 from drkit.failover.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
@@ -41,6 +42,8 @@ def failback(
         ),
     ] = None,
     salvage_dir: SalvageOption = None,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -57,17 +60,18 @@ def failback(
             if dry_run:
                 show_dry_run(run, plan, standing_obstacles(plan))
                 return
-            _act(run, estate, plan, yes=yes, cluster_id=cluster_id, salvage_dir=salvage_dir, started_at=started_at)
+            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory)
+            _act(run, estate, plan, ports, yes=yes, cluster_id=cluster_id, started_at=started_at)
 
 
 def _act(
     run: Invocation,
     estate: Estate,
     plan: FailbackPlan,
+    ports: Ports,
     *,
     yes: bool,
     cluster_id: str | None,
-    salvage_dir: Path | None,
     started_at: datetime,
 ) -> None:
     standing = standing_obstacles(plan)
@@ -91,7 +95,7 @@ def _act(
         result = run_failback(
             estate,
             plan,
-            failback_ports(run, salvage_dir),
+            ports,
             cluster_id=known,
             started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
             watch=printer,

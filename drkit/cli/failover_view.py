@@ -49,9 +49,15 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
     _stage_plans(console, plan)
     if isinstance(plan, FailbackPlan) and plan.topics:
         _scrub_table(console, plan)
-    print_positions(console, plan.positions)
     if isinstance(plan, FailoverPlan):
+        print_positions(console, plan.positions)
         _expected_loss(console, plan)
+    else:
+        groups = len({position.group for position in plan.positions})
+        console.print(
+            f"{len(plan.positions)} positions of {groups} groups move back; "
+            f"where to is known once {plan.target.alias} is seeded again"
+        )
     for warning in plan.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
     for obstacle in standing:

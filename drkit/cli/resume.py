@@ -12,6 +12,7 @@ from drkit.cli.failover_run import confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
+from drkit.cli.spark import MasterOption, MemoryOption
 from drkit.failover.estate import Estate
 from drkit.failover.machine import Kind, next_step
 from drkit.failover.record import load_run, run_to_resume
@@ -29,6 +30,8 @@ def resume(
     ] = None,
     yes: YesOption = False,
     salvage_dir: SalvageOption = None,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -42,7 +45,9 @@ def resume(
         run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
         if step is not None:
             confirm(run, record.plan.target.alias, f"The {record.plan.kind} goes on with {step.stage}", yes=yes)
-        ports = failback_ports(run, salvage_dir) if record.plan.kind is Kind.FAILBACK else None
+        ports = None
+        if record.plan.kind is Kind.FAILBACK:
+            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory)
         printer = StagePrinter(run.writer.log)
         try:
             with Estate(run.config, store) as estate:

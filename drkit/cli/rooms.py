@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +14,14 @@ import platformdirs
 import typer
 
 from drkit.cli.context import Invocation
-from drkit.failover.ports import Ports
+from drkit.cli.spark import results_folder, spark_runtime
+from drkit.failover.ports import AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.mirror.events import MirrorEvent, ProgressEvent
+from drkit.mirror.runtime import MirrorRuntime
+from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.topology import Link, TopicPartition
 
 SalvageOption = Annotated[
     Path | None,
@@ -21,8 +33,107 @@ SalvageOption = Annotated[
 ]
 
 
-def failback_ports(run: Invocation, salvage_dir: Path | None) -> Ports:
+def failback_ports(run: Invocation, salvage_dir: Path | None, *, master: str, driver_memory: str) -> Ports:
     """The rooms, wired to this invocation's configuration and store."""
-    from drkit.cli.rooms_wiring import wire  # noqa: PLC0415 - Spark and the mirror load only when a failback runs
+    spark = _Spark(run, master, driver_memory)
+    return Ports(
+        mirror=_Mirror(run),
+        salvager=_Salvager(spark),
+        auditor=_Auditor(spark),
+        salvage_root=salvage_dir or platformdirs.user_state_path("drkit") / "salvage",
+    )
 
-    return wire(run, salvage_dir or platformdirs.user_state_path("drkit") / "salvage")
+
+@dataclass(frozen=True, slots=True)
+class _Mirror:
+    """Runs the mirror runtime on a thread, so that Ctrl-C lets it drain and save."""
+
+    run: Invocation
+
+    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+        """Mirror until caught up."""
+        stop = threading.Event()
+
+        def tell(event: MirrorEvent) -> None:
+            if isinstance(event, ProgressEvent):
+                say(f"{link.id}: {event.records:,} records, {event.lag_records:,} to go")
+
+        if not self.run.verbose:
+            logging.getLogger("drkit.librdkafka").setLevel(logging.CRITICAL)  # what matters of it, drkit says itself
+        runtime = MirrorRuntime(self.run.config, link, self.run.store())
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
+            running = pool.submit(runtime.run, until_caught_up=True, stop=stop, on_progress=tell)
+            try:
+                report = running.result()
+            finally:
+                stop.set()
+        if report.halted:
+            problem = report.halted[0]
+            where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+            raise DrkitError(
+                f"the mirror of {link.id} stands still on {where}: {problem.reason}", remedy=problem.remedy
+            )
+        if not report.caught_up:
+            raise DrkitError(f"the mirror of {link.id} was stopped before it had caught up", remedy="Resume the run")
+        return CaughtUp(report.records, f"{report.records:,} records brought over {link.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Spark:
+    """What salvage and audit share. PySpark and its jars load at the first use."""
+
+    run: Invocation
+    master: str
+    driver_memory: str
+
+    def progress(self, text: str) -> None:
+        """Say what Spark is at, in human mode."""
+        if self.run.verbose:
+            self.run.writer.log.print(f"[dim]{text}[/]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Auditor:
+    """The Spark audit."""
+
+    spark: _Spark
+
+    def audit(self, link: Link, /) -> AuditVerdict:
+        """Audit every topic of the link."""
+        from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
+
+        run = self.spark.run
+        request = AuditRequest(link=link, out=str(results_folder("audits", now())))
+        runtime = spark_runtime(self.spark.master, self.spark.driver_memory)
+        result = run_audit(request, run.store(), run.config, runtime, progress=self.spark.progress)
+        return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Salvager:
+    """The Spark salvage."""
+
+    spark: _Spark
+
+    def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
+        """Keep everything from `through` on, and what else of these topics only the source holds."""
+        from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
+
+        run = self.spark.run
+        topics = tuple(TopicChoice(topic) for topic in sorted({tp.topic for tp in through}))
+        request = AuditRequest(link=link, out=str(out), topics=topics)
+        runtime = spark_runtime(self.spark.master, self.spark.driver_memory)
+        kept = salvage(request, run.store(), run.config, runtime, beyond=through, progress=self.spark.progress)
+        open_still = ", ".join(f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items()))
+        note = f"not kept, in transactions that are still open: {open_still}" if open_still else ""
+        return Salvaged(kept.total, kept.path, note)
+
+
+def _numbers(result: AuditResult) -> str:
+    counts = result.counts
+    bad = {name: getattr(counts, name) for name in ("lost", "duplicated", "corrupted", "reordered", "foreign")}
+    named = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
+    unseen = f", {counts.unseen:,} not there yet" if counts.unseen else ""
+    return f"{counts.source_records:,} records compared, {counts.matched:,} matched{unseen}" + (
+        f", {named}" if named else ""
+    )

@@ -67,10 +67,10 @@ def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("run", "kind", "state", "begun", "what"):
-        table.add_column(name, no_wrap=name != "what")
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
     for summary in listed:
         style = "green" if summary.state == "closed" else "dim" if summary.state == "cancelled" else "yellow"
-        begun = (iso(summary.started_at) or "")[:16].replace("T", " ")
+        begun = f"{summary.started_at:%m-%d %H:%M}"
         table.add_row(summary.run, summary.kind, f"[{style}]{summary.state}[/]", begun, escape(summary.detail))
     console.print(table)
 

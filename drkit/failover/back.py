@@ -138,9 +138,10 @@ class QuietFence:
 
     def execute(self, context: StageContext) -> StageReport:
         """Look twice."""
+        since = now()  # from here on, at the latest, the live cluster's writers were idle
         ends = frozen_ends(context, context.link)
         reason = f"UNFENCED: drkit can't deny writes on {self.live}; its {len(ends)} log ends stand still"
-        facts = replace(context.facts, fenced=False, fence_reason=reason, fenced_at=now(), ends=ends)
+        facts = replace(context.facts, fenced=False, fence_reason=reason, fenced_at=since, ends=ends)
         return StageReport(Outcome.OK, reason, facts)
 
 

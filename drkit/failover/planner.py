@@ -22,6 +22,7 @@ from drkit.model.links import Direction
 from drkit.model.topology import Link
 
 _SHOWN = 5
+_STALE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,13 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
         )
     if plan.loss.reason:
         warnings.append(f"the expected loss is not known: {plan.loss.reason}")
+    looked = plan.loss.observed_at
+    if not world.source.reachable and looked is not None:
+        age = (world.observed_at - looked).total_seconds()
+        if age > _STALE_SECONDS:
+            warnings.append(
+                f"the mirror last looked at {world.source.alias} {age:,.0f} s ago: what came since is lost, uncounted"
+            )
     unplaced = [position for position in plan.positions if position.target_offset is None]
     if unplaced:
         first = unplaced[0]

@@ -33,19 +33,23 @@ class Mirror(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What was kept of the records that only the link's source holds. `path`: the folder it is in."""
+    """What was kept of the records that only the link's source holds.
+
+    `path`: the folder it is in. `note`: what an operator should know of it.
+    """
 
     records: int
     path: str
+    note: str = ""
 
 
 class Salvager(Protocol):
     """Keeps what only the link's source holds: Parquet, and a form that can be replayed."""
 
     def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
-        """Write every record of the source at or beyond `through` (by source partition) into `out`.
+        """Write every record of the source at or beyond `through` (by source partition) into `out`, a new folder.
 
-        Doing it again replaces what an interrupted attempt left.
+        A folder that is there afterwards is whole.
 
         Raises:
             DrkitError: it could not keep all of them.

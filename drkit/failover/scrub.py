@@ -41,7 +41,7 @@ class Salvage:
     def execute(self, context: StageContext) -> StageReport:
         """Write them out, unless there are none."""
         check_cluster(context, self.cluster, self.cluster_id)
-        facts, reason = keep(context, self.cluster, self.topics, context.rooms.salvage_root / context.run)
+        facts, reason = keep(context, self.cluster, self.topics)
         outcome = Outcome.OK if facts.salvage_path is not None else Outcome.SKIPPED
         return StageReport(outcome, reason, facts)
 
@@ -92,15 +92,17 @@ class Scrub:
         if not moved:
             return context.facts
         context.say(f"{self.cluster} was written after the salvage: salvaging again")
-        facts, _ = keep(context, self.cluster, old, _fresh_folder(context.rooms.salvage_root / context.run))
+        facts, _ = keep(context, self.cluster, old)
         moved = _unsalvaged(context, self.cluster, facts, old)
         if moved:
             raise still_written(self.cluster, moved)
         return facts
 
 
-def keep(context: StageContext, cluster: str, topics: Sequence[ScrubTopic], out: Path) -> tuple[Facts, str]:
+def keep(context: StageContext, cluster: str, topics: Sequence[ScrubTopic]) -> tuple[Facts, str]:
     """Salvage what of these topics only the old primary holds; the facts with its ends, and what was done.
+
+    It goes to a new folder: what an attempt before has kept is never written over.
 
     Raises:
         Refused: it is still written.
@@ -119,13 +121,15 @@ def keep(context: StageContext, cluster: str, topics: Sequence[ScrubTopic], out:
     before = facts.salvaged or 0
     if not beyond:
         return replace(facts, salvaged=before), f"{cluster} holds nothing that isn't elsewhere"
+    out = _free_folder(context.rooms.salvage_root / context.run)
     kept = context.rooms.salvager.salvage(context.link.reversed(), {tp: through[tp] for tp in beyond}, out)
     moved = differing({str(tp): e for tp, e in ends.items()}, _written(ends_now(context, cluster, topics)))
     if moved:
         raise still_written(cluster, moved)
     offsets = sum(beyond.values())
     facts = replace(facts, salvaged=before + kept.records, salvage_path=kept.path)
-    return facts, f"{kept.records:,} records of {offsets:,} offsets are kept in {kept.path}"
+    note = f"; {kept.note}" if kept.note else ""
+    return facts, f"{kept.records:,} records of {offsets:,} offsets are kept in {kept.path}{note}"
 
 
 def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
@@ -219,8 +223,10 @@ def _written(ends: Mapping[TopicPartition, int]) -> dict[str, int]:
     return {str(tp): end for tp, end in ends.items()}
 
 
-def _fresh_folder(root: Path) -> Path:
-    number = 2
-    while (root.with_name(f"{root.name}-{number}")).exists():
+def _free_folder(folder: Path) -> Path:
+    number = 1
+    free = folder
+    while free.exists():
         number += 1
-    return root.with_name(f"{root.name}-{number}")
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free

@@ -35,7 +35,7 @@ class ReadingSalvager:
     own: OwnLink
 
     def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True)
         lines = []
         for topic in sorted({tp.topic for tp in through}):
             for partition, records in self.own.records(link.id.source, topic).items():

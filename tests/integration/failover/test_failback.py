@@ -1,5 +1,6 @@
 """Failback on real clusters: there and back again, and nothing outside the link is touched."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -219,6 +220,42 @@ def test_a_live_cluster_that_is_still_written_leaves_the_move_to_be_resumed(own,
 
     _plan, result = fail_back(own, tmp_path, replace(ports, auditor=Writes()))
     assert result.error is None  # what came meanwhile was brought over before the move
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.unread("primary", names["live"], topic) == own.unread("dr", names["live"], topic)
+
+
+def test_producers_that_go_on_stop_the_move_which_resume_completes(own, away, tmp_path):
+    topic, names = away
+    ports = reading_ports(own, tmp_path / "salvage")
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write():
+        count = 0
+        while not stop.is_set():
+            own.produce("dr", topic, texts(f"live-{count}", 1))
+            count += 1
+            wrote.set()
+
+    class StartsWriting:
+        def audit(self, link):
+            verdict = ports.auditor.audit(link)
+            writer.start()
+            assert wrote.wait(TIMEOUT)
+            return verdict
+
+    writer = threading.Thread(target=write)
+    try:
+        _plan, result = fail_back(own, tmp_path, replace(ports, auditor=StartsWriting()))
+    finally:
+        stop.set()
+        writer.join()
+    assert isinstance(result.error, PartlyDone)
+    assert result.error.exit_code is ExitCode.PARTLY_DONE
+    assert "dr is still written" in result.error.what
+    assert result.machine.state is State.AUDITED
+    with own.estate() as estate:
+        resumed = resume_run(estate, result.run, ports)
+    assert resumed.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
     assert own.unread("primary", names["live"], topic) == own.unread("dr", names["live"], topic)
 

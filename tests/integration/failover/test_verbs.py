@@ -17,17 +17,19 @@ pytestmark = pytest.mark.lab
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 
-def drkit(own, *words, code=0):
+def drkit(own, *words, code=0, timeout=120):
     """Run a verb; its stdout. `code` is the exit code that it must end with."""
     command = [sys.executable, "-m", "drkit", *words, "--config", str(own.config_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+    )
     assert ended.returncode == code, f"{ended.returncode}: {ended.stdout}\n{ended.stderr}"
     return ended
 
 
-def document(own, *words, code=0, schema="failover"):
+def document(own, *words, code=0, schema="failover", timeout=120):
     """Run a verb with `--output json`; its one document, valid by its schema."""
-    ended = drkit(own, *words, "--output", "json", code=code)
+    ended = drkit(own, *words, "--output", "json", code=code, timeout=timeout)
     found = json.loads(ended.stdout)
     Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)
     return found
@@ -189,3 +191,36 @@ def test_failback_shows_and_refuses(own, orders):
     assert own.values("primary", topic) == texts("x", 40)
     assert own.store.link_control(own.link.id).direction is Direction.SEALED
     assert drkit(own, "resume", "--yes", code=3).stderr.count("no run is unfinished") == 1
+
+
+@pytest.mark.spark
+def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain):
+    del toolchain  # fetched before the clock of the command runs
+    topic, names = orders
+    own.produce("primary", topic, texts("only-here", 6))
+    document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
+    own.produce("dr", topic, texts("on-dr", 9))
+    own.commit("dr", "g1", topic, {0: 45})
+    on_dr = own.values("dr", topic)
+    unread = {name: own.unread("dr", name, topic) for name in names}
+    cluster_id = document(own, "failback", "--dry-run")["cluster_id"]
+    words = (
+        "failback",
+        "--to",
+        "primary",
+        "--yes",
+        "--cluster-id",
+        cluster_id,
+        "--salvage-dir",
+        str(tmp_path / "kept"),
+    )
+    done = document(own, *words, timeout=400)
+    assert (done["state"], done["kind"], done["mode"], done["to"]) == ("closed", "failback", "planned", "primary")
+    assert done["salvaged"]["records"] == 12
+    assert (Path(done["salvaged"]["path"]) / "manifest.json").is_file()
+    assert done["audit"]["verdict"] == "clean"
+    assert {stage["outcome"] for stage in done["stages"]} == {"ok"}
+    assert done["evidence"]["rpo_records"] == 0
+    assert {group["target_offset"] for group in done["groups"]} >= {45, 12, 1}
+    assert own.values("primary", topic) == on_dr
+    assert {name: own.unread("primary", name, topic) for name in names} == unread
