@@ -323,5 +323,5 @@ def _grouped(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
             yield group
             group = []
             records = 0
-    if records:
+    if group:
         yield group

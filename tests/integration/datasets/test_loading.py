@@ -202,3 +202,10 @@ def test_a_paced_load_sends_the_same(admin, client, cluster):
     assert report.seconds >= (sent - 150) / 150  # never faster than the pace: the last second's worth aside
     seen = read_log(cluster.bootstrap_servers, "orders.orders", committed=True)
     assert Counter((r.key, r.value) for r in seen) == Counter(_wanted(dataset, "orders.orders"))
+
+
+def test_events_without_a_record_on_the_chosen_topics_are_counted_too(admin, client):
+    dataset = open_dataset("flights", limit=700, topics=["weather"])
+    report = load(dataset, client, admin, LoadOptions(transactional=True, transaction_size=50), groups=False).report
+    assert (report.outcome, report.events_sent) == (Outcome.COMPLETE, 700)
+    assert report.acknowledged == len(_wanted(dataset, "weather"))
