@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drkit.mirror.control import go_on, link_to_run, pause, read_orders
+from drkit.mirror.problems import Problems
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.links import Direction, LinkControl, Problem
+from drkit.model.topology import Link, LinkId
+from drkit.store import open_store
+from drkit.store.api import Store
+
+LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
+
+
+def decide(store: Store, link: Link, direction: Direction) -> None:
+    kept = store.link_control(link.id)
+    version = 0 if kept is None else kept.version
+    control = LinkControl(link.id, direction, version + 1, now(), "a reason", "run-1")
+    assert store.set_link_control(control, expected_version=None if kept is None else version)
+
+
+def test_nothing_decided_means_run(store: Store) -> None:
+    orders = read_orders(store, LINK)
+    assert not orders.paused
+    assert orders.refusal is None
+    assert not orders.holds("flights")
+    assert link_to_run(store, LINK) == LINK
+
+
+def test_pause_and_go_on(store: Store) -> None:
+    pause(store, LINK, "flights")
+    assert read_orders(store, LINK).holds("flights")
+    assert not read_orders(store, LINK).holds("orders")
+    control = pause(store, LINK, reason="maintenance")
+    assert control.version == 2
+    assert pause(store, LINK, reason="maintenance") == control, "holding what is held changes nothing"
+    assert read_orders(store, LINK).holds("orders")
+    with pytest.raises(Refused, match="paused as a whole"):
+        go_on(store, LINK, "flights")
+    go_on(store, LINK)
+    assert not read_orders(store, LINK).holds("flights"), "the whole link goes on, all topics"
+
+
+def test_a_topic_goes_on_alone(store: Store) -> None:
+    pause(store, LINK, "flights")
+    pause(store, LINK, "orders")
+    go_on(store, LINK, "flights")
+    orders = read_orders(store, LINK)
+    assert (orders.holds("flights"), orders.holds("orders")) == (False, True)
+
+
+def test_a_topic_outside_the_link_is_an_error(store: Store) -> None:
+    with pytest.raises(ConfigError, match="does not cover elsewhere"):
+        pause(store, LINK, "elsewhere")
+
+
+@pytest.mark.parametrize("direction", [Direction.SEALED, Direction.REVERSED])
+def test_a_sealed_or_reversed_link_is_refused_and_names_its_run(store: Store, direction: Direction) -> None:
+    decide(store, LINK, direction)
+    refusal = read_orders(store, LINK).refusal
+    assert refusal is not None
+    assert "run-1" in str(refusal)
+    for change in (pause, go_on):
+        with pytest.raises(Refused, match="run-1"):
+            change(store, LINK)
+
+
+def test_the_way_back_runs_only_while_the_link_does_not(store: Store) -> None:
+    back = LINK.reversed()
+    assert read_orders(store, back).refusal is not None
+    decide(store, LINK, Direction.SEALED)
+    assert read_orders(store, back).refusal is None
+    decide(store, LINK, Direction.REVERSED)
+    assert read_orders(store, back).refusal is None
+    assert link_to_run(store, LINK) == back
+    decide(store, back, Direction.SEALED)
+    assert read_orders(store, back).refusal is not None
+
+
+def problem(kind: str, topic: str, partition: int | None, *, halted: bool = True) -> Problem:
+    return Problem(kind, topic, partition, "a reason", "a remedy", halted, now())
+
+
+def test_going_on_clears_problems_but_for_incarnations_to_be_accepted(store: Store) -> None:
+    store.put_problem(LINK.id, problem("foreign_writer", "flights", 0))
+    store.put_problem(LINK.id, problem("topic_recreated", "flights", None))
+    store.put_problem(LINK.id, problem("retention_gap", "orders", 1, halted=False))
+    _, cleared = go_on(store, LINK, "flights")
+    assert cleared == 1
+    assert {p.kind for p in store.problems(LINK.id)} == {"topic_recreated", "retention_gap"}
+
+
+def test_problems_are_told_once_kept_and_settled_by_partition(store: Store) -> None:
+    told: list[Problem] = []
+    problems = Problems(store, LINK.id, told.append)
+    for partition in (0, 1):
+        for _ in range(3):
+            problems.put("foreign_writer", "flights", partition, "why", "do", halted=True)
+    assert len(told) == 2
+    problems.settle("flights", kinds=frozenset({"foreign_writer"}), partition=0)
+    assert [(p.kind, p.partition) for p in store.problems(LINK.id)] == [("foreign_writer", 1)]
+    assert [p.partition for p in problems.halted()] == [1]
+    store.clear_problems(LINK.id, "flights")
+    assert [p.partition for p in problems.cleared()] == [1]
+    assert problems.halted() == []
+
+
+def test_losses_add_up(store: Store) -> None:
+    problems = Problems(store, LINK.id, lambda _: None)
+    for reason in ("lost 1 to 5", "lost 1 to 5", "lost 9 to 12"):
+        problems.put("retention_gap", "flights", 0, reason, "do", halted=False, adds=True)
+    (kept,) = store.problems(LINK.id)
+    assert kept.reason == "lost 1 to 5; then lost 9 to 12"
+
+
+def test_a_problem_of_an_earlier_run_halts_nothing_until_found_again(store: Store) -> None:
+    kept = problem("record_rejected", "flights", 0)
+    store.put_problem(LINK.id, kept)
+    problems = Problems(store, LINK.id, lambda _: None)
+    problems.load()
+    assert problems.halted() == []
+    problems.put(kept.kind, kept.topic, kept.partition, kept.reason, kept.remedy, halted=True)
+    assert [replace(p, since=kept.since) for p in problems.halted()] == [kept]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drkit.mirror.lease import WorkerLease, known_dead, lease_name, this_process
+from drkit.model.clock import now
+from drkit.model.errors import Refused
+from drkit.model.topology import LinkId
+from drkit.store import open_store
+from drkit.store.api import Store
+
+LINK = LinkId("primary", "dr")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
+
+
+def test_this_process_is_not_dead_and_runtimes_differ() -> None:
+    assert not known_dead(this_process())
+    assert this_process() != this_process()
+
+
+def test_a_process_that_ended_is_dead_and_so_is_one_of_another_start_time() -> None:
+    host, pid, started, token = this_process().rsplit(":", 3)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    born = int(psutil.Process(child.pid).create_time() * 1000)
+    owner = f"{host}:{child.pid}:{born}:{token}"
+    assert not known_dead(owner)
+    child.communicate()
+    assert known_dead(owner)
+    assert known_dead(f"{host}:{pid}:{int(started) - 5000}:{token}")
+
+
+@pytest.mark.parametrize("owner", ["elsewhere:1:1:ab", "nonsense", "a:b:c:d", ""])
+def test_an_owner_that_can_not_be_judged_counts_as_alive(owner: str) -> None:
+    assert not known_dead(owner)
+
+
+def test_a_lease_is_taken_renewed_and_given_up(store: Store) -> None:
+    lease = WorkerLease(store, LINK)
+    assert not lease.valid()
+    assert lease.acquire(threading.Event())
+    assert lease.valid()
+    lease.renew()
+    assert lease.lost_to is None
+    lease.release()
+    assert not lease.valid()
+    assert store.lease(lease_name(LINK)) is None
+
+
+def test_a_lease_that_another_worker_took_is_lost(store: Store) -> None:
+    lease = WorkerLease(store, LINK)
+    assert lease.acquire(threading.Event())
+    store.acquire_lease(lease_name(LINK), "somebody else", 10, now() + timedelta(seconds=60))
+    lease.renew()
+    assert lease.lost_to == "somebody else"
+    assert not lease.valid()
+
+
+def test_a_lease_that_another_worker_took_and_gave_back_is_lost_too(store: Store) -> None:
+    lease = WorkerLease(store, LINK)
+    assert lease.acquire(threading.Event())
+    store.acquire_lease(lease_name(LINK), "somebody else", 10, now() + timedelta(seconds=60))
+    store.release_lease(lease_name(LINK), "somebody else")
+    lease.renew()
+    assert lease.lost_to is not None
+    assert not lease.valid()
+
+
+def test_a_dead_workers_lease_is_broken_at_once(store: Store) -> None:
+    host, _, _, token = this_process().rsplit(":", 3)
+    store.acquire_lease(lease_name(LINK), f"{host}:999999999:1:{token}", 3600, now())
+    lease = WorkerLease(store, LINK)
+    assert lease.acquire(threading.Event())
+
+
+def test_a_living_workers_lease_is_respected(store: Store) -> None:
+    store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab", 3600, now())
+    with pytest.raises(Refused, match="elsewhere:1:1:ab"):
+        WorkerLease(store, LINK, ttl_seconds=0.1).acquire(threading.Event())
+
+
+def test_waiting_for_a_lease_ends_when_told_to(store: Store) -> None:
+    store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab", 3600, now())
+    stop = threading.Event()
+    stop.set()
+    assert not WorkerLease(store, LINK).acquire(stop)

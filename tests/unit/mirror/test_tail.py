@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from drkit.mirror.tail import Tail, compare
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+
+@dataclass
+class Message:
+    """As much of confluent-kafka's Message as a comparison reads (its class can't be made in Python)."""
+
+    at: int
+    body: bytes | None = b"v"
+    name: bytes | None = None
+    stamp: int = 1
+    extra: list[tuple[str, bytes | None]] | None = field(default=None)
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.name
+
+    def value(self) -> bytes | None:
+        return self.body
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.extra
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, self.stamp)
+
+
+def tail(begin: int, end: int, *rows: tuple[int, int], source_start: int = 0, compacted: bool = False) -> Tail:
+    mapped = [OffsetMapping("t", 0, 1, source, target) for source, target in rows]
+    return Tail(TopicPartition("t", 0), "t", begin, end, mapped, source_start, 0, compacted)
+
+
+def check(stretch: Tail, ours: list[Message], theirs: list[Message]) -> str | None:
+    left: Iterator[Message] = iter(ours)
+    right: Iterator[Message] = iter(theirs)
+    return compare(stretch, stretch.begin, left, right)  # type: ignore[arg-type]  # see Message
+
+
+def test_the_same_records_through_a_change_of_the_delta() -> None:
+    stretch = tail(5, 9, (0, 0), (10, 7))
+    ours = [Message(5, b"a"), Message(6, b"b"), Message(7, b"c"), Message(8, b"d")]
+    theirs = [Message(5, b"a"), Message(6, b"b"), Message(10, b"c"), Message(11, b"d")]
+    assert check(stretch, ours, theirs) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        (Message(1, b"x"), "value"),
+        (Message(1, None), "value"),
+        (Message(1, b"v", b""), "key"),
+        (Message(1, stamp=2), "timestamp"),
+        (Message(1, extra=[("h", None)]), "headers"),
+    ],
+)
+def test_a_difference_is_named(other: Message, what: str) -> None:
+    assert (
+        check(tail(1, 2, (0, 0)), [other], [Message(1)])
+        == f"target offset 1 differs from source offset 1 in its {what}"
+    )
+
+
+def test_no_headers_and_an_empty_list_are_the_same() -> None:
+    assert check(tail(1, 2, (0, 0)), [Message(1, extra=[])], [Message(1)]) is None
+
+
+def test_a_record_that_stands_for_none_on_the_source() -> None:
+    assert check(tail(1, 2, (0, 0)), [Message(1)], [Message(2)]) is not None
+    assert check(tail(1, 2, (0, 0)), [Message(1)], []) is not None
+
+
+def test_a_target_offset_without_a_record() -> None:
+    assert check(tail(1, 4, (0, 0)), [Message(1), Message(3)], [Message(n) for n in (1, 2, 3)]) == (
+        "target offset 2 holds no record"
+    )
+    assert check(tail(1, 4, (0, 0)), [Message(1)], [Message(n) for n in (1, 2, 3)]) == "target offset 2 holds no record"
+
+
+def test_what_retention_or_compaction_took_from_the_source_can_not_be_compared() -> None:
+    assert check(tail(1, 3, (0, 0), source_start=2), [Message(1), Message(2)], [Message(2)]) is None
+    assert check(tail(1, 3, (0, 0), compacted=True), [Message(2)], [Message(2)]) is None
+    assert check(tail(1, 3, (0, 0), compacted=True), [Message(1), Message(2, b"x")], [Message(2)]) is not None
