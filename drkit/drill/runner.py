@@ -23,7 +23,7 @@ from drkit.drill.conditions import wait_for
 from drkit.drill.experiment import SOURCE, TARGET, Rollback, Step
 from drkit.drill.experiment_file import ExperimentFile
 from drkit.drill.history import History, Landed, Part
-from drkit.drill.keep import Drills, new_run
+from drkit.drill.keep import LAB_NOTE, Drills, new_run
 from drkit.drill.measure import measure
 from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
 from drkit.drill.rig import Rig
@@ -250,6 +250,7 @@ def _lab(course: _Course, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]
         yield Lab.up(lab_dir, brokers=spec.brokers, store=spec.store, say=course.told)
         return
     folder = lab_dir or Path(tempfile.mkdtemp(prefix="drkit-drill-"))
+    (course.folder / LAB_NOTE).write_text(f"{folder}\n", encoding="utf-8")
     lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, say=course.told)
     try:
         yield lab
