@@ -3,6 +3,7 @@
 drills/RUN/experiment.yaml    the file as it was played
 drills/RUN/result.json        the result; missing while it runs, or where it was killed
 drills/RUN/*.sqlite           what each client kept
+drills/RUN/lab                the folder of the lab that the drill made for itself
 drills/RUN/*.log              stderr of the mirror, the failover, the clients
 """
 
@@ -23,6 +24,7 @@ from drkit.drill.result import DrillResult, DrillSummary
 from drkit.model.errors import ConfigError, DrkitError
 
 RESULT = "result.json"
+LAB_NOTE = "lab"
 _RUN = re.compile(r"drill-(\d{8}T\d{6})Z-[0-9a-f]{6}")
 
 
@@ -104,10 +106,16 @@ class Drills:
             raise DrkitError(
                 f"{run} left no result",
                 meaning="It still runs, or it was killed",
-                remedy=f"Its logs are in {file.parent}",
+                remedy=f"Its logs are in {file.parent}{self._lab_left(run)}",
             ) from None
         except (OSError, ValidationError) as error:
             raise DrkitError(f"{file} can't be read: {error}", remedy="The logs beside it are whole") from error
+
+    def _lab_left(self, run: str) -> str:
+        note = self.path / run / LAB_NOTE
+        if not note.exists():
+            return ""
+        return f"; if it was killed, take its lab down: drkit lab down --dir {note.read_text(encoding='utf-8').strip()}"
 
     def summaries(self) -> list[DrillSummary]:
         """All kept runs in short, newest first; one without a readable result is listed with the reason."""

@@ -102,6 +102,10 @@ def test_a_drill_that_left_no_result_is_listed_as_such(drills, tmp_path):
     assert "left no result" in summary.reason
     with pytest.raises(DrkitError, match="still runs, or it was killed"):
         drills.result(run)
+    (drills.path / run / "lab").write_text("/somewhere/lab\n")
+    with pytest.raises(DrkitError) as caught:
+        drills.result(run)
+    assert caught.value.remedy.endswith("drkit lab down --dir /somewhere/lab")
 
 
 def test_a_damaged_result_is_told(drills, tmp_path):
