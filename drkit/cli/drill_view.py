@@ -91,7 +91,9 @@ def show_history(console: Console, history: DrillHistory) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for name in ("run", "title", "verdict", "RPO records", "RTO seconds", "reason"):
-        table.add_column(name, justify="right" if name.startswith("R") else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if name.startswith("R") else "left", overflow="fold", no_wrap=name == "run"
+        )
     for drill in history.drills:
         table.add_row(
             drill.run,
