@@ -13,6 +13,7 @@ is the only one that touches it:
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from typing import Any, Self, TypeVar
 from kafka import errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import KafkaNetSocket
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import kafka_python_config
@@ -33,6 +35,26 @@ Step = Callable[["Wire"], Awaitable[T]]
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
+
+
+class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
+    """kafka-python leaves the socket of a failed connection attempt to the garbage collector; this closes it.
+
+    It is chosen by the scheme of `proxy_url`, which is how the library lets sockets be made otherwise.
+    """
+
+    SCHEMES = ("drkit-direct",)
+
+    async def sock_connect(
+        self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
+    ) -> socket.socket:
+        """Connect, or close the socket."""
+        try:
+            connected: socket.socket = await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+        return connected
 
 
 class Again(Exception):
@@ -218,6 +240,7 @@ def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
         "bootstrap_timeout_ms": millis,
         "reconnect_backoff_max_ms": 500,
         "kafka_client": capture,
+        "proxy_url": f"{_ClosingSocket.SCHEMES[0]}://",
     }
     try:
         return KafkaAdminClient(**options)

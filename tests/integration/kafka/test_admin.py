@@ -1,0 +1,277 @@
+"""Topics, configurations, offsets and groups of a real cluster, and calls that end whatever it does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from drkit.config import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin, NewTopic
+from drkit.kafka.groups import GroupAdmin
+from drkit.lab import Lab
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.topology import TopicPartition
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def cluster(lab: Lab) -> ClusterConfig:
+    return ClusterConfig(bootstrap_servers=lab.bootstrap("primary"))
+
+
+@pytest.fixture
+def admin(cluster: ClusterConfig) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin("primary", cluster) as admin:
+        yield admin
+
+
+@pytest.fixture
+def groups(cluster: ClusterConfig) -> Iterator[GroupAdmin]:
+    with GroupAdmin("primary", cluster) as groups:
+        yield groups
+
+
+@pytest.fixture
+def topic(admin: ClusterAdmin, unique_name: str) -> str:
+    """A topic of two partitions; partition 0 holds offsets 0 to 9, stamped 1000 to 1009."""
+    admin.create_topic(unique_name, partitions=2, replication_factor=1, config={"retention.ms": "-1"})
+    return unique_name
+
+
+def fill(cluster: ClusterConfig, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for number in range(10):
+        producer.produce(topic, value=b"x", partition=0, timestamp=1000 + number)
+    assert producer.flush(20) == 0
+
+
+def test_the_cluster(admin: ClusterAdmin, lab: Lab) -> None:
+    assert admin.cluster_id() == lab.cluster_id("primary")
+    (broker,) = admin.brokers()
+    assert f"{broker.host}:{broker.port}" == lab.bootstrap("primary")
+
+
+def test_topics(admin: ClusterAdmin, topic: str) -> None:
+    found = admin.topics([topic, "there-is-no-such-topic"])
+    assert set(found) == {topic}
+    info = found[topic]
+    assert (info.partitions, info.replication_factor, info.internal, info.leaderless) == (2, 1, False, ())
+    assert len(info.topic_id) == 22
+    assert admin.topics()[topic] == info
+    assert admin.topics([]) == {}
+    with pytest.raises(Refused, match="ALREADY_EXISTS"):
+        admin.create_topic(topic, partitions=1, replication_factor=1)
+    with pytest.raises(Refused, match="INVALID_REPLICATION_FACTOR"):
+        admin.create_topic(f"{topic}-2", partitions=1, replication_factor=9)
+    admin.delete_topics([topic, "there-is-no-such-topic"])
+    assert admin.topics([topic]) == {}
+    admin.create_topic(topic, partitions=1, replication_factor=1)
+    assert admin.topics([topic])[topic].topic_id != info.topic_id
+
+
+def test_many_topics_and_the_reasons_of_those_that_fail(admin: ClusterAdmin, topic: str) -> None:
+    new = [NewTopic(f"{topic}-{n}", 1, 1) for n in range(300)]
+    failures = admin.create_topics([*new, NewTopic(topic, 1, 1), NewTopic("no good/name", 1, 1)])
+    assert set(failures) == {topic, "no good/name"}
+    assert len(admin.topics(t.name for t in new)) == 300
+    admin.delete_topics(t.name for t in new)
+
+
+def test_partitions_are_added(admin: ClusterAdmin, topic: str) -> None:
+    admin.add_partitions(topic, 5)
+    assert admin.topics([topic])[topic].partitions == 5
+    with pytest.raises(Refused, match="INVALID_PARTITIONS"):
+        admin.add_partitions(topic, 3)
+
+
+def test_configurations(admin: ClusterAdmin, topic: str) -> None:
+    admin.set_topic_configs(topic, {"retention.ms": "12345", "max.message.bytes": "2000000"})
+    found = admin.topic_configs([topic, "there-is-no-such-topic"])
+    assert set(found) == {topic}
+    assert (found[topic]["retention.ms"], found[topic]["max.message.bytes"]) == ("12345", "2000000")
+    assert "segment.bytes" in found[topic], "defaults of the broker are part of what is in effect"
+    assert admin.topic_configs([topic], keys=["retention.ms"]) == {topic: {"retention.ms": "12345"}}
+    with pytest.raises(Refused, match="INVALID_CONFIG"):
+        admin.set_topic_configs(topic, {"retention.ms": "for ever"})
+    failures = admin.set_many_topic_configs(
+        {topic: {"retention.ms": "5"}, "there-is-no-such-topic": {"retention.ms": "5"}}
+    )
+    assert set(failures) == {"there-is-no-such-topic"}
+
+
+def test_offsets(admin: ClusterAdmin, cluster: ClusterConfig, topic: str) -> None:
+    fill(cluster, topic)
+    first, empty, absent = TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(topic, 7)
+    nowhere = TopicPartition("there-is-no-such-topic", 0)
+    tps = [first, empty, absent, nowhere]
+    assert admin.start_offsets(tps) == {first: 0, empty: 0}
+    assert admin.end_offsets(tps) == admin.end_offsets(tps, committed=False) == {first: 10, empty: 0}
+    assert admin.log_ends(tps) == {first: 10, empty: 0}
+    assert admin.offsets_for_times({first: 1005, empty: 1}) == {first: 5, empty: None}
+    assert admin.offsets_for_times({first: 2000}) == {first: None}
+    admin.delete_records({first: 4})
+    assert admin.start_offsets([first]) == {first: 4}
+    with pytest.raises(Refused, match="OFFSET_OUT_OF_RANGE"):
+        admin.delete_records({first: 99})
+    with pytest.raises(Refused, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        admin.delete_records({nowhere: 1})
+
+
+def test_the_last_stable_offset_and_the_high_watermark(admin: ClusterAdmin, cluster: ClusterConfig, topic: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic, "linger.ms": 0, "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"open", partition=0)
+    producer.flush(20)
+    tp = TopicPartition(topic, 0)
+    assert admin.end_offsets([tp]) == {tp: 0}
+    assert admin.end_offsets([tp], committed=False) == {tp: 1}
+    producer.abort_transaction(20)
+    wait_until(lambda: admin.end_offsets([tp]) == {tp: 2}, what="the end of the transaction")
+
+
+def test_appending_a_record_that_the_usual_client_can_not(admin: ClusterAdmin, topic: str) -> None:
+    tp = TopicPartition(topic, 0)
+    for expected in (0, 1):
+        headers = [("h", None), ("h", b"")]
+        assert admin.append_record(tp, key=None, value=b"", headers=headers, timestamp=0) == expected
+    with pytest.raises(DrkitError, match="does not exist"):
+        admin.append_record(TopicPartition("there-is-no-such-topic", 0), key=None, value=b"", headers=[], timestamp=0)
+
+
+def test_positions_of_a_group(groups: GroupAdmin, topic: str) -> None:
+    group = f"{topic}-g"
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert groups.committed([group]) == []
+    groups.commit(group, {first: (7, "a note"), second: (0, "")})
+    found = [(c.tp, c.offset, c.metadata) for c in groups.committed([group])]
+    assert found == [(first, 7, "a note"), (second, 0, "")]
+    assert any(c.group == group for c in groups.committed())
+    assert (groups.list_groups()[group].state, groups.members([group, "no-group"])) == (
+        "Empty",
+        {group: 0, "no-group": 0},
+    )
+    groups.delete_offsets(group, [first])
+    assert [c.tp for c in groups.committed([group])] == [second]
+    groups.delete_offsets("no-group", [first])
+    groups.delete_groups([group, "no-group"])
+    assert group not in groups.list_groups()
+    with pytest.raises(Refused, match="there-is-no-such-topic:0"):
+        groups.commit(group, {TopicPartition("there-is-no-such-topic", 0): (1, "")})
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_active_group_is_left_alone(groups: GroupAdmin, cluster: ClusterConfig, topic: str, protocol: str) -> None:
+    group = f"{topic}-{protocol}"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    tp = TopicPartition(topic, 0)
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), 60, "the assignment")
+        assert groups.members([group]) == {group: 1}
+        assert groups.list_groups()[group].type == protocol
+        with pytest.raises(Refused, match=f"group {group} .* is active"):
+            groups.commit(group, {tp: (1, "")})
+        with pytest.raises(Refused, match="NON_EMPTY_GROUP"):
+            groups.delete_groups([group])
+    finally:
+        consumer.close()
+    wait_until(lambda: groups.members([group]) == {group: 0}, 30, "the group empty")
+    groups.commit(group, {tp: (1, "")})
+
+
+def test_nobody_answers() -> None:
+    """Nothing listens there, or something that never answers: every call ends within its timeout."""
+    with ClusterAdmin("nowhere", ClusterConfig(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as admin:
+        for call in (
+            admin.topics,
+            admin.brokers,
+            admin.cluster_id,
+            lambda: admin.end_offsets([TopicPartition("t", 0)]),
+        ):
+            with pytest.raises(Unreachable, match="nowhere did not answer within 1 s"):
+                call()
+    with GroupAdmin("nowhere", ClusterConfig(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as groups:
+        for ask in (groups.list_groups, lambda: groups.committed(["g"])):
+            with pytest.raises(Unreachable, match="nowhere"):
+                ask()
+
+
+def test_failed_attempts_leave_no_threads() -> None:
+    before = threading.active_count()
+    with ClusterAdmin("nowhere", ClusterConfig(bootstrap_servers="127.0.0.1:1"), timeout_seconds=0.5) as admin:
+        for _ in range(5):
+            with pytest.raises(Unreachable):
+                admin.topics()
+    wait_until(lambda: threading.active_count() <= before, 20, "the clients' threads ended")
+
+
+def test_a_stopped_broker_is_unreachable_and_answers_again(lab: Lab, cluster: ClusterConfig, topic: str) -> None:
+    with (
+        ClusterAdmin("primary", cluster, timeout_seconds=2) as admin,
+        GroupAdmin("primary", cluster, timeout_seconds=2) as groups,
+    ):
+        assert topic in admin.topics()
+        groups.list_groups()
+        lab.pause("primary")
+        try:
+            for call in (admin.topics, groups.list_groups):
+                with pytest.raises(Unreachable):
+                    call()
+        finally:
+            lab.resume("primary")
+        assert wait_until(lambda: answers(admin, topic), 60, "an answer")
+
+
+def answers(admin: ClusterAdmin, topic: str) -> bool:
+    try:
+        return topic in admin.topics()
+    except Unreachable:
+        return False
+
+
+def test_calls_across_a_killed_and_restarted_broker(lab: Lab, cluster: ClusterConfig, topic: str) -> None:
+    """What aborts the process with librdkafka's admin client is an error here, and then works again."""
+    group = f"{topic}-g"
+    with GroupAdmin("primary", cluster, timeout_seconds=1) as groups:
+        groups.commit(group, {TopicPartition(topic, 0): (3, "")})
+        stop = threading.Event()
+        outcomes: list[str] = []
+
+        def ask() -> None:
+            while not stop.is_set():
+                try:
+                    outcomes.append(f"offset {groups.committed([group])[0].offset}")
+                except Unreachable:
+                    outcomes.append("unreachable")
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            wait_until(lambda: "offset 3" in outcomes, what="an answer")
+            lab.kill("primary")
+            try:
+                wait_until(lambda: "unreachable" in outcomes, 30, "the outage seen")
+            finally:
+                lab.restart("primary")
+            outcomes.clear()
+            wait_until(lambda: "offset 3" in outcomes, 60, "an answer again")
+        finally:
+            stop.set()
+            thread.join(30)
+    assert set(outcomes) <= {"offset 3", "unreachable"}
