@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
-    CreateTopicsRequest,
     DeleteTopicsRequest,
-    DescribeConfigsRequest,
-    IncrementalAlterConfigsRequest,
 )
-from kafka.protocol.metadata import MetadataRequest
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka import offsets
 from drkit.kafka.append import append_record
-from drkit.kafka.wire import Again, Wire, check, describe, error_class
+from drkit.kafka.topics import (
+    TOPICS_A_REQUEST,
+    NewTopic,
+    TopicInfo,
+    alter_request,
+    create_request,
+    describe_configs,
+    metadata,
+    reason,
+    topic_info,
+)
+from drkit.kafka.wire import Again, Wire, describe, error_class
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.topology import TopicPartition, is_internal
+from drkit.model.topology import TopicPartition
 
-_TOPIC_RESOURCE = 2
-_SET = 0
-_TOPICS_A_REQUEST = 200
+__all__ = ["Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +42,6 @@ class Broker:
     host: str
     port: int
     rack: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic as metadata shows it. `topic_id` is Kafka's own text form (URL-safe base64, 22 characters).
-
-    `leaderless` names the partitions that have no leader now: they can be neither read nor written.
-    """
-
-    name: str
-    topic_id: str
-    partitions: int
-    replication_factor: int
-    internal: bool
-    leaderless: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    config: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClusterAdmin:
@@ -92,7 +71,7 @@ class ClusterAdmin:
 
     def cluster_id(self) -> str:
         """Kafka's id of the cluster."""
-        response = self._wire.call("read the cluster's id", _metadata([]))
+        response = self._wire.call("read the cluster's id", metadata([]))
         cluster_id: str | None = response.cluster_id
         if not cluster_id:
             raise DrkitError(f"cluster {self.alias} reports no cluster id", remedy="It must run Kafka 0.10.1 or later")
@@ -100,7 +79,7 @@ class ClusterAdmin:
 
     def brokers(self) -> list[Broker]:
         """The brokers alive, by node id."""
-        response = self._wire.call("list brokers", _metadata([]))
+        response = self._wire.call("list brokers", metadata([]))
         return sorted(
             (Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
             key=lambda broker: broker.node_id,
@@ -113,7 +92,7 @@ class ClusterAdmin:
         wanted = None if names is None else list(names)
         if wanted is not None and not wanted:
             return {}
-        response = self._wire.call("list topics", _metadata(wanted))
+        response = self._wire.call("list topics", metadata(wanted))
         found = {}
         for topic in response.topics:
             error = error_class(topic.error_code)
@@ -124,7 +103,7 @@ class ClusterAdmin:
                     f"cluster {self.alias} does not show topic {topic.name}: {describe(error)}",
                     remedy="Grant drkit's principal DESCRIBE on it",
                 )
-            found[topic.name] = _topic_info(topic)
+            found[topic.name] = topic_info(topic)
         return found
 
     def topic_configs(self, names: Iterable[str], *, keys: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
@@ -137,29 +116,8 @@ class ClusterAdmin:
         found: dict[str, dict[str, str]] = {}
 
         async def step(wire: Wire) -> None:
-            for start in range(0, len(wanted), _TOPICS_A_REQUEST):
-                chunk = wanted[start : start + _TOPICS_A_REQUEST]
-                resource = DescribeConfigsRequest.DescribeConfigsResource
-                response = await wire.send(
-                    DescribeConfigsRequest(
-                        resources=[
-                            resource(
-                                resource_type=_TOPIC_RESOURCE,
-                                resource_name=name,
-                                configuration_keys=None if keys is None else list(keys),
-                            )
-                            for name in chunk
-                        ],
-                        min_version=1,
-                    )
-                )
-                for result in response.results:
-                    if error_class(result.error_code) is kafka_errors.UnknownTopicOrPartitionError:
-                        continue
-                    check(result.error_code, f"topic {result.resource_name}")
-                    found[result.resource_name] = {
-                        entry.name: entry.value for entry in result.configs if entry.value is not None
-                    }
+            for start in range(0, len(wanted), TOPICS_A_REQUEST):
+                found.update(await describe_configs(wire, wanted[start : start + TOPICS_A_REQUEST], keys))
 
         if wanted:
             self._wire.call("read topic configurations", step)
@@ -194,20 +152,20 @@ class ClusterAdmin:
         asked: set[str] = set()
 
         async def step(wire: Wire) -> None:
-            chunk = list(left.values())[:_TOPICS_A_REQUEST]
+            chunk = list(left.values())[:TOPICS_A_REQUEST]
             while chunk:
                 sent_before = set(asked)
                 asked.update(topic.name for topic in chunk)
-                response = await wire.send(_create_request(chunk, wire.timeout_seconds))
+                response = await wire.send(create_request(chunk, wire.timeout_seconds))
                 for topic in response.topics:
                     error = error_class(topic.error_code)
                     if topic.error_code and error.retriable:
                         raise error(topic.name)
                     exists = error is kafka_errors.TopicAlreadyExistsError
                     if topic.error_code and not (exists and topic.name in sent_before):
-                        failures[topic.name] = _reason(error, topic.error_message)
+                        failures[topic.name] = reason(error, topic.error_message)
                     left.pop(topic.name, None)
-                chunk = list(left.values())[:_TOPICS_A_REQUEST]
+                chunk = list(left.values())[:TOPICS_A_REQUEST]
 
         if left:
             self._wire.call("create topics", step)
@@ -239,12 +197,12 @@ class ClusterAdmin:
                     continue
                 if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
                     raise error(name)
-                seen = (await _metadata([name])(wire)).topics[0]
+                seen = (await metadata([name])(wire)).topics[0]
                 if len(seen.partitions) == total:
                     return  # an earlier attempt, whose answer was lost, did it
                 raise Refused(
                     f"topic {name} on cluster {self.alias} can't be grown to {total} partitions: "
-                    f"{_reason(error, result.error_message)}",
+                    f"{reason(error, result.error_message)}",
                     remedy="Remove the cause named, or add the partitions by hand",
                 )
 
@@ -275,14 +233,14 @@ class ClusterAdmin:
         failures: dict[str, str] = {}
 
         async def step(wire: Wire) -> None:
-            for start in range(0, len(wanted), _TOPICS_A_REQUEST):
-                response = await wire.send(_alter_request(wanted[start : start + _TOPICS_A_REQUEST]))
+            for start in range(0, len(wanted), TOPICS_A_REQUEST):
+                response = await wire.send(alter_request(wanted[start : start + TOPICS_A_REQUEST]))
                 for result in response.responses:
                     error = error_class(result.error_code)
                     if result.error_code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
                         raise error(result.resource_name)
                     if result.error_code:
-                        failures[result.resource_name] = _reason(error, result.error_message)
+                        failures[result.resource_name] = reason(error, result.error_message)
 
         if wanted:
             self._wire.call("configure topics", step)
@@ -385,72 +343,12 @@ class ClusterAdmin:
         """Wait until `unready`, given the topics seen, names none of them."""
 
         async def step(wire: Wire) -> None:
-            response = await _metadata(names)(wire)
+            response = await metadata(names)(wire)
             missing = kafka_errors.UnknownTopicOrPartitionError
-            seen = {t.name: _topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}
+            seen = {t.name: topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}
             waiting = unready(seen)
             if waiting:
                 raise Again(f"{len(waiting)} topics not there yet, e.g. {waiting[0]}")
 
         if names:
             self._wire.call(what, step)
-
-
-def _metadata(names: Sequence[str] | None) -> Callable[[Wire], Any]:
-    async def step(wire: Wire) -> Any:
-        topic_type = MetadataRequest.MetadataRequestTopic
-        topics = None if names is None else [topic_type(name=name) for name in names]
-        return await wire.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
-
-    return step
-
-
-def _topic_info(topic: Any) -> TopicInfo:
-    replicas = [len(partition.replica_nodes) for partition in topic.partitions]
-    return TopicInfo(
-        name=topic.name,
-        topic_id=base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="),
-        partitions=len(topic.partitions),
-        replication_factor=max(replicas, default=0),
-        internal=bool(topic.is_internal) or is_internal(topic.name),
-        leaderless=tuple(p.partition_index for p in topic.partitions if p.leader_id < 0),
-    )
-
-
-def _create_request(topics: Sequence[NewTopic], timeout_seconds: float) -> CreateTopicsRequest:
-    topic_type = CreateTopicsRequest.CreatableTopic
-    config_type = topic_type.CreatableTopicConfig
-    return CreateTopicsRequest(
-        topics=[
-            topic_type(
-                name=topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                assignments=[],
-                configs=[config_type(name=name, value=value) for name, value in topic.config.items()],
-            )
-            for topic in topics
-        ],
-        timeout_ms=int(timeout_seconds * 1000),
-        validate_only=False,
-    )
-
-
-def _alter_request(configs: Sequence[tuple[str, Mapping[str, str]]]) -> IncrementalAlterConfigsRequest:
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    entry = resource.AlterableConfig
-    return IncrementalAlterConfigsRequest(
-        resources=[
-            resource(
-                resource_type=_TOPIC_RESOURCE,
-                resource_name=name,
-                configs=[entry(name=key, config_operation=_SET, value=value) for key, value in config.items()],
-            )
-            for name, config in configs
-        ],
-        validate_only=False,
-    )
-
-
-def _reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
-    return f"{describe(error)}: {message}" if message else describe(error)

@@ -8,25 +8,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.coordinator import (
+    GROUPS_A_REQUEST,
+    CommittedOffset,
+    FetchedOffsets,
+    commit_request,
+    describing,
+    find_coordinators,
+    read_group,
+)
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from drkit.kafka.wire import Again, Wire, check, describe, error_class
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
+__all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
+
 _OFFSETS_TOPIC = "__consumer_offsets"
-_GROUP_KEY = 0
-_GROUPS_A_REQUEST = 500
-_NO_GENERATION = -1
 _GONE = frozenset({"Empty", "Dead"})
 _ACTIVE_GROUP = frozenset(
     {
@@ -51,30 +59,6 @@ class GroupInfo:
     group: str
     state: str
     type: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A committed position: the next offset that the group will read, and the metadata kept with it."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    metadata: str
-
-    @property
-    def tp(self) -> TopicPartition:
-        """The partition, by this cluster's name of the topic."""
-        return TopicPartition(self.topic, self.partition)
-
-
-@dataclass(slots=True)
-class FetchedOffsets:
-    """Committed offsets by group, and why, by group, for those that can't be known now."""
-
-    offsets: dict[str, list[CommittedOffset]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -175,7 +159,7 @@ class GroupAdmin:
             )
             response = await wire.send(request, node)
             for group in response.groups:
-                _read_group(group, left, fetched)
+                read_group(group, left, fetched)
 
         try:
             self._on_coordinators("read committed offsets", left, ask)
@@ -198,13 +182,13 @@ class GroupAdmin:
             by_type[listed[group].type][group] = None
         for kind, left in by_type.items():
             if kind == "classic":
-                describing = _describing(DescribeGroupsRequest, "groups", left, counts)
+                ask_members = describing(DescribeGroupsRequest, "groups", left, counts)
             elif kind == "consumer":
-                describing = _describing(ConsumerGroupDescribeRequest, "group_ids", left, counts)
+                ask_members = describing(ConsumerGroupDescribeRequest, "group_ids", left, counts)
             else:
                 counts.update(dict.fromkeys(left, 1))
                 continue
-            self._on_coordinators("describe groups", left, describing)
+            self._on_coordinators("describe groups", left, ask_members)
         return counts
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
@@ -220,7 +204,7 @@ class GroupAdmin:
             return
 
         async def ask(wire: Wire, node: int, _: list[str]) -> None:
-            response = await wire.send(_commit_request(group, offsets), node)
+            response = await wire.send(commit_request(group, offsets), node)
             rejected: dict[TopicPartition, type[kafka_errors.KafkaError]] = {}
             for topic in response.topics:
                 for partition in topic.partitions:
@@ -304,11 +288,11 @@ class GroupAdmin:
         """Ask each group's coordinator until `ask` has taken every group out of `left`."""
 
         async def step(wire: Wire) -> None:
-            coordinators, why = await _find_coordinators(wire, list(left))
+            coordinators, why = await find_coordinators(wire, list(left))
             for node, groups in coordinators.items():
-                for start in range(0, len(groups), _GROUPS_A_REQUEST):
+                for start in range(0, len(groups), GROUPS_A_REQUEST):
                     try:
-                        await ask(wire, node, groups[start : start + _GROUPS_A_REQUEST])
+                        await ask(wire, node, groups[start : start + GROUPS_A_REQUEST])
                     except kafka_errors.KafkaError as error:
                         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
                             raise
@@ -337,103 +321,3 @@ class GroupAdmin:
             f"group {group} on cluster {self.alias} can't be deleted: {why}",
             remedy="Stop its consumers on that cluster, then try again",
         )
-
-
-async def _find_coordinators(wire: Wire, groups: list[str]) -> tuple[dict[int, list[str]], str]:
-    """Groups by coordinator's node id, and why the others have none now."""
-    coordinators: dict[int, list[str]] = defaultdict(list)
-    why = "no coordinator found"
-    batched = (wire.supports(FindCoordinatorRequest) or 0) >= 4  # noqa: PLR2004 - KIP-699
-    chunks = [groups[i : i + _GROUPS_A_REQUEST] for i in range(0, len(groups), _GROUPS_A_REQUEST)]
-    for chunk in chunks if batched else [[group] for group in groups]:
-        if batched:
-            request = FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=chunk, min_version=4, max_version=4)
-            answers = [(answer.key, answer) for answer in (await wire.send(request)).coordinators]
-        else:
-            request = FindCoordinatorRequest(key=chunk[0], key_type=_GROUP_KEY, max_version=3)
-            answers = [(chunk[0], await wire.send(request))]
-        for group, answer in answers:
-            if answer.error_code:
-                error = error_class(answer.error_code)
-                if not error.retriable:
-                    raise error(group)
-                why = describe(error)
-            else:
-                coordinators[answer.node_id].append(group)
-    return coordinators, why
-
-
-def _read_group(group: Any, left: dict[str, None], fetched: FetchedOffsets) -> None:
-    """Take one group's answer; a transient error leaves it in `left`, to be asked again."""
-    name = group.group_id
-    found = []
-    error = error_class(group.error_code)
-    if group.error_code and error is not kafka_errors.GroupIdNotFoundError:
-        if not error.retriable:
-            fetched.failures[name] = describe(error)
-            left.pop(name, None)
-        return
-    for topic in group.topics:
-        for partition in topic.partitions:
-            if partition.error_code:
-                partition_error = error_class(partition.error_code)
-                if not partition_error.retriable:
-                    fetched.failures[name] = f"{topic.name}:{partition.partition_index}: {describe(partition_error)}"
-                    left.pop(name, None)
-                return
-            if partition.committed_offset >= 0:
-                found.append(
-                    CommittedOffset(
-                        name,
-                        topic.name,
-                        partition.partition_index,
-                        partition.committed_offset,
-                        partition.metadata or "",
-                    )
-                )
-    fetched.offsets[name] = found
-    left.pop(name, None)
-
-
-def _describing(
-    request_type: Any, names_field: str, left: dict[str, None], counts: dict[str, int]
-) -> Callable[[Wire, int, list[str]], Awaitable[None]]:
-    """Count the members of groups by one of the two describe calls."""
-
-    async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
-        request = request_type(**{names_field: chunk, "include_authorized_operations": False})
-        response = await wire.send(request, node)
-        for group in response.groups:
-            error = error_class(group.error_code)
-            if group.error_code and error is not kafka_errors.GroupIdNotFoundError:
-                if not error.retriable:
-                    raise error(group.group_id)
-                continue
-            counts[group.group_id] = len(group.members)
-            left.pop(group.group_id, None)
-
-    return ask
-
-
-def _commit_request(group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> OffsetCommitRequest:
-    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
-    partition_type = topic_type.OffsetCommitRequestPartition
-    by_topic: dict[str, list[object]] = defaultdict(list)
-    for tp, (offset, metadata) in offsets.items():
-        by_topic[tp.topic].append(
-            partition_type(
-                partition_index=tp.partition,
-                committed_offset=offset,
-                committed_leader_epoch=-1,
-                committed_metadata=metadata,
-            )
-        )
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=_NO_GENERATION,
-        member_id="",
-        group_instance_id=None,
-        retention_time_ms=-1,
-        topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
-        max_version=9,
-    )
