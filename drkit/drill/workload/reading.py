@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -17,6 +17,7 @@ NO_GROUP = "drkit-drill-reader"
 
 
 ANSWER_SECONDS = 10.0
+_LEADER_MOVES = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class NotRead(Exception):
@@ -70,11 +71,23 @@ def log_ends(properties: dict[str, str], topic: str, partitions: int, timeout_se
 
 
 def _marks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:
-    """The first offset of a partition, and the one after its last record."""
-    marks: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_seconds)
-    if marks is None:
-        raise NotRead(f"the ends of {topic}:{partition} are not known")
-    return marks
+    """The first offset of a partition, and the one after its last record.
+
+    A leader that has just been elected may not know of it yet: it is asked again until the time is up.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        left = max(0.1, deadline - time.monotonic())
+        try:
+            marks: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(topic, partition), left)
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADER_MOVES or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+            continue
+        if marks is None:
+            raise NotRead(f"the ends of {topic}:{partition} are not known")
+        return marks
 
 
 def group_positions(
