@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ShareConsumer
 
 from drkit.config import ClusterConfig
 from drkit.kafka.groups import GroupAdmin
@@ -120,3 +121,32 @@ def test_a_dead_source_leaves_the_positions_as_captured(mirrored: Mirrored, grou
         groups.commit(group, {TopicPartition(topic, 0): (8, "")})
         wait_until(lambda: offsets(mirrored, group) == {TopicPartition(topic, 0): 8}, 60, "captured again")
     assert running.error is None
+
+
+def test_a_share_group_is_named_as_unavailable(
+    mirrored: Mirrored, groups: GroupAdmin, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("share")
+    fill(mirrored, topic)
+    consumer = ShareConsumer({"bootstrap.servers": mirrored.source.bootstrap, "group.id": group, "log_level": 0})
+    try:
+        consumer.subscribe([topic])
+        wait_until(
+            lambda: consumer.poll(0.2) is not None and listed_type(groups, group) == "share", 60, "the share group"
+        )
+        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups"):
+            assert mirrored.catch_up().caught_up
+    finally:
+        consumer.close()
+    assert captured(mirrored, group) == {}
+    assert any("share group" in record.message and group in record.message for record in caplog.records)
+
+
+def shares(consumer: ShareConsumer) -> bool:
+    """Whether it gets records: then the group is there."""
+    return consumer.poll(0.2) is not None
+
+
+def listed_type(groups: GroupAdmin, group: str) -> str | None:
+    found = groups.list_groups().get(group)
+    return None if found is None else found.type

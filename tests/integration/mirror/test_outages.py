@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from drkit.config import ClusterConfig
+from drkit.mirror.lease import lease_name
+from drkit.mirror.runtime import MirrorRuntime
+from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
@@ -81,3 +85,12 @@ def test_the_source_dies_and_what_was_last_seen_stays(mirrored: Mirrored) -> Non
     assert running.error is None
     mirrored.assert_same(held)
     mirrored.assert_same(topic)
+
+
+def test_catching_up_with_a_source_that_is_not_there_ends_with_the_reason(mirrored: Mirrored) -> None:
+    gone = ClusterConfig(bootstrap_servers="127.0.0.1:1")
+    config = mirrored.config.model_copy(update={"clusters": {**mirrored.config.clusters, "primary": gone}})
+    runtime = MirrorRuntime(config, mirrored.link, mirrored.store, patience_seconds=0.5)
+    with pytest.raises(Unreachable, match=r"can't catch up.*primary did not answer"):
+        runtime.run(until_caught_up=True)
+    assert mirrored.store.lease(lease_name(mirrored.link.id)) is None
