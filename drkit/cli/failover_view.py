@@ -77,7 +77,8 @@ def print_result(
     state = result.machine.state
     style = "bold green" if result.error is None else "bold yellow"
     console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
-    print_evidence(console, result.evidence, missed)
+    gone = isinstance(plan, FailoverPlan) and not plan.source.reachable
+    print_evidence(console, result.evidence, missed, at_least=gone)
     facts = result.machine.facts
     if facts.salvage_path:
         console.print(f"salvaged    {facts.salvaged:,} records in {escape(facts.salvage_path)}", soft_wrap=True)
@@ -87,9 +88,10 @@ def print_result(
         console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
 
 
-def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] = ()) -> None:
-    """RPO, RTO and the fence, in numbers."""
-    rpo = "not known" if evidence.rpo_records is None else f"{evidence.rpo_records:,} records"
+def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] = (), *, at_least: bool = False) -> None:
+    """RPO, RTO and the fence, in numbers. `at_least`: the source is gone, so the loss is a lower bound."""
+    more = " or more" if at_least else ""
+    rpo = "not known" if evidence.rpo_records is None else f"{evidence.rpo_records:,} records{more}"
     age = "" if evidence.rpo_seconds is None else f", the oldest {evidence.rpo_seconds:.1f} s old"
     if evidence.rpo_records == 0:
         age = ""
@@ -223,7 +225,8 @@ def _expected_loss(console: Console, plan: FailoverPlan) -> None:
         return
     style = "bold green" if loss.records == 0 else "bold yellow"
     age = f", the oldest {loss.seconds:.1f} s old" if loss.records and loss.seconds is not None else ""
-    console.print(f"expected loss [{style}]{loss.records:,} records[/]{age} [dim](as last observed)[/]")
+    more = "" if plan.source.reachable else " or more"
+    console.print(f"expected loss [{style}]{loss.records:,} records{more}[/]{age} [dim](as last observed)[/]")
 
 
 def _cluster(view: ClusterView) -> Text:

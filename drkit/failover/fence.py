@@ -123,6 +123,8 @@ class Drain:
         if self.mode is Mode.PLANNED:
             self._still_whole(context, world)
         settled = settle_watermarks(context, world)
+        if world.positions_live:  # the newest there are, should the source go before they are translated
+            context.estate.store.put_group_positions(context.link.id, world.positions)
         facts = replace(
             facts,
             mirror_stopped=True,

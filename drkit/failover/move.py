@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from drkit.failover.evidence import loss_at
-from drkit.failover.machine import Outcome
+from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import observe
 from drkit.failover.positions import Position, Selection, choose_positions
 from drkit.failover.stage import StageContext, StageReport
@@ -44,6 +44,12 @@ class Translate:
         if not world.target.reachable:
             raise DrkitError(
                 f"{self.target} does not answer: {world.target.reason}", remedy="Bring it back, then drkit resume"
+            )
+        if context.facts.mode is Mode.PLANNED and not world.positions_live:
+            raise DrkitError(
+                f"{self.source} does not answer: {world.source.reason}",
+                meaning="A planned move takes groups from where they stand, not from where they were last seen",
+                remedy=f"Bring {self.source} back",
             )
         if world.positions_live:
             context.estate.store.put_group_positions(context.link.id, world.positions)
