@@ -194,8 +194,9 @@ def test_failback_shows_and_refuses(own, orders):
 
 
 @pytest.mark.spark
-def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain):
+def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain, monkeypatch):
     del toolchain  # fetched before the clock of the command runs
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where the audit's findings go
     topic, names = orders
     own.produce("primary", topic, texts("only-here", 6))
     document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
