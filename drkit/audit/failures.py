@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from drkit.audit.session import log_tail, quietly
+from drkit.audit.session import how_jvm_ended, log_tail, quietly, stop_session
 from drkit.model.errors import DrkitError, Refused, Unreachable
 
 _MOST_CAUSES = 20
@@ -42,15 +42,18 @@ def in_words(what: str) -> Iterator[None]:
     try:
         with quietly():
             yield
-    except Py4JNetworkError as error:
-        raise DrkitError(
-            f"Spark's JVM died during {what}",
-            meaning=f"Its log ends with: {log_tail()}",
-            remedy="It may have run out of memory: give it more with --driver-memory, and run it again",
-        ) from error
-    except (PySparkException, Py4JError, OSError) as error:
-        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
-            raise
+    except KeyboardInterrupt:
+        stop_session(gently=False)
+        raise
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        answered = isinstance(error, (PySparkException, Py4JJavaError))
+        ended = None if answered else how_jvm_ended(grace_seconds=1.0)
+        if ended is not None:
+            raise DrkitError(
+                f"Spark's JVM died during {what} ({ended})",
+                meaning=f"Its log ends with: {log_tail()}",
+                remedy="It may have run out of memory: give it more with --driver-memory, and run it again",
+            ) from error
         raise _translated(what, causes(error)) from error
 
 

@@ -57,6 +57,7 @@ _LIMITS = {
     "earlier_until": pa.int64(),
     "recorded": pa.bool_(),
     "through": pa.int64(),
+    "watermarked": pa.bool_(),
     "source_compacted": pa.bool_(),
     "target_compacted": pa.bool_(),
 }
@@ -206,9 +207,15 @@ class _Court:
         return target.join(equal, digest, "left_anti"), _later_copy(target.join(equal, digest))
 
     def _corrupted(self, target: DataFrame) -> DataFrame:
-        """Source residuals with the target residual that stands in their place; both are taken once."""
+        """Source residuals with the target residual that stands in their place; both are taken once.
+
+        What the mirror had not reached can't be corrupted: what stands there is somebody else's. Where
+        nothing is recorded, it may have reached whatever stands there, if it was there at all.
+        """
+        known = F.col("watermarked") | F.col("through").isNull()
+        reached = ~known | F.coalesce(F.col("s") < F.col("through"), F.lit(False))
         found: list[DataFrame] = []
-        source = self._source.where("placed")
+        source = self._source.where("placed").where(reached)
         left = target.select("p", *TARGET_FIELDS)
         for displaced in (displaced_before(), displaced_after()):
             meeting = source.withColumn("t", F.col("e") + displaced).where(_in_its_gap()).join(left, ["p", "t"])
@@ -237,6 +244,7 @@ class _Court:
             each.earlier_until,
             each.basis is Basis.MAPPING,
             self.through[each.number],
+            each.mirrored_through is not None,
             each.source_compacted,
             each.target_compacted,
         )

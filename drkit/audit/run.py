@@ -109,10 +109,10 @@ def judged(
     for attempt in range(1, _ATTEMPTS + 1):
         if attempt > 1:
             scope = observe_scope(request, store, config)
-        reader = Reader(session, scope)
         progress("reading both sides")
         try:
             with in_words(what), watching(session, tasks):
+                reader = Reader(session, scope)
                 judgement = judge(reader)
         except LogMoved:
             if attempt == _ATTEMPTS:

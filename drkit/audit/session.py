@@ -7,25 +7,25 @@ temporary folder, which also holds everything else that Spark writes and is remo
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
-import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from drkit.audit.jvm import LOG, Jvm, launch_jvm
 from drkit.model.errors import DrkitError
 
 _LOG4J = """\
@@ -37,6 +37,7 @@ appender.file.fileName = {log}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
+_SPARK_LOG = "spark.log"
 _LOG_LINES = 40
 
 
@@ -68,6 +69,7 @@ class SparkRuntime:
 class _Alive:
     runtime: SparkRuntime
     session: SparkSession
+    jvm: Jvm
     folder: Path
     pid: int
 
@@ -99,41 +101,79 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
             return foreign
         folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
         try:
-            session = _start(runtime, folder, brief=brief)
-        except Exception as error:
+            with quietly():
+                session, jvm = _start(runtime, folder, brief=brief)
+        except BaseException as error:
             tail = log_tail(folder)
             shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, Exception):
+                raise
             raise DrkitError(
                 f"Spark does not start on {runtime.master}: {_first_line(error)}",
                 meaning=f"Its log ends with: {tail}" if tail else "It wrote no log",
                 remedy="Check the master's address, free memory (--driver-memory) and the Java runtime",
             ) from error
-        _alive = _Alive(runtime, session, folder, os.getpid())
+        _alive = _Alive(runtime, session, jvm, folder, os.getpid())
         atexit.register(stop_session)
         return session
 
 
-def stop_session() -> None:
-    """Stop the session that drkit started, if any, and remove all that Spark wrote for itself."""
+def stop_session(*, gently: bool = True) -> None:
+    """End the session that drkit started, if any, and remove all that Spark wrote for itself.
+
+    Args:
+        gently: let Spark stop first. Not after an interrupt: the answer to what was asked last may
+            still be on its way, and would be taken for the answer to this.
+    """
     global _alive
     with _lock:
         alive, _alive = _alive, None
         if alive is None or alive.pid != os.getpid():  # a forked child doesn't own its parent's JVM
             return
-        gateway = SparkContext._gateway  # noqa: SLF001 - PySpark offers no other way to end its JVM
         with quietly():
-            with suppress(Exception):  # a JVM that died already can't be stopped: what matters is that it is gone
-                alive.session.stop()
-            _end_jvm(gateway)
+            if gently:
+                with suppress(Exception):  # a JVM that died already can't be stopped: what matters is that it is gone
+                    alive.session.stop()
+                alive.jvm.end()
+            alive.jvm.kill()
+            _forget_gateway()
         shutil.rmtree(alive.folder, ignore_errors=True)
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """PySpark leaves its sockets to the garbage collector; Python's warnings of that say nothing of use."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
-        yield
+    """Keep PySpark's noise off stderr.
+
+    It leaves its sockets to the garbage collector, and py4j logs the trace of every call that a dying
+    JVM didn't answer; the errors themselves are raised all the same.
+    """
+    root = logging.getLogger()
+    root.addFilter(_not_of_py4j)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+            yield
+    finally:
+        root.removeFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def how_jvm_ended(*, grace_seconds: float = 0.0) -> str | None:
+    """How the JVM of the session that drkit started ended; None where it runs, or there is none.
+
+    Args:
+        grace_seconds: how long it may take to be seen as gone after it stopped answering.
+    """
+    if _alive is None:
+        return None
+    try:
+        code = _alive.jvm.process.wait(timeout=grace_seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def log_tail(folder: Path | None = None) -> str:
@@ -143,22 +183,33 @@ def log_tail(folder: Path | None = None) -> str:
             return ""
         folder = _alive.folder
     lines: list[str] = []
-    for name in ("jvm.log", "spark.log"):
+    for name in (LOG, _SPARK_LOG):
         with suppress(OSError):
             lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join(lines[-_LOG_LINES:])
 
 
-def _start(runtime: SparkRuntime, folder: Path, *, brief: bool) -> SparkSession:
-    log = folder / "spark.log"
-    (folder / "log4j2.properties").write_text(_LOG4J.format(log=log), encoding="utf-8")
+def _start(runtime: SparkRuntime, folder: Path, *, brief: bool) -> tuple[SparkSession, Jvm]:
+    (folder / "log4j2.properties").write_text(_LOG4J.format(log=folder / _SPARK_LOG), encoding="utf-8")
+    settings = _settings(runtime, folder, brief=brief)
     conf = SparkConf(loadDefaults=False)
-    for name, value in _settings(runtime, folder, brief=brief).items():
+    for name, value in settings.items():
         conf.set(name, value)
-    with (folder / "jvm.log").open("w") as output, _environment(runtime), _own_interrupts():
-        launch: Any = launch_gateway  # untyped in PySpark
-        gateway = launch(conf, {"stdout": output, "stderr": output, "cwd": str(folder)})
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    jvm = launch_jvm(settings, runtime.java_home, folder, local=runtime.local)
+    try:
+        gateway = jvm.connect()
+        # On the main thread SparkContext would put its own handler on SIGINT, in the middle of our calls to it.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            starting = pool.submit(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway)))
+            try:
+                return starting.result(), jvm
+            except BaseException:
+                jvm.kill()  # or the thread would go on waiting for it
+                raise
+    except BaseException:
+        jvm.kill()
+        _forget_gateway()
+        raise
 
 
 def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, str]:
@@ -194,48 +245,6 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
     return settings | dict(runtime.settings)
 
 
-@contextmanager
-def _environment(runtime: SparkRuntime) -> Iterator[None]:
-    """The JVM's environment: PySpark hands on this process's, so it is set for the launch alone."""
-    wanted: dict[str, str | None] = {
-        "JAVA_HOME": str(runtime.java_home),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": None,  # a left-over would override what is asked for here
-    }
-    if runtime.local:
-        wanted |= {
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another Spark's home would start another Spark
-            "SPARK_CONF_DIR": None,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-    before = {name: os.environ.get(name) for name in wanted}
-    _set_environment(wanted)
-    try:
-        yield
-    finally:
-        _set_environment(before)
-
-
-def _set_environment(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-@contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """SparkContext puts its own handler on SIGINT; whoever handles it in this process goes on doing so."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if main and before is not None:
-            signal.signal(signal.SIGINT, before)
-
-
 def _answers(session: SparkSession) -> bool:
     """Whether the session's JVM lives and its context runs."""
     try:
@@ -245,23 +254,15 @@ def _answers(session: SparkSession) -> bool:
         return False
 
 
-def _end_jvm(gateway: object) -> None:
-    """End the JVM: it goes when its stdin closes. PySpark would start the next context in the old one."""
-    process = getattr(gateway, "proc", None)
-    with suppress(Exception):  # py4j's sockets may be gone with the JVM
-        gateway.shutdown()  # type: ignore[attr-defined]  # py4j is untyped
+def _forget_gateway() -> None:
+    """Make PySpark start anew: it would look for its next context in the JVM that is gone."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps these for good
     SparkContext._gateway = None  # noqa: SLF001 - as above
     SparkContext._jvm = None  # noqa: SLF001 - as above
-    if process is None:
-        return
-    if process.stdin is not None:
-        with suppress(OSError):
-            process.stdin.close()
-    try:
-        process.wait(timeout=20)
-    except Exception:  # noqa: BLE001 - TimeoutExpired or an interrupt: either way it must not outlive us
-        process.kill()
-        process.wait()
+    SparkContext._active_spark_context = None  # noqa: SLF001 - as above
+    if gateway is not None:
+        with suppress(Exception):  # its sockets went with the JVM
+            gateway.shutdown()
 
 
 def _first_line(error: BaseException) -> str:

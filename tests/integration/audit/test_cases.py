@@ -181,6 +181,29 @@ def test_missing_below_the_watermark_is_lost_and_above_it_unseen(cases: Cases):
 
 
 @case
+def overtaken(bench: Bench, topic: str) -> None:
+    source = mirrored(bench, topic, 20)
+    assert len(source) == 20
+    bench.produce("primary", topic, 0, records(3, rng=seeded(20), first=100))
+    bench.produce("dr", topic, 0, [Record(b"mine", b"written on dr", STAMP)])
+
+
+def test_what_stands_where_the_mirror_had_not_got_is_foreign_not_corrupted(cases: Cases):
+    assert cases.findings("overtaken") == {("foreign", None, 20)} | {("unseen", n, None) for n in (20, 21, 22)}
+
+
+@case
+def unrelated(bench: Bench, topic: str) -> None:
+    bench.create(topic)
+    bench.produce("primary", topic, 0, records(4, rng=seeded(21)))
+    bench.produce("dr", topic, 0, records(3, rng=seeded(22), first=50))
+
+
+def test_topics_of_one_name_that_have_nothing_in_common(cases: Cases):
+    assert cases.counts("unrelated") == Counts(source_records=4, target_records=3, foreign=3, unseen=4)
+
+
+@case
 def never_mirrored(bench: Bench, topic: str) -> None:
     bench.create(topic, on=["primary"])
     bench.produce("primary", topic, 0, records(5, rng=seeded(3)))

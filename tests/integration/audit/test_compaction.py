@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 
-from drkit.model.audit import Counts
-from tests.support.damage import STAMP, Bench, Record, Stored, damaged, dense, records, seeded
+from drkit.audit.run import run_audit
+from drkit.lab import Lab
+from drkit.model.audit import AuditRequest, AuditResult, Counts, TopicChoice
+from tests.support.damage import STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -22,104 +25,155 @@ COMPACT = {
 }
 
 
-def found(result):
-    return {(each.kind.value, each.source_offset, each.target_offset) for each in result.findings}
+LATER = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+"""Compacted, but not in the time of a test."""
 
 
-def compacted(bench: Bench, alias: str, topic: str, written: Sequence[Record]) -> list[Stored]:
-    """Produce, and wait until the broker's cleaner has taken all that it may, tombstones too.
-
-    What is written to close segments has the key `tail`.
-    """
-    bench.produce(alias, topic, 0, written)
-    newest = {record.key: record for record in written}
-    staying = sum(record.value is not None for record in newest.values())
-    # A segment closes when a record comes in whose stamp is segment.ms later; the cleaner takes closed ones.
-    tail = 1
-
-    def cleaned() -> list[Stored] | None:
-        nonlocal tail
-        bench.produce(alias, topic, 0, [Record(b"tail", b"%d" % tail, STAMP + tail * 3_600_000)])
-        tail += 1
-        left = bench.read(alias, topic, 0)
-        kept = [each for each in left if each.record.key != b"tail"]
-        return left if len(kept) == staying else None
-
-    return wait_until(cleaned, timeout=90, what=f"{alias} to compact {topic}")
+def is_tail(stored: Stored) -> bool:
+    """Whether a record was only written to close a segment."""
+    return stored.record.key is not None and stored.record.key.startswith(b"tail-")
 
 
-def test_what_the_source_compacted_after_it_was_mirrored_is_retired(bench, audit, unique_name):
-    topic = bench.create(unique_name, on=["primary"], config=COMPACT)
-    bench.create(topic, on=["dr"])
-    written = records(60, rng=seeded(1), keys=12)
-    bench.produce("dr", topic, 0, written)
-    source = compacted(bench, "primary", topic, written)
-    bench.remember(topic, {0: {offset: offset for offset in range(60)}})
-    there = {each.offset for each in source if each.offset < 60}
-    stranger = Record(b"nobody", b"knows this key", STAMP)
-    bench.produce("dr", topic, 0, [stranger])
+class Cleaning:
+    """Topics that brokers are compacting."""
 
-    result = audit(topic)
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._waiting: dict[tuple[str, str], int] = {}
+        self._closing = 1
+
+    def produce(self, alias: str, topic: str, written: Sequence[Record]) -> None:
+        """Produce what the cleaner is to go over, with all that it may take: tombstones too."""
+        self._bench.produce(alias, topic, 0, written)
+        newest = {record.key: record for record in written}
+        self._waiting[alias, topic] = sum(record.value is not None for record in newest.values())
+
+    def finish(self) -> dict[str, list[Stored]]:
+        """Wait until all are clean; what is left, by topic. What closes segments has a key of its own."""
+        left: dict[str, list[Stored]] = {}
+
+        def cleaned() -> bool:
+            self._closing += 1
+            for (alias, topic), staying in list(self._waiting.items()):
+                # A segment closes when a record comes in whose stamp is segment.ms later; the cleaner
+                # takes closed ones.
+                stamp = STAMP + self._closing * 3_600_000
+                self._bench.produce(alias, topic, 0, [Record(b"tail-%d" % self._closing, b"", stamp)])
+                found = self._bench.read(alias, topic, 0)
+                if sum(not is_tail(each) for each in found) == staying:
+                    left[topic] = found
+                    del self._waiting[alias, topic]
+            return not self._waiting
+
+        wait_until(cleaned, timeout=120, what="the brokers to compact")
+        return left
+
+
+@dataclass
+class Compacted:
+    """Four topics and one audit of them."""
+
+    result: AuditResult
+    written: dict[str, list[Record]]
+    left: dict[str, list[Stored]]
+    damage: dict[str, Damaged]
+    dropped: int
+
+    def findings(self, topic: str) -> set[Expected]:
+        return {
+            (each.kind.value, each.source_offset, each.target_offset)
+            for each in self.result.findings
+            if each.topic.endswith(topic)
+        }
+
+    def counts(self, topic: str) -> Counts:
+        return next(each.counts for each in self.result.partitions if each.topic.endswith(topic))
+
+
+@pytest.fixture(scope="module")
+def compacted(lab: Lab, spark, tmp_path_factory: pytest.TempPathFactory) -> Compacted:
+    bench = Bench(lab)
+    prefix = f"compacted-{uuid.uuid4().hex[:8]}"
+    source, target, mixed, before = (f"{prefix}.{name}" for name in ("source", "target", "mixed", "before"))
+    cleaning = Cleaning(bench)
+    written: dict[str, list[Record]] = {}
+    damage: dict[str, Damaged] = {}
+
+    # `source`: mirrored, and compacted on the source afterwards.
+    bench.create(source, on=["primary"], config=COMPACT)
+    bench.create(source, on=["dr"])
+    written["source"] = records(60, rng=seeded(1), keys=12)
+    bench.produce("dr", source, 0, [*written["source"], Record(b"nobody", b"knows this key", STAMP)])
+    cleaning.produce("primary", source, written["source"])
+
+    # `target`: compacted on the target; the newest record of one key was never written there.
+    bench.create(target, on=["dr"], config=COMPACT)
+    bench.create(target, on=["primary"])
+    valued = [replace(each, value=each.value or b"v") for each in records(60, rng=seeded(2), keys=12)]
+    gone = [Record(b"gone", b"1", STAMP), Record(b"gone", b"2", STAMP), Record(b"gone", None, STAMP)]
+    written["target"] = [*valued[:20], *gone[:2], *valued[20:40], gone[2], *valued[40:]]
+    newest = {record.key: offset for offset, record in enumerate(written["target"])}
+    dropped = min(offset for key, offset in newest.items() if key != b"gone")
+    bench.produce("primary", target, 0, written["target"])
+    cleaning.produce("dr", target, [each for offset, each in enumerate(written["target"]) if offset != dropped])
+
+    # `mixed`: not compacted yet on either side, and damaged.
+    bench.create(mixed, config=LATER)
+    bench.produce("primary", mixed, 0, records(300, rng=seeded(3), keys=20))
+    stored = bench.read("primary", mixed, 0)
+    damage["mixed"] = damaged(stored, {"lost": 6, "duplicated": 4, "swapped": 3, "moved": 3}, seeded(3))
+    bench.produce("dr", mixed, 0, damage["mixed"].target)
+    bench.remember(mixed, {0: dense(stored)})
+
+    # `before`: compacted on the source before it was mirrored, and damaged.
+    bench.create(before, on=["primary"], config=COMPACT)
+    bench.create(before, on=["dr"], config=LATER)
+    cleaning.produce("primary", before, records(500, rng=seeded(4), keys=150))
+
+    left = cleaning.finish()
+    bench.remember(source, {0: {offset: offset for offset in range(60)}})
+    size = len(written["target"])
+    bench.remember(target, {0: {offset: offset for offset in range(size)}}, target_end={0: size - 1})
+    damage["before"] = damaged(left[before], {"lost": 3, "duplicated": 2, "swapped": 2, "moved": 2}, seeded(5))
+    bench.produce("dr", before, 0, damage["before"].target)
+    bench.remember(before, {0: dense(left[before])})
+    topics = tuple(TopicChoice(topic) for topic in (source, target, mixed, before))
+    request = AuditRequest(bench.link, str(tmp_path_factory.mktemp("compacted") / "out"), topics)
+    result = run_audit(request, bench.store, bench.config, spark)
+    return Compacted(result, written, {name.rpartition(".")[2]: found for name, found in left.items()}, damage, dropped)
+
+
+def test_what_the_source_compacted_after_it_was_mirrored_is_retired(compacted: Compacted):
+    there = {each.offset for each in compacted.left["source"] if each.offset < 60}
+    counts = compacted.counts("source")
 
     assert len(there) < 60
     # What is on the source beyond offset 60 was written to close its segments and never mirrored.
-    assert found(result) == {("foreign", None, 60)} | {
-        ("unseen", each.offset, None) for each in source if each.offset >= 60
+    assert compacted.findings("source") == {("foreign", None, 60)} | {
+        ("unseen", each.offset, None) for each in compacted.left["source"] if each.offset >= 60
     }
-    assert result.counts.source_retired == 60 - len(there)
-    assert result.counts.matched == len(there)
+    assert (counts.source_retired, counts.matched) == (60 - len(there), len(there))
 
 
-def test_what_the_target_compacted_is_retired_and_the_newest_of_a_key_must_be_there(bench, audit, unique_name):
-    topic = bench.create(unique_name, on=["dr"], config=COMPACT)
-    bench.create(topic, on=["primary"])
-    rng = seeded(2)
-    written = [replace(each, value=each.value or b"v") for each in records(60, rng=rng, keys=12)]
-    gone = [Record(b"gone", b"1", STAMP), Record(b"gone", b"2", STAMP), Record(b"gone", None, STAMP)]
-    written = [*written[:20], *gone[:2], *written[20:40], gone[2], *written[40:]]
-    bench.produce("primary", topic, 0, written)
-    # The mirror's places are one to one, and the record at `dropped`, the newest of its key, was never written.
-    newest = {record.key: offset for offset, record in enumerate(written)}
-    dropped = min(offset for key, offset in newest.items() if key != b"gone")
-    target = compacted(bench, "dr", topic, [*written[:dropped], *written[dropped + 1 :]])
-    bench.remember(topic, {0: {offset: offset for offset in range(len(written))}}, target_end={0: len(written) - 1})
-    kept = [each for each in target if each.record.key not in {b"tail", b"gone"}]
+def test_what_the_target_compacted_is_retired_and_the_newest_of_a_key_must_be_there(compacted: Compacted):
+    written, dropped = compacted.written["target"], compacted.dropped
+    kept = [each for each in compacted.left["target"] if not is_tail(each) and each.record.key != b"gone"]
+    counts = compacted.counts("target")
 
-    result = audit(topic)
-
-    assert {kind for kind in found(result) if kind[0] != "foreign"} == {("lost", dropped, None)}
-    assert result.counts.matched == len(kept)
-    assert result.counts.foreign == len([each for each in target if each.record.key == b"tail"])
-    assert result.counts.target_retired == len(written) - len(kept) - 1
+    found = {kind for kind in compacted.findings("target") if kind[0] != "foreign"}  # what closed segments
+    assert found == {("lost", dropped, None)}
+    assert counts.matched == len(kept)
+    assert counts.target_retired == len(written) - len(kept) - 1
 
 
-def test_damage_of_a_compacted_topic_is_found_although_later_records_have_the_same_keys(bench, audit, unique_name):
-    rng = seeded(3)
-    topic = bench.create(unique_name, config={"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"})
-    bench.produce("primary", topic, 0, records(300, rng=rng, keys=20))
-    source = bench.read("primary", topic, 0)
-    acts = {"lost": 6, "duplicated": 4, "swapped": 3, "moved": 3}
-    damage = damaged(source, acts, rng)
-    bench.produce("dr", topic, 0, damage.target)
-    bench.remember(topic, {0: dense(source)})
-
-    result = audit(topic)
-
-    damage.explains((each.kind.value, each.source_offset, each.target_offset) for each in result.findings)
+def test_damage_of_a_compacted_topic_is_found_although_later_records_have_the_same_keys(compacted: Compacted):
+    compacted.damage["mixed"].explains(compacted.findings("mixed"))
 
 
-def test_a_compacted_source_mirrored_after_its_compaction_is_damaged_and_all_is_found(bench, audit, unique_name):
-    rng = seeded(4)
-    topic = bench.create(unique_name, on=["primary"], config=COMPACT)
-    bench.create(topic, on=["dr"], config={"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"})
-    source = compacted(bench, "primary", topic, records(500, rng=rng, keys=150))
-    assert any(later.offset - each.offset > 1 for each, later in pairwise(source))
-    damage = damaged(source, {"lost": 3, "duplicated": 2, "swapped": 2, "moved": 2}, rng)
-    bench.produce("dr", topic, 0, damage.target)
-    bench.remember(topic, {0: dense(source)})
+def test_a_compacted_source_mirrored_after_its_compaction_is_damaged_and_all_is_found(compacted: Compacted):
+    left, counts = compacted.left["before"], compacted.counts("before")
 
-    result = audit(topic)
-
-    damage.explains((each.kind.value, each.source_offset, each.target_offset) for each in result.findings)
-    assert result.counts.source_retired == result.counts.target_retired == 0
-    assert result.counts != Counts()
+    assert any(later.offset - each.offset > 1 for each, later in pairwise(left))
+    compacted.damage["before"].explains(compacted.findings("before"))
+    assert counts.source_retired == counts.target_retired == 0
+    assert counts.matched > 0

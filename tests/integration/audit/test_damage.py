@@ -3,48 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pyarrow.parquet as pq
 import pytest
 
 from drkit.model.audit import AuditResult, Basis, Verdict
-from tests.support.damage import Expected, damaged, dense, records, seeded
+from tests.support.damage import Damaged, Expected, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
 ACTS = {"lost": 4, "corrupted": 7, "duplicated": 4, "foreign": 4, "swapped": 3, "moved": 3}
 
 
-def found(result: AuditResult, partition: int | None = None) -> list[Expected]:
+def found(result: AuditResult, topic: str, partition: int) -> list[Expected]:
     return [
         (each.kind.value, each.source_offset, each.target_offset)
         for each in result.findings
-        if partition in {None, each.partition}
+        if (each.topic, each.partition) == (topic, partition)
     ]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("transactions", ["", "cac"])
-def test_all_damage_of_a_reproduced_topic_is_found_and_nothing_else(bench, audit, unique_name, seed, transactions):
-    rng = seeded(seed)
-    topic = bench.create(unique_name, partitions=2)
-    expected, places = {}, {}
-    for partition in range(2):
-        bench.produce("primary", topic, partition, records(400, rng=rng), transactions=transactions)
-        source = bench.read("primary", topic, partition)
-        expected[partition] = damaged(source, ACTS, rng)
-        bench.produce("dr", topic, partition, expected[partition].target)
-        places[partition] = dense(source)
-    bench.remember(topic, places)
+def test_all_damage_of_reproduced_topics_is_found_and_nothing_else(bench, audit, unique_name):
+    expected: dict[tuple[str, int], Damaged] = {}
+    for seed, transactions in product((1, 2, 3), ("", "cac")):
+        rng = seeded(seed)
+        topic = bench.create(f"{unique_name}.{seed}{transactions}", partitions=2)
+        places = {}
+        for partition in range(2):
+            bench.produce("primary", topic, partition, records(400, rng=rng), transactions=transactions)
+            source = bench.read("primary", topic, partition)
+            damage = damaged(source, ACTS, rng)
+            bench.produce("dr", topic, partition, damage.target)
+            expected[topic, partition] = damage
+            places[partition] = dense(source)
+        bench.remember(topic, places)
 
-    result = audit(topic)
+    result = audit(*dict.fromkeys(topic for topic, _ in expected))
 
     assert result.verdict is Verdict.DEVIATED
     assert result.basis is Basis.MAPPING
-    for partition, damage in expected.items():
-        damage.explains(found(result, partition))
-    kinds = Counter(kind for kind, _, _ in found(result))
-    assert kinds["reordered"] == result.counts.reordered == 2 * (ACTS["swapped"] + ACTS["moved"])
+    for (topic, partition), damage in expected.items():
+        damage.explains(found(result, topic, partition))
+    kinds = Counter(each.kind.value for each in result.findings)
+    assert kinds["reordered"] == result.counts.reordered == len(expected) * (ACTS["swapped"] + ACTS["moved"])
     table = pq.read_table(result.findings_path)
     assert table.num_rows == result.findings_total == len(result.findings)
     assert Counter(table["kind"].to_pylist()) == kinds

@@ -1,0 +1,61 @@
+"""Spark's life within drkit: quiet, reused, gone afterwards, and no mystery when it dies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drkit.audit import session
+from drkit.audit.run import run_audit
+from drkit.audit.session import spark_session, stop_session
+from drkit.model.audit import AuditRequest, TopicChoice, Verdict
+from drkit.model.errors import DrkitError
+from tests.support.damage import records, seeded
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.spark]
+
+
+def test_one_session_serves_all_and_leaves_nothing(spark, monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "another spark"))  # must not be used
+    stop_session()
+
+    first = spark_session(spark)
+
+    assert spark_session(spark) is first
+    assert session._alive is not None
+    folder, pid = session._alive.folder, session._alive.jvm.process.pid
+    assert (folder / "spark.log").exists()
+    stop_session()
+    assert not folder.exists()
+    assert not psutil.pid_exists(pid)
+    assert "JAVA_HOME" not in os.environ or os.environ["JAVA_HOME"] != str(spark.java_home)
+
+
+def test_a_jvm_that_dies_is_named_and_the_next_audit_starts_another(bench, spark, unique_name, tmp_path, caplog):
+    topic = bench.create(unique_name)
+    for alias in ("primary", "dr"):
+        bench.produce(alias, topic, 0, records(5, rng=seeded(1)))
+
+    def strike(text: str) -> None:
+        if text == "reading both sides":
+            session._alive.jvm.kill()
+
+    request = AuditRequest(bench.link, str(tmp_path / "one"), (TopicChoice(topic),))
+    with pytest.raises(DrkitError, match="JVM"):
+        run_audit(request, bench.store, bench.config, spark, progress=strike)
+    assert not caplog.records
+
+    request = AuditRequest(bench.link, str(tmp_path / "two"), (TopicChoice(topic),))
+    assert run_audit(request, bench.store, bench.config, spark).verdict is Verdict.CLEAN
+
+
+def test_files_that_spark_leaves_are_not_in_the_way(spark, monkeypatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+
+    spark_session(spark).range(10).count()
+
+    assert wait_until(lambda: list(tmp_path.iterdir()) == [], what="the folder to be as it was")
