@@ -14,7 +14,6 @@ to DIR: a salvage that is there is whole.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import shutil
@@ -31,6 +30,7 @@ from pyspark.sql import functions as F
 from drkit import __version__
 from drkit.audit.failures import in_words
 from drkit.audit.reading import keep
+from drkit.audit.replay import MANIFEST, PARQUET, sha256_of
 from drkit.audit.run import Judged, Progress, judged
 from drkit.audit.session import SparkRuntime
 from drkit.audit.watch import Tasks, watching
@@ -45,8 +45,6 @@ from drkit.store.api import Store
 KINDS = (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED)
 """What is salvaged."""
 
-MANIFEST = "manifest.json"
-PARQUET = "records.parquet"
 REPLAY = "replay"
 _FORMAT = 1
 _RECORDS_A_FILE = 1_000_000
@@ -262,7 +260,7 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
                 "path": path.relative_to(staging).as_posix(),
                 "bytes": path.stat().st_size,
                 "records": records,
-                "sha256": _sha256(path),
+                "sha256": sha256_of(path),
             }
         )
     if not in_parquet == in_replay == expected:
@@ -283,11 +281,6 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
         for name, end in facts.through.items()
     ]
     return {**facts.head, "records": by_kind, "partitions": partitions, "files": files}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(folder: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import MasterOption, MemoryOption, TopicsOption, spark_runtime, told, topic_choices
-from drkit.model.audit import AuditRequest, SalvageResult
+from drkit.model.audit import AuditRequest
 from drkit.model.errors import ConfigError
+from drkit.model.topology import Link
+
+if TYPE_CHECKING:
+    from drkit.audit.replay import Replayed
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +26,15 @@ def register(app: typer.Typer) -> None:
 
 
 def salvage_verb(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to make; nothing is overwritten.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to make; with --replay-to also one made before.")
+    ],
+    replay_to: Annotated[
+        str | None,
+        typer.Option(
+            "--replay-to", metavar="TOPIC", help="Then write the records to this topic of the target, each only once."
+        ),
+    ] = None,
     topic: TopicsOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
@@ -30,28 +43,38 @@ def salvage_verb(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Keep what only the source of a link holds: unseen, lost and corrupted records, as Parquet and for replay."""
+    """Keep what only the source of a link holds: unseen, lost and corrupted records, as Parquet and for replay.
+
+    With --replay-to they are written back too, with a header that names where each came from. Running
+    it again with the same DIR writes only what isn't there yet.
+    """
     with command(config, output, verbose) as run:
-        links, choices, store = run.links(link), topic_choices(topic), run.store(create=False)
+        links = run.links(link)
         if len(links) > 1:
             names = ", ".join(str(each.id) for each in links)
             raise ConfigError("a salvage is of one link", remedy=f"Name it with --link; known links: {names}")
-        from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
+        from drkit.audit.replay import is_salvage, replay  # noqa: PLC0415 - loads only where it is used
 
-        runtime = spark_runtime(master, driver_memory)
-        with told(run, f"salvage {links[0].id}") as telling:
-            result = salvage(
-                AuditRequest(links[0], str(out), choices),
-                store,
-                run.config,
-                runtime,
-                progress=telling.step,
-                tasks=telling.tasks,
-            )
-        run.writer.emit(_document(result), lambda console: _print(console, result))
+        folder = out.expanduser().resolve()
+        made = not (replay_to is not None and is_salvage(folder))
+        kept = _salvage(run, links[0], folder, topic, master, driver_memory) if made else _manifest(folder)
+        written = None
+        if replay_to is not None:
+            with told(run, f"replay to {replay_to}") as telling:
+                written = replay(folder, replay_to, links[0].id, run.config, progress=telling.step)
+        document = kept | {"replayed": None if written is None else _replayed(written)}
+        run.writer.emit(document, lambda console: _print(console, document, made=made))
 
 
-def _document(result: SalvageResult) -> dict[str, Any]:
+def _salvage(
+    run: Invocation, link: Link, folder: Path, topics: list[str] | None, master: str, driver_memory: str
+) -> dict[str, Any]:
+    from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
+
+    store, runtime = run.store(create=False), spark_runtime(master, driver_memory)
+    request = AuditRequest(link, str(folder), topic_choices(topics))
+    with told(run, f"salvage {link.id}") as telling:
+        result = salvage(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
     return {
         "source": result.link.source,
         "target": result.link.target,
@@ -65,8 +88,39 @@ def _document(result: SalvageResult) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, result: SalvageResult) -> None:
-    kinds = ", ".join(f"{number:,} {kind.value}" for kind, number in result.records.items() if number) or "none"
-    console.print(f"{result.total:,} records that only {result.link.source} holds ({kinds}) are kept in {result.path}")
-    for place, offset in sorted(result.uncommitted.items()):
-        console.print(f"[yellow]{place}: a transaction is still open; not kept: offsets up to {offset:,}[/]")
+def _manifest(folder: Path) -> dict[str, Any]:
+    """The document of a salvage made before."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    partitions = {f"{each['topic']}:{each['partition']}": each for each in manifest["partitions"]}
+    return {
+        "source": manifest["source"],
+        "target": manifest["target"],
+        "path": str(folder),
+        "manifest": str(folder / "manifest.json"),
+        "total": sum(manifest["records"].values()),
+        "records": manifest["records"],
+        "through": {name: each["through"] for name, each in partitions.items()},
+        "uncommitted": {name: each["uncommitted"] for name, each in partitions.items() if each["uncommitted"]},
+        "observed_at": manifest["observed_at"],
+    }
+
+
+def _replayed(written: Replayed) -> dict[str, Any]:
+    return {"topic": written.topic, "written": written.written, "there_already": written.there_already}
+
+
+def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in document["records"].items() if number) or "none"
+    state = "are kept in" if made else "were kept before in"
+    console.print(
+        f"{document['total']:,} records that only {document['source']} holds ({kinds}) {state} {document['path']}",
+        soft_wrap=True,
+    )
+    for place, offsets in sorted(document["uncommitted"].items()):
+        console.print(f"[yellow]{place}: {offsets:,} offsets belong to transactions still open; they are not kept[/]")
+    replayed = document["replayed"]
+    if replayed is not None:
+        console.print(
+            f"{replayed['written']:,} of them written to {replayed['topic']} on {document['target']}, "
+            f"{replayed['there_already']:,} were there already"
+        )

@@ -9,17 +9,20 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
 
+from drkit.audit import replay as replaying
+from drkit.audit.replay import PROVENANCE, replay
 from drkit.audit.salvage import salvage
 from drkit.model.audit import AuditRequest, FindingKind, TopicChoice
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.topology import TopicPartition
-from tests.support.damage import Bench, Record, damaged, dense, records, seeded
+from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -172,6 +175,51 @@ def replayed(line: dict) -> Record:
 
     headers = tuple((header["key"], plain(header["value"])) for header in line["headers"])
     return Record(plain(line["key"]), plain(line["value"]), line["timestamp_ms"], headers)
+
+
+def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, spark, damage, monkeypatch, tmp_path):
+    monkeypatch.setattr(replaying, "_RECORDS_A_TRANSACTION", 5)
+    topic, _ = damage
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+    kept = salvage(request, bench.store, bench.config, spark)
+    into = bench.create(f"{topic}.replayed", partitions=2, on=["dr"])
+    bench.produce("dr", into, 0, [Record(b"other", b"record", STAMP)], transactions="c")
+
+    def interrupt(text: str) -> None:
+        if "written" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replay(tmp_path / "kept", into, LINK, bench.config, progress=interrupt)
+    again = replay(tmp_path / "kept", into, LINK, bench.config)
+    by_verb = drkit(*("salvage", "--out", "kept", "--replay-to", into), config=lab.config_path, folder=tmp_path)
+
+    assert (again.written, again.there_already) == (kept.total - 5, 5)
+    assert by_verb.returncode == 0, by_verb.stderr
+    found = document(by_verb, "salvage")
+    assert found["replayed"] == {"topic": into, "written": 0, "there_already": kept.total}
+    there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
+    with bench.admin("primary") as admin:
+        origin = f"{admin.cluster_id()}/{topic}/0/"
+    landed = [each.record for each in bench.read("dr", into, 0) if each.record.key != b"other"]
+    marks = [dict(each.headers)[PROVENANCE].decode() for each in landed]
+    offsets = [int(mark.removeprefix(origin)) for mark in marks]
+    assert len(offsets) == kept.total
+    assert [replace(each, headers=each.headers[:-1]) for each in landed] == [there[offset] for offset in offsets]
+
+
+def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+    bench.produce("primary", topic, 0, records(3, rng=seeded(4)))
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+    salvage(request, bench.store, bench.config, spark)
+    file = next((tmp_path / "kept" / "records.parquet").iterdir())
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+
+    with pytest.raises(Refused, match="not what the salvage's manifest says"):
+        replay(tmp_path / "kept", topic, LINK, bench.config)
+    with pytest.raises(Refused, match="no whole salvage"):
+        replay(tmp_path, topic, LINK, bench.config)
 
 
 def test_salvage_keeps_everything_from_an_offset_on_where_it_is_told_to(bench, spark, unique_name, tmp_path):
