@@ -145,11 +145,11 @@ class Picture:
         return Group(*parts)
 
     def _acts(self) -> Table:
-        table = Table.grid(padding=(0, 1))
+        table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(width=1)
         table.add_column(no_wrap=True)
-        table.add_column(overflow="ellipsis", no_wrap=True, style="dim")
-        table.add_column(justify="right")
+        table.add_column(overflow="ellipsis", no_wrap=True, style="dim", ratio=1)
+        table.add_column(justify="right", no_wrap=True, width=7)
         for act in self.acts:
             mark: RenderableType = self._spinner
             if act.ended is not None:
