@@ -10,7 +10,7 @@ import pytest
 
 from drkit.audit import lines
 from drkit.audit.run import run_audit
-from drkit.model.audit import AuditRequest, Counts, TopicChoice, Verdict
+from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.links import Direction, LinkControl
@@ -20,51 +20,45 @@ from tests.support.damage import LINK, STAMP, Record, damaged, dense, records, s
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
 
-def found(result):
-    return {(each.kind.value, each.source_offset, each.target_offset) for each in result.findings}
+def found(result, topic=None):
+    return {
+        (each.kind.value, each.source_offset, each.target_offset)
+        for each in result.findings
+        if topic in {None, each.topic}
+    }
 
 
-def seal(bench):
-    control = LinkControl(LINK, Direction.SEALED, version=1, changed_at=now(), reason="failed over")
-    assert bench.store.set_link_control(control, expected_version=None)
-
-
-def test_what_is_written_on_the_target_after_a_failover_is_not_foreign(bench, audit, unique_name):
-    topic = bench.create(unique_name, partitions=2)
+def test_a_sealed_link_ends_where_its_mirror_ended(bench, audit, unique_name):
+    topic, killed = bench.create(unique_name, partitions=2), bench.create(f"{unique_name}.killed")
     source = records(50, rng=seeded(1))
+    after = records(20, rng=seeded(2), first=500)
     for partition in range(2):
         bench.produce("primary", topic, partition, source)
         bench.produce("dr", topic, partition, source[:40])
-    after = records(20, rng=seeded(2), first=500)
     bench.produce("dr", topic, 0, after)
-    # The consumers' applications repeat an unseen record on DR: that doesn't make the others lost.
+    # An application repeats an unseen record on DR: that doesn't make the ones before it lost.
     bench.produce("dr", topic, 1, [*after[:5], source[48], *after[5:]])
     bench.remember(topic, {partition: {offset: offset for offset in range(40)} for partition in range(2)})
-    seal(bench)
+    # This mirror was killed after 40 records, of which it had recorded 30; the last but six is spoiled.
+    bench.produce("primary", killed, 0, source)
+    bench.produce("dr", killed, 0, [*source[:33], Record(b"stranger", b"", STAMP), *source[34:40], *after[:5]])
+    bench.remember(killed, {0: {offset: offset for offset in range(50)}}, through={0: 30}, target_end={0: 30})
+    control = LinkControl(LINK, Direction.SEALED, version=1, changed_at=now(), reason="failed over")
+    assert bench.store.set_link_control(control, expected_version=None)
 
-    result = audit(topic)
+    result = audit(topic, killed)
 
-    assert result.verdict is Verdict.CLEAN
-    assert found(result) == {("unseen", offset, None) for offset in range(40, 50)}
-    assert result.counts == Counts(source_records=100, target_records=80, matched=80, unseen=20, target_appended=41)
-    assert [each.target_bound for each in result.partitions] == [40, 40]
-
-
-def test_what_a_killed_mirror_had_not_recorded_is_still_its_own(bench, audit, unique_name):
-    topic = bench.create(unique_name)
-    source = records(50, rng=seeded(3))
-    bench.produce("primary", topic, 0, source)
-    bench.produce("dr", topic, 0, [*source[:33], Record(b"stranger", b"in between", STAMP), *source[34:40]])
-    bench.produce("dr", topic, 0, records(5, rng=seeded(4), first=500))
-    bench.remember(topic, {0: {offset: offset for offset in range(50)}}, through={0: 30}, target_end={0: 30})
-    seal(bench)
-
-    result = audit(topic)
-
-    assert {each for each in found(result) if each[0] != "unseen"} == {("corrupted", 33, 33)}
-    assert result.counts.target_appended == 5
-    assert result.counts.unseen == 10
-    assert result.partitions[0].target_bound == 40
+    unseen = {("unseen", offset, None) for offset in range(40, 50)}
+    assert found(result, topic) == unseen
+    assert found(result, killed) == unseen | {("corrupted", 33, 33)}
+    assert [each.target_bound for each in result.partitions] == [40, 40, 40]
+    parts = [each.counts for each in result.partitions]
+    clean = Counts(source_records=50, target_records=40, matched=40, unseen=10)
+    assert parts == [
+        replace(clean, target_appended=20),
+        replace(clean, target_appended=21),
+        replace(clean, matched=39, corrupted=1, target_appended=5),
+    ]
 
 
 def test_topics_go_by_their_prefixed_names_on_the_target(bench, audit, unique_name):
@@ -156,25 +150,39 @@ def test_findings_are_never_overwritten(bench, spark, unique_name, tmp_path: Pat
         run_audit(request, bench.store, bench.config, spark)
 
 
-def test_one_record_missing_at_the_front_of_a_long_topic_is_one_lost(bench, audit, unique_name):
-    topic = bench.create(unique_name)
-    source = records(20_000, rng=seeded(8))
-    bench.produce("primary", topic, 0, source)
-    bench.produce("dr", topic, 0, source[1:])
-    bench.remember(topic, {0: {offset: offset for offset in range(20_000)}})
+def test_large_and_dense_damage(bench, audit, unique_name):
+    front = bench.create(f"{unique_name}.front")
+    long = records(20_000, rng=seeded(8))
+    bench.produce("primary", front, 0, long)
+    bench.produce("dr", front, 0, long[1:])
+    bench.remember(front, {0: {offset: offset for offset in range(20_000)}})
+    dense_damage = {f"{unique_name}.{seed}": crowded(seed) for seed in (11, 12)}
+    for topic, (source, target) in dense_damage.items():
+        bench.create(topic)
+        bench.produce("primary", topic, 0, source)
+        bench.produce("dr", topic, 0, target)
+        bench.remember(topic, {0: {offset: offset for offset in range(400)}}, target_end={0: len(target)})
 
-    result = audit(topic)
+    result = audit(front, *dense_damage)
 
-    assert found(result) == {("lost", 0, None)}
-    assert result.counts.matched == 19_999
+    assert found(result, front) == {("lost", 0, None)}
+    for topic, (source, target) in dense_damage.items():
+        counts = next(each.counts for each in result.partitions if each.topic == topic)
+        both = Counter(source) & Counter(target)
+        strangers = sum(record.key == b"stranger" for record in target)
+        assert counts.matched == both.total()
+        assert counts.lost + counts.corrupted == len(source) - both.total()
+        assert counts.foreign + counts.corrupted == strangers
+        assert counts.duplicated == len(target) - both.total() - strangers
+        assert counts.reordered < counts.matched
 
 
-@pytest.mark.parametrize("seed", [11, 12])
-def test_damage_without_room_between_still_adds_up(bench, audit, unique_name, seed):
-    """Acts of damage side by side can be told in more than one way; what there is more or less of can't."""
+def crowded(seed: int) -> tuple[list[Record], list[Record]]:
+    """Damage without room between, of records many of which are equal.
+
+    It can be told in more than one way; what one side has more or less of can't.
+    """
     rng = seeded(seed)
-    topic = bench.create(unique_name)
-    # Few different contents: many records are equal to others.
     source = [Record(b"k", b"v%d" % rng.randrange(30), STAMP + rng.randrange(3)) for _ in range(400)]
     target = list(source)
     for _ in range(60):
@@ -187,19 +195,7 @@ def test_damage_without_room_between_still_adds_up(bench, audit, unique_name, se
             target[at] = Record(b"stranger", rng.randbytes(4), STAMP)
         else:
             target.insert(rng.randrange(len(target)), target.pop(at))
-    bench.produce("primary", topic, 0, source)
-    bench.produce("dr", topic, 0, target)
-    bench.remember(topic, {0: {offset: offset for offset in range(400)}}, target_end={0: len(target)})
-
-    counts = audit(topic).counts
-
-    both = Counter(source) & Counter(target)
-    strangers = sum(record.key == b"stranger" for record in target)
-    assert counts.matched == both.total()
-    assert counts.lost + counts.corrupted == len(source) - both.total()
-    assert counts.foreign + counts.corrupted == strangers
-    assert counts.duplicated == len(target) - both.total() - strangers
-    assert counts.reordered < counts.matched
+    return source, target
 
 
 def test_a_partition_in_more_pieces_than_are_put_in_order_says_so(bench, audit, unique_name, monkeypatch):
