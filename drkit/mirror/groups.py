@@ -45,6 +45,7 @@ class GroupCapture:
         self._kept: dict[Key, GroupPosition] = {}
         self._loaded = False
         self._said: dict[str, str] = {}
+        self._covered: dict[str, bool] = {}
 
     def capture(self) -> int:
         """Look once; returns how many positions the groups have now.
@@ -81,7 +82,10 @@ class GroupCapture:
         return wanted
 
     def _covers(self, offset: CommittedOffset) -> bool:
-        return self._link.covers_topic(offset.topic)
+        covered = self._covered.get(offset.topic)
+        if covered is None:
+            covered = self._covered[offset.topic] = self._link.covers_topic(offset.topic)
+        return covered
 
     def _keep(self, seen: list[CommittedOffset], at: datetime) -> None:
         kept = self._kept

@@ -67,6 +67,8 @@ class Periodic:
         try:
             self._work()
         except DrkitError as error:
+            if self._stop.is_set():
+                return  # its clients are being closed under it
             if self.trouble != str(error):
                 outage = isinstance(error, Unreachable)
                 if not (outage and self.trouble is not None):

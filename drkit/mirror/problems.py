@@ -74,10 +74,16 @@ class Problems:
         log.warning("%s %s%s: %s. %s", self._link, where, " stands still" if halted else "", reason, remedy)
         self._tell(problem)
 
-    def settle(self, topic: str, *, kinds: frozenset[str], partition: int | None = None) -> None:
-        """These no longer hold (of the partition, or of the topic as a whole): forget them."""
+    def settle(
+        self, topic: str, *, kinds: frozenset[str], partition: int | None = None, everywhere: bool = False
+    ) -> None:
+        """These no longer hold for the partition (None: for the topic as a whole; `everywhere`: for either)."""
         with self._lock:
-            gone = [p for place, p in self._known.items() if place in {(kind, topic, partition) for kind in kinds}]
+            gone = [
+                problem
+                for problem in self._known.values()
+                if problem.topic == topic and problem.kind in kinds and (everywhere or problem.partition == partition)
+            ]
             for problem in gone:
                 del self._known[_place(problem)]
                 self._found.discard(_place(problem))

@@ -158,9 +158,9 @@ class RecordEngine:
         """See `Engine.drain`."""
         self._unassign(list(self._partitions.values()))
         deadline = time.monotonic() + timeout_seconds
-        while self.in_flight() and time.monotonic() < deadline:
+        while (self.in_flight() or self._writer.queued()) and time.monotonic() < deadline:
             self._writer.poll(PAUSE)
-        return self.in_flight() == 0
+        return not (self.in_flight() or self._writer.queued())
 
     def cut(self) -> None:
         """See `Engine.cut`."""

@@ -237,6 +237,10 @@ class RecordWriter:
             raise _Rejected(rejection(partition.tp, partition.target_topic, message, refusal))
         return int(sent.offset() or 0)
 
+    def queued(self) -> int:
+        """Records handed over whose fate isn't known yet, whether they carry a report or not."""
+        return self._producers.queued()
+
     def purge(self) -> None:
         """Drop what hasn't been sent yet."""
         self._producers.purge()

@@ -374,20 +374,20 @@ class Session:
             )
         self._ending.set()
         self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
-        self._groups.join(_JOIN_SECONDS)
         try:
             if self._lease.valid():
                 self._progress.save(everything=True)
                 if self._options.until_caught_up:
+                    self._groups.join(_JOIN_SECONDS)
                     self._capture.capture()
         except DrkitError as error:
             log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
 
     def _close(self) -> None:
         self._ending.set()
+        for client in (self._source, self._target, self._group_admin):
+            client.close()  # ends the calls that threads are waiting for
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:
             log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
         self._engine.close()
-        for client in (self._source, self._target, self._group_admin):
-            client.close()

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 TOPIC_KINDS = frozenset({"topic_recreated", "target_recreated", "source_topic_deleted", "target_topic_refused"})
 """Problems that a look at the topics finds, and settles when they are over."""
+_PARTITION_KINDS = frozenset({"partitions_differ", "target_partition_missing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,19 +286,20 @@ class TopicSync:
                 try:
                     self._target.add_partitions(target.name, info.partitions)
                 except Refused as error:
-                    self._problems.put(
-                        "target_topic_refused",
-                        topic,
-                        None,
-                        f"the source has {info.partitions} partitions; {error.what}",
-                        "Remove the cause named; it is tried again by itself",
-                        halted=False,
-                    )
+                    for number in range(target.partitions, info.partitions):
+                        self._problems.put(
+                            "target_partition_missing",
+                            topic,
+                            number,
+                            error.what,
+                            "Remove the cause named; it is tried again by itself",
+                            halted=True,
+                        )
                     continue
                 log.info("%s: %s has %d partitions now", self._link.id, target.name, info.partitions)
                 look.ready[topic] = replace(ready, partitions=info.partitions)
             else:
-                self._problems.settle(topic, kinds=frozenset({"partitions_differ"}))
+                self._problems.settle(topic, kinds=_PARTITION_KINDS, everywhere=True)
             if ready.state.partitions != info.partitions:
                 state = replace(ready.state, partitions=info.partitions)
                 look.ready[topic] = replace(look.ready[topic], state=state)

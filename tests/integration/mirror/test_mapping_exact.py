@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Producer
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.groups import GroupAdmin
+from drkit.lab import Lab
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
@@ -143,3 +147,29 @@ def test_a_target_topic_that_had_records_of_its_own(mirrored: Mirrored) -> None:
     state = mirrored.store.topic_states(mirrored.link.id)[topic]
     assert not state.created_by_drkit
     assert "before drkit" in state.reason
+
+
+@pytest.mark.cassandra
+def test_the_same_on_cassandra(lab: Lab, cassandra_url: str, tmp_path: Path, unique_name: str) -> None:
+    mirrored = Mirrored(lab, tmp_path, unique_name, store_url=cassandra_url)
+    try:
+        topic, group = mirrored.name("tx"), mirrored.name("g")
+        mirrored.source.create(topic)
+        producer = mirrored.source.producer(transactional_id=topic)
+        producer.init_transactions(30)
+        transactions(producer, topic, "caca")
+        with GroupAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as groups:
+            groups.commit(group, {TopicPartition(topic, 0): (8, "")})
+        with mirrored.running() as running:
+            mirrored.wait_through(topic)
+            transactions(producer, topic, "acc")
+            mirrored.wait_through(topic)
+        assert running.error is None
+        transactions(producer, topic, "ac")
+        assert mirrored.catch_up().caught_up
+        mirrored.assert_same(topic)
+        mirrored.assert_translates(topic)
+        assert [(p.group, p.offset) for p in mirrored.store.group_positions(mirrored.link.id)] == [(group, 8)]
+        assert not mirrored.problems()
+    finally:
+        mirrored.close()
