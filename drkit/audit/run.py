@@ -21,6 +21,7 @@ from drkit.model.errors import DrkitError, Refused
 from drkit.store.api import Store
 
 _ATTEMPTS = 4
+_OFFSETS_A_SHUFFLE_TASK = 500_000
 _BRIEF = 4_000_000
 """Offsets on both sides below which a session is started for a brief job."""
 
@@ -109,6 +110,8 @@ def judged(
     for attempt in range(1, _ATTEMPTS + 1):
         if attempt > 1:
             scope = observe_scope(request, store, config)
+        parallel = session.sparkContext.defaultParallelism
+        session.conf.set("spark.sql.shuffle.partitions", max(2 * parallel, scope.offsets // _OFFSETS_A_SHUFFLE_TASK))
         progress("reading both sides")
         try:
             with in_words(what), watching(session, tasks):

@@ -238,7 +238,6 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
             "spark.driver.extraClassPath": ":".join(jars),  # beside the driver no copy is needed
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         }
     else:
         settings["spark.jars"] = ",".join(jars)
