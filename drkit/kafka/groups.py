@@ -94,37 +94,45 @@ class GroupAdmin:
         Raises:
             Unreachable: also while part of the coordinators is down: a part is never given for the whole.
         """
-        listing = self.list_reachable_groups()
-        if not listing.complete:
-            raise Unreachable(
-                f"part of the group coordinators of cluster {self.alias} is down, so its groups can't all be listed",
-                remedy="Bring the brokers that lead __consumer_offsets back, then try again",
-            )
-        return listing.groups
+
+        async def step(wire: Wire) -> GroupListing:
+            listing = await self._list(wire)
+            if not listing.complete:
+                raise Again("part of the group coordinators is down, so its groups can't all be listed")
+            return listing
+
+        return self._wire.call("list groups", step).groups
 
     def list_reachable_groups(self) -> GroupListing:
         """The groups of the coordinators that are up, and whether these are all."""
+        return self._wire.call("list groups", self._list)
 
-        async def step(wire: Wire) -> GroupListing:
-            topic_type = MetadataRequest.MetadataRequestTopic
-            metadata = await wire.send(
-                MetadataRequest(topics=[topic_type(name=_OFFSETS_TOPIC)], allow_auto_topic_creation=False)
-            )
-            offsets_topic = metadata.topics[0]
-            missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
-            complete = missing or (
-                offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)
-            )
-            groups: dict[str, GroupInfo] = {}
-            for broker in metadata.brokers:
-                response = await wire.send(ListGroupsRequest(states_filter=[], types_filter=[]), broker.node_id)
-                check(response.error_code, f"list groups of broker {broker.node_id}")
-                for group in response.groups:
-                    kind = (group.group_type or "classic").lower()
-                    groups[group.group_id] = GroupInfo(group.group_id, group.group_state or "Unknown", kind)
-            return GroupListing(groups, complete)
-
-        return self._wire.call("list groups", step)
+    async def _list(self, wire: Wire) -> GroupListing:
+        """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail."""
+        topic_type = MetadataRequest.MetadataRequestTopic
+        metadata = await wire.send(
+            MetadataRequest(topics=[topic_type(name=_OFFSETS_TOPIC)], allow_auto_topic_creation=False)
+        )
+        offsets_topic = metadata.topics[0]
+        missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
+        complete = missing or (
+            offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)
+        )
+        groups: dict[str, GroupInfo] = {}
+        failure: kafka_errors.KafkaError | None = None
+        answered = False
+        patience = wire.timeout_seconds / (len(metadata.brokers) + 1)
+        for broker in metadata.brokers:
+            try:
+                groups.update(await _list_broker(wire, broker.node_id, patience))
+                answered = True
+            except kafka_errors.KafkaError as error:
+                if not error.retriable:
+                    raise
+                complete, failure = False, error
+        if failure is not None and not answered:
+            raise failure
+        return GroupListing(groups, complete)
 
     def committed(self, groups: Sequence[str] | None = None) -> list[CommittedOffset]:
         """Committed offsets of these groups (None: of all but share groups), sorted; one request per coordinator.
@@ -321,3 +329,16 @@ class GroupAdmin:
             f"group {group} on cluster {self.alias} can't be deleted: {why}",
             remedy="Stop its consumers on that cluster, then try again",
         )
+
+
+async def _list_broker(wire: Wire, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
+    """The groups that one broker coordinates."""
+    request = ListGroupsRequest(states_filter=[], types_filter=[])
+    response = await wire.send(request, node, timeout_seconds=timeout_seconds)
+    check(response.error_code, f"list groups of broker {node}")
+    return {
+        group.group_id: GroupInfo(
+            group.group_id, group.group_state or "Unknown", (group.group_type or "classic").lower()
+        )
+        for group in response.groups
+    }

@@ -136,15 +136,20 @@ class Wire:
             time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def send(self, request: Any, node_id: int | None = None) -> Any:
-        """Send one protocol request (within a step); None: to any broker."""
+    async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
+        """Send one protocol request (within a step); None: to any broker.
+
+        `timeout_seconds` bounds this one request, where others are to have a chance after it.
+        """
         client = self._client
         if client is None:
             raise kafka_errors.KafkaConnectionError("connection given up")
         manager = client._manager  # noqa: SLF001 - see the module docstring
         if node_id is None:
             node_id = manager.least_loaded_node()
-        return await manager.send(request, node_id=node_id)
+        if timeout_seconds is None:
+            return await manager.send(request, node_id=node_id)
+        return await manager.wait_for(manager.send(request, node_id=node_id), timeout_seconds * 1000)
 
     def supports(self, request_type: Any) -> int | None:
         """The highest version of a request that brokers and client share; None: not at all."""
