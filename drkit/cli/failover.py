@@ -20,6 +20,7 @@ from drkit.failover.planner import Request, make_plan
 from drkit.failover.positions import Selection, parse_topic_selector
 from drkit.failover.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.service import plan_again, run_failover, standing_obstacles
+from drkit.failover.when import Moment
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 
@@ -37,8 +38,13 @@ def failover(
     at: AtOption = None,
     timezone: TimezoneOption = None,
     planned: Annotated[
-        bool, typer.Option("--planned/--unplanned", help="Planned: both clusters alive, loses nothing or does nothing.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--planned/--unplanned",
+            help="Planned: both clusters alive, loses nothing or does nothing (default: unplanned).",
+            show_default=False,
+        ),
+    ] = None,
     group: Annotated[list[str] | None, typer.Option("--group", help="Only this group (repeatable).")] = None,
     all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the link (the default).")] = False,
     topic: Annotated[
@@ -69,17 +75,16 @@ def failover(
     with command(config, output, verbose) as run:
         started_at = now()
         _check_flags(dry_run=dry_run, execute=execute, all_groups=all_groups, groups=group, out=out, plan=plan)
+        selection = Selection(
+            tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
+        )
         only_plan = dry_run or (out is not None and not execute and not yes)
         with Estate(run.config, run.store(create=not only_plan)) as estate:
             if plan is not None:
-                _nothing_else_with_plan(
-                    given={"--to": to, "--at": at, "--group": group, "--topic": topic}, planned=planned
-                )
-                chosen = plan_again(estate, read_plan(plan), allow_rewind=allow_rewind)
+                kept = read_plan(plan)
+                _same_as_planned(kept, to=to, planned=planned, at=moment(at, timezone), selection=selection)
+                chosen = plan_again(estate, kept, allow_rewind=allow_rewind)
             else:
-                selection = Selection(
-                    tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
-                )
                 request = Request(
                     to=_required(to),
                     mode=Mode.PLANNED if planned else Mode.UNPLANNED,
@@ -137,9 +142,20 @@ def _check_flags(
         raise ConfigError("--out and --plan exclude each other", remedy="Make a plan, or apply one")
 
 
-def _nothing_else_with_plan(*, given: dict[str, object], planned: bool) -> None:
-    named = [name for name, value in given.items() if value] + (["--planned"] if planned else [])
-    if named:
+def _same_as_planned(
+    plan: FailoverPlan, *, to: str | None, planned: bool | None, at: Moment | None, selection: Selection
+) -> None:
+    """A plan file says it all: flags beside it may repeat what it says, and nothing else."""
+    mode = None if planned is None else Mode.PLANNED if planned else Mode.UNPLANNED
+    planned_at = None if plan.at is None else plan.at.instant
+    said = {
+        "--to": to is None or to == plan.link.target,
+        "--at": at is None or at.instant == planned_at,
+        "--planned/--unplanned": mode is None or mode is plan.mode,
+        "--group or --topic": selection.everything or selection == plan.selection,
+    }
+    other = [name for name, same in said.items() if not same]
+    if other:
         raise ConfigError(
-            f"--plan says it all; {', '.join(named)} can't be given with it", remedy="Leave it out, or make a new plan"
+            f"{', '.join(other)} says something else than the plan", remedy="Leave it out, or make a new plan"
         )

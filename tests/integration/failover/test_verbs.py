@@ -55,7 +55,10 @@ def test_the_whole_way_in_json(own, orders, tmp_path):
     assert own.store.link_control(own.link.id) is None
     assert own.store.runs() == []
 
-    done = document(own, "failover", "--plan", str(file), "--yes", "--accept-unfenced")
+    elsewhere = ("failover", "--to", "primary", "--planned", "--group", "g", "--plan", str(file), "--yes")
+    refused = document(own, *elsewhere, code=2, schema="error")
+    assert "--to, --planned/--unplanned, --group or --topic says something else" in refused["error"]["what"]
+    done = document(own, "failover", "--to", "dr", "--plan", str(file), "--yes", "--accept-unfenced")
     assert (done["state"], done["dry_run"], done["digest"]) == ("closed", False, planned["digest"])
     assert (done["kind"], done["mode"], done["to"]) == ("failover", "unplanned", "dr")
     assert [(g["group"], g["partition"], g["target_offset"]) for g in done["groups"]] == [
@@ -123,7 +126,6 @@ def test_a_missed_objective_is_six_with_everything_done(lab, tmp_path, unique_na
         (["--to", "dr", "--topic", "nope:0"], 2, "carries no topic nope"),
         (["--to", "dr", "--dry-run", "--execute"], 2, "exclude each other"),
         (["--to", "dr", "--group", "g", "--all-groups"], 2, "exclude each other"),
-        (["--plan", "p.json", "--to", "dr"], 2, "--to can't be given with it"),
         (["--plan", "none.json"], 2, "can't be read"),
         (["--to", "primary"], 3, "no link leads to primary"),
         (["--to", "dr", "--yes"], 3, "can't be fenced"),
