@@ -235,8 +235,7 @@ def _facts(
         "until": iso(request.until),
     }
     through = {str(tp): each.source_end for tp, each in tps.items()}
-    open_offsets = {tp: written.get(tp, 0) - each.source_end for tp, each in tps.items()}
-    uncommitted = {str(tp): offsets for tp, offsets in open_offsets.items() if offsets > 0}
+    uncommitted = {str(tp): written[tp] for tp, each in tps.items() if written.get(tp, 0) > each.source_end}
     return _Facts(head, through, uncommitted, counts)
 
 
@@ -275,7 +274,7 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
             "topic": name.rpartition(":")[0],
             "partition": int(name.rpartition(":")[2]),
             "through": end,
-            "uncommitted": facts.uncommitted.get(name, 0),
+            "uncommitted_end": facts.uncommitted.get(name),
             "records": {kind.value: facts.counts.get((name, kind), 0) for kind in KINDS},
         }
         for name, end in facts.through.items()

@@ -100,7 +100,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
         "total": sum(manifest["records"].values()),
         "records": manifest["records"],
         "through": {name: each["through"] for name, each in partitions.items()},
-        "uncommitted": {name: each["uncommitted"] for name, each in partitions.items() if each["uncommitted"]},
+        "uncommitted": {
+            name: each["uncommitted_end"] for name, each in partitions.items() if each["uncommitted_end"] is not None
+        },
         "observed_at": manifest["observed_at"],
     }
 
@@ -116,8 +118,11 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
         f"{document['total']:,} records that only {document['source']} holds ({kinds}) {state} {document['path']}",
         soft_wrap=True,
     )
-    for place, offsets in sorted(document["uncommitted"].items()):
-        console.print(f"[yellow]{place}: {offsets:,} offsets belong to transactions still open; they are not kept[/]")
+    for place, end in sorted(document["uncommitted"].items()):
+        start = document["through"][place]
+        console.print(
+            f"[yellow]{place}: not kept, in transactions that are still open: offsets {start:,} to {end:,}[/]"
+        )
     replayed = document["replayed"]
     if replayed is not None:
         console.print(

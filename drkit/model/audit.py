@@ -211,8 +211,9 @@ class SalvageResult:
     """What was kept of what only one side holds.
 
     `records` by kind (`unseen`, `lost`, `corrupted`); `through`: by `topic:partition`, the offset
-    (exclusive) up to which the source was read: what lies beyond was not looked at. `uncommitted`:
-    offsets beyond it that belong to transactions still open (not kept).
+    (exclusive) up to which the source was read: what lies beyond was not looked at. `uncommitted`: where
+    transactions are still open, the log end (exclusive) by `topic:partition`: what lies from `through` to
+    it is not kept.
     """
 
     link: LinkId

@@ -15,10 +15,12 @@ from pathlib import Path
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 
 from drkit.audit import replay as replaying
 from drkit.audit.replay import PROVENANCE, replay
 from drkit.audit.salvage import salvage
+from drkit.kafka.clients import confluent_config
 from drkit.model.audit import AuditRequest, FindingKind, TopicChoice
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.topology import TopicPartition
@@ -233,6 +235,23 @@ def test_salvage_keeps_everything_from_an_offset_on_where_it_is_told_to(bench, s
 
     rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
     assert [row["value"] for row in rows] == [each.value for each in source[15:]]
+
+
+def test_salvage_says_what_open_transactions_hold(bench, spark, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+    bench.produce("primary", topic, 0, records(5, rng=seeded(5)))
+    producer = Producer(confluent_config(bench.config.clusters["primary"]) | {"transactional.id": unique_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, b"not committed")
+    assert producer.flush(30) == 0
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+
+    result = salvage(request, bench.store, bench.config, spark)
+
+    producer.abort_transaction(30)
+    assert (result.total, result.through, result.uncommitted) == (5, {f"{topic}:0": 5}, {f"{topic}:0": 8})
 
 
 def test_nothing_to_salvage_is_a_whole_salvage_too(lab, bench, unique_name, tmp_path):
