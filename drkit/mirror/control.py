@@ -54,6 +54,15 @@ def read_orders(store: LinkStore, link: Link) -> Orders:
     return Orders(own.direction is Direction.PAUSED, own.paused_topics, own.reason)
 
 
+def check_not_held(link: Link, orders: Orders) -> None:
+    """Raise `Refused` where something is held: then it can't catch up."""
+    if orders.paused or orders.paused_topics:
+        what = "the link" if orders.paused else f"topic {min(orders.paused_topics)}"
+        raise Refused(
+            f"link {link.id} can't catch up: {what} is paused", remedy=f"`drkit link resume '{link.id}'` first"
+        )
+
+
 def _refusal(link: Link, control: LinkControl) -> Refused:
     by = f" by run {control.run}" if control.run else ""
     why = f" ({control.reason})" if control.reason else ""

@@ -203,6 +203,9 @@ class RecordEngine:
         append: Callable[[Message], None] = touched.clear  # type: ignore[assignment]  # set before its first use
         for message in chunk:
             if message.error() is not None:
+                if partition is not None:
+                    partition.next_target, partition.delta = next_target, delta
+                    partition, number = None, -1  # the event may stop it: look again before its next record
                 self._event(message)
                 continue
             if message.partition() != number or message.topic() != topic:

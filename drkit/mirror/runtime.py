@@ -14,11 +14,10 @@ import threading
 from dataclasses import replace
 
 from drkit.config import Config
-from drkit.mirror.control import read_orders
+from drkit.mirror.control import check_not_held, read_orders
 from drkit.mirror.events import MirrorEvent, OnEvent
 from drkit.mirror.lease import WorkerLease
 from drkit.mirror.session import MirrorReport, Options, Session
-from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -69,11 +68,8 @@ class MirrorRuntime:
         orders = read_orders(self._store, self._link)
         if orders.refusal is not None:
             raise orders.refusal
-        if until_caught_up and (orders.paused or orders.paused_topics):
-            raise Refused(
-                f"link {self._link.id} is paused, so it can't catch up",
-                remedy=f"`drkit link resume '{self._link.id}'` first",
-            )
+        if until_caught_up:
+            check_not_held(self._link, orders)
         lease = WorkerLease(self._store, self._link.id)
         if not lease.acquire(stop):
             return MirrorReport(self._link, 0, False if until_caught_up else None, ())

@@ -27,7 +27,7 @@ from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.groups import GroupAdmin
 from drkit.mirror.assignment import Assignment
-from drkit.mirror.control import Orders, read_orders
+from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.engine import Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent, ProgressEvent
 from drkit.mirror.groups import GroupCapture
@@ -195,6 +195,7 @@ class Session:
             at = time.monotonic()
             if self._options.until_caught_up and at - looked_at > _LOOK_SECONDS:
                 looked_at = at
+                check_not_held(self._link, obeyed)
                 if self._caught_up():
                     return True
                 if self._engine.moved() != moved:
@@ -336,13 +337,15 @@ class Session:
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
             return "paused", self._orders.reason or None
-        trouble = self._rows.stalled or next((t.trouble for t in self._threads if t.trouble is not None), None)
+        others = (t.trouble for t in self._threads if t is not self._groups and t.trouble is not None)
+        trouble = self._rows.stalled or next(others, None)
         if trouble is not None:
             return "waiting", trouble
         if not self._lease.valid():
             return "waiting", "the worker's lease could not be renewed"
         halted = self._problems.halted()
-        return ("degraded", halted[0].reason) if halted else ("mirroring", None)
+        reason = halted[0].reason if halted else self._groups.trouble
+        return ("mirroring", None) if reason is None else ("degraded", reason)
 
     # -- the end -----------------------------------------------------------------------------------
 

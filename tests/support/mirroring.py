@@ -122,7 +122,14 @@ class Side:
 
     def end(self, topic: str, partition: int = 0) -> int:
         """The high watermark."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "independent-reader", "log_level": 0})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "independent-reader",
+                "isolation.level": "read_uncommitted",  # else it is the last stable offset
+                "log_level": 0,
+            }
+        )
 
         def ask() -> tuple[int, int] | None:
             try:
