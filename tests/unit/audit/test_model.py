@@ -44,5 +44,5 @@ def test_topics_are_chosen_whole_or_by_partition(text: str, choice: TopicChoice)
 
 @pytest.mark.parametrize("text", ["", ":0", "t:", "t:x", "t:-1", "t:0,,1"])
 def test_what_names_no_topic_is_refused(text: str):
-    with pytest.raises(ValueError, match="write t or t:0,1|not below 0"):
+    with pytest.raises(ValueError, match=r"write t or t:0,1|not below 0"):
         TopicChoice.parse(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.places import zones
@@ -10,6 +10,7 @@ from drkit.audit.reading import zone_table
 from drkit.model.offsets import OffsetMapping
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 400)), min_size=1, max_size=30), st.integers(0, 300))
 def test_every_offset_finds_its_zone_and_no_other(steps: list[tuple[int, int]], low: int):
     source = target = 0
