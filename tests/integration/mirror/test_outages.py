@@ -66,18 +66,29 @@ def test_the_source_dies_and_what_was_last_seen_stays(mirrored: Mirrored) -> Non
         mirrored.wait_through(topic)
         wait_until(lambda: mirrored.through(held) == 0, what="the empty topic")
         assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", held).returncode == 0
-        for _ in range(100):
-            producer.produce(held, value=b"unseen")
-        assert producer.flush(20) == 0
-        wait_until(lambda: mirrored.store.watermarks(mirrored.link.id)[place].source_end == 100, what="the end seen")
+        unseen = 0
+
+        def is_held() -> bool:
+            """Whether a record of `held` waits while a later one of `topic` has passed."""
+            nonlocal unseen
+            before = mirrored.target.end(held)
+            for name in (held, topic):
+                producer.produce(name, value=b"unseen")
+                assert producer.flush(20) == 0
+            unseen += 1
+            mirrored.wait_through(topic)
+            return mirrored.target.end(held) == before
+
+        wait_until(is_held, 60, "the topic held")
+        wait_until(lambda: mirrored.store.watermarks(mirrored.link.id)[place].source_end == unseen, what="the end seen")
         mirrored.lab.kill("primary")
         try:
             mark = mirrored.store.watermarks(mirrored.link.id)[place]
-            assert (mark.source_end, mark.lag_records > 0) == (100, True)
+            assert (mark.source_end, mark.lag_records > 0) == (unseen, True)
             assert mark.behind_since is not None
             wait_until(lambda: running.events[-1].document().get("state") == "waiting", 60, "the outage told")
             seen = mirrored.store.watermarks(mirrored.link.id)[place]
-            assert seen.source_end == 100, "a dead source leaves what was last seen of it"
+            assert seen.source_end == unseen, "a dead source leaves what was last seen of it"
         finally:
             mirrored.lab.restart("primary")
         assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", held).returncode == 0
