@@ -288,6 +288,21 @@ groups = ["{prefix}.*"]
         goal = self.source.end(topic, partition) if offset is None else offset
         wait_until(lambda: self.through(topic, partition) >= goal, 60, f"{topic}:{partition} mirrored through {goal}")
 
+    def hold(self, topic: str) -> None:
+        """Pause a topic with `drkit link` and wait until its records (probes that this writes) wait on the source."""
+        told = self.drkit("link", "pause", str(self.link.id), "--topic", topic)
+        assert told.returncode == 0, told.stderr
+        producer = self.source.producer()
+
+        def stays() -> bool:
+            before = self.target.end(topic)
+            producer.produce(topic, value=b"probe", partition=0)
+            assert producer.flush(20) == 0
+            watermark = self.store.watermarks(self.link.id)[Place(topic, 0)]
+            return watermark.lag_records > 0 and self.target.end(topic) == before
+
+        wait_until(stays, what=f"{topic} held")
+
     def assert_same(self, topic: str, partition: int = 0, *, target_topic: str | None = None) -> list[Record]:
         """Every record of the source is on the target once, in order, unchanged; returns the source's."""
         ours = self.source.read(topic, partition)

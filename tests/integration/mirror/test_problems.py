@@ -63,8 +63,7 @@ def test_a_retention_gap_under_a_held_mirror(mirrored: Mirrored) -> None:
     write(mirrored.source, topic, numbered(0, 10))
     with mirrored.running() as running:
         mirrored.wait_through(topic)
-        assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
-        held(mirrored, topic)
+        mirrored.hold(topic)
         first = mirrored.through(topic)
         write(mirrored.source, topic, numbered(0, 40))
         end = mirrored.source.end(topic)
@@ -75,18 +74,6 @@ def test_a_retention_gap_under_a_held_mirror(mirrored: Mirrored) -> None:
     (problem,) = mirrored.problems("retention_gap")
     assert f"offsets {first} to {end - 16} " in problem.reason
     assert [r.value for r in mirrored.target.read(topic)][first:] == numbered(25, 40)
-
-
-def held(mirrored: Mirrored, topic: str) -> None:
-    """Write until the mirror leaves it where it is: then it holds the topic."""
-
-    def stays() -> bool:
-        before = mirrored.target.end(topic)
-        write(mirrored.source, topic, [b"probe"])
-        watermark = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
-        return watermark.lag_records > 0 and mirrored.target.end(topic) == before
-
-    wait_until(stays, what=f"{topic} held")
 
 
 def test_a_foreign_writer_halts_its_partition_only(mirrored: Mirrored) -> None:
