@@ -43,3 +43,8 @@ class Claims:
 
 def _words(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def counted(value: int | None) -> str:
+    """A count as people read it; what isn't known says so."""
+    return "unknown" if value is None else f"{value:,}"

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drkit.demo.claims import Claims
+from drkit.demo.claims import Claims, counted
 from drkit.demo.story import Findings
 
 _KINDS = ("matched", "unseen", "lost", "duplicated", "corrupted", "reordered", "foreign")
@@ -63,8 +63,8 @@ def _numbers(document: Mapping[str, Any]) -> Table:
     table.add_column(overflow="fold")
     seconds = rpo["observed_seconds"]
     age = f", the oldest {seconds:.2f} s behind" if seconds and rpo["observed_records"] else ""
-    table.add_row("RPO", f"{_count(rpo['observed_records'])} records by what the mirror had last seen{age} (at least)")
-    table.add_row("", f"{_count(rpo['audited_records'])} records as counted when the primary came back")
+    table.add_row("RPO", f"{counted(rpo['observed_records'])} records by what the mirror had last seen{age} (at least)")
+    table.add_row("", f"{counted(rpo['audited_records'])} records as counted when the primary came back")
     rto = document["rto_seconds"]
     table.add_row("RTO", "unknown" if rto is None else f"{rto:.1f} s from the command to verified positions")
     return table
@@ -76,7 +76,7 @@ def _groups(document: Mapping[str, Any]) -> RenderableType:
     table.add_column("reads again: planned", justify="right")
     table.add_column("seen", justify="right")
     for each in document["groups"]:
-        table.add_row(each["group"], _count(each["planned_reread"]), _count(each["read_again"]))
+        table.add_row(each["group"], counted(each["planned_reread"]), counted(each["read_again"]))
     return Padding(table, (1, 0, 0, 0))
 
 
@@ -109,7 +109,3 @@ def _planned(findings: Findings) -> dict[str, int | None]:
         known = so_far is not None and each["reread"] is not None
         totals[each["group"]] = so_far + each["reread"] if known else None
     return totals
-
-
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"

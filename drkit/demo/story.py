@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkit.config import load_config
-from drkit.demo.claims import Claims
+from drkit.demo.claims import Claims, counted
 from drkit.demo.groups import GROUPS, Consumers
 from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
@@ -187,7 +187,7 @@ class Story:
             self._run(*options, "--dry-run").expect(0)
             result = self.findings.failover = self._run(*options, "--yes", "--accept-unfenced").expect(0, 6)
             evidence = result["evidence"]
-            act.note = f"{_count(evidence['rpo_records'])} records lost as observed, {evidence['rto_seconds']:.1f} s"
+            act.note = f"{counted(evidence['rpo_records'])} records lost as observed, {evidence['rto_seconds']:.1f} s"
             assert self._mirror is not None  # noqa: S101  # started two acts ago
             code = self._mirror.wait(_MIRROR_ENDS_SECONDS)
             self.claims.equal("the mirror of the sealed link ends by itself, refused (exit 3)", 3, code)
@@ -378,7 +378,3 @@ class Story:
             TopicPartition(each["topic"], each["partition"]): each["mirrored_through"] or 0
             for each in status["links"][0]["partitions"]
         }
-
-
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"

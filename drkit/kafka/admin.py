@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
@@ -13,7 +11,6 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
-from drkit.config.schema import ClusterConfig
 from drkit.kafka import offsets
 from drkit.kafka.append import append_record
 from drkit.kafka.topics import (
@@ -27,7 +24,7 @@ from drkit.kafka.topics import (
     reason,
     topic_info,
 )
-from drkit.kafka.wire import Again, Wire, describe, error_class
+from drkit.kafka.wire import Again, Wire, WireClient, describe, error_class
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import TopicPartition
 
@@ -44,28 +41,12 @@ class Broker:
     rack: str | None
 
 
-class ClusterAdmin:
+class ClusterAdmin(WireClient):
     """Topics, configurations and log offsets of one cluster. Connects at the first call.
 
     Every call ends within `timeout_seconds`, raising `Unreachable` when the cluster didn't answer;
     authorization failures are `Refused`, rejected credentials `ConfigError`.
     """
-
-    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
-        self.alias = alias
-        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give up the connection."""
-        self._wire.close()
 
     # -- the cluster -------------------------------------------------------------------------------
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.config.schema import ClusterConfig
 from drkit.kafka.coordinator import (
     GROUPS_A_REQUEST,
     CommittedOffset,
@@ -28,7 +25,7 @@ from drkit.kafka.coordinator import (
     read_group,
 )
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
-from drkit.kafka.wire import Again, Wire, check, describe, error_class
+from drkit.kafka.wire import Again, Wire, WireClient, check, describe, error_class
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -69,24 +66,8 @@ class GroupListing:
     complete: bool
 
 
-class GroupAdmin:
+class GroupAdmin(WireClient):
     """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
-
-    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
-        self.alias = alias
-        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give up the connection."""
-        self._wire.close()
 
     def list_groups(self) -> dict[str, GroupInfo]:
         """All groups, by name.

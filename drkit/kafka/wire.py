@@ -206,6 +206,26 @@ class Wire:
         return DrkitError(f"cluster {self.alias} answered {describe(type(error))}: {what}")
 
 
+class WireClient:
+    """What speaks to one cluster over a `Wire`: connects at the first call, is closed by `with`."""
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+        self.alias = alias
+        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._wire.close()
+
+
 def error_class(code: int) -> type[kafka_errors.KafkaError]:
     """kafka-python's error class of a protocol error code (`NoError` for 0)."""
     found: type[kafka_errors.KafkaError] = kafka_errors.for_code(code)
