@@ -46,6 +46,9 @@ class Watermark:
     `target_end`: the target offset that the next record gets.
     `source_end`: last stable offset under read_committed, else the high watermark.
     `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
+    `leader_epoch`: the source's leader epoch of the last batch mirrored (it ends at or below
+    `source_through`); None where it isn't known. A source whose history of that epoch ends below what
+    was mirrored has lost it (`drkit.mirror.divergence`).
     """
 
     topic: str
@@ -58,6 +61,7 @@ class Watermark:
     target_start: int
     observed_at: datetime
     behind_since: datetime | None = None
+    leader_epoch: int | None = None
 
     @property
     def tp(self) -> TopicPartition:

@@ -9,7 +9,7 @@ shared by threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -76,8 +76,21 @@ class LinkStore(Protocol):
         """States by source topic."""
 
     def forget_link_data(self, link: LinkId) -> None:
-        """Remove mapping rows, watermarks, group positions, topic states and problems of a link (its
-        control stays). Used when a link's data is re-seeded."""
+        """Remove mapping rows, watermarks, group positions, topic states, notes and problems of a link
+        (its control stays). Used when a link's data is re-seeded."""
+
+    def forget_topic(self, link: LinkId, topic: str) -> None:
+        """Remove mapping rows, watermarks, group positions, the state and the problems of one topic (its
+        deletion was mirrored). Notes stay: their names are their writers' matter."""
+
+    def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:
+        """Keep small texts about a link by kind and name; one of the same name is replaced."""
+
+    def notes(self, link: LinkId, kind: str) -> dict[str, str]:
+        """Texts of a kind by name, sorted."""
+
+    def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
+        """Remove notes by name; absent ones are fine."""
 
     def put_problem(self, link: LinkId, problem: Problem) -> None:
         """Keep a problem; one per (kind, topic, partition), the earliest `since` stays."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -152,9 +152,30 @@ class CassandraStore:
             self._do.forget_watermarks,
             self._do.forget_group_positions,
             self._do.forget_topic_states,
+            self._do.forget_all_notes,
             self._do.forget_problems,
         ):
             self._session.write(statement, (name,))
+
+    def forget_topic(self, link: LinkId, topic: str) -> None:
+        name = str(link)
+        for place in list(self._session.rows(self._do.noted_partitions, (name,))):
+            if place[0] == topic:
+                self._session.write(self._do.forget_mappings, (name, *place))
+        committed = [row[:3] for row in self._session.rows(self._do.group_positions, (name,)) if row[1] == topic]
+        self._put(link, self._do.forget_group_position, map(tuple, committed))
+        self._session.write(self._do.forget_topic_watermarks, (name, topic))
+        self.clear_problems(link, topic)
+        self._session.write(self._do.forget_topic_state, (name, topic))  # last: it is what calls for this
+
+    def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:
+        self._put(link, self._do.put_note, ((kind, name, body) for name, body in notes.items()))
+
+    def notes(self, link: LinkId, kind: str) -> dict[str, str]:
+        return dict(sorted(tuple(row) for row in self._session.rows(self._do.notes, (str(link), kind))))
+
+    def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
+        self._put(link, self._do.forget_note, ((kind, name) for name in names))
 
     def put_problem(self, link: LinkId, problem: Problem) -> None:
         kind, topic, partition, *_ = codec.problem_row(problem)

@@ -68,7 +68,15 @@ _VERSION_1 = (
     )""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+_VERSION_2 = (
+    "ALTER TABLE {keyspace}.watermark ADD IF NOT EXISTS leader_epoch int",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.link_note (
+        link text, kind text, name text, body text,
+        PRIMARY KEY (link, kind, name)
+    )""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 
 
 def bring_up(session: CassandraSession, *, create: bool, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> bool:

@@ -40,13 +40,15 @@ _CQL = {
     # watermarks and group positions
     "put_watermark": (
         "INSERT INTO {k}.watermark (link, topic, partition, epoch, source_through, target_end, source_start,"
-        " source_end, target_start, observed_at, behind_since) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " source_end, target_start, observed_at, behind_since, leader_epoch)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     ),
     "watermarks": (
         "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
-        " observed_at, behind_since FROM {k}.watermark WHERE link = ?"
+        " observed_at, behind_since, leader_epoch FROM {k}.watermark WHERE link = ?"
     ),
     "forget_watermarks": "DELETE FROM {k}.watermark WHERE link = ?",
+    "forget_topic_watermarks": "DELETE FROM {k}.watermark WHERE link = ? AND topic = ?",
     "put_group_position": (
         "INSERT INTO {k}.group_position (link, group_id, topic, partition, source_offset, metadata, captured_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -55,6 +57,9 @@ _CQL = {
         "SELECT group_id, topic, partition, source_offset, metadata, captured_at FROM {k}.group_position WHERE link = ?"
     ),
     "forget_group": "DELETE FROM {k}.group_position WHERE link = ? AND group_id = ?",
+    "forget_group_position": (
+        "DELETE FROM {k}.group_position WHERE link = ? AND group_id = ? AND topic = ? AND partition = ?"
+    ),
     "forget_group_positions": "DELETE FROM {k}.group_position WHERE link = ?",
     # links
     "link_control": (
@@ -77,6 +82,11 @@ _CQL = {
         " reason FROM {k}.topic_state WHERE link = ?"
     ),
     "forget_topic_states": "DELETE FROM {k}.topic_state WHERE link = ?",
+    "forget_topic_state": "DELETE FROM {k}.topic_state WHERE link = ? AND topic = ?",
+    "put_note": "INSERT INTO {k}.link_note (link, kind, name, body) VALUES (?, ?, ?, ?)",
+    "notes": "SELECT name, body FROM {k}.link_note WHERE link = ? AND kind = ?",
+    "forget_note": "DELETE FROM {k}.link_note WHERE link = ? AND kind = ? AND name = ?",
+    "forget_all_notes": "DELETE FROM {k}.link_note WHERE link = ?",
     "put_problem": (
         "INSERT INTO {k}.problem (link, kind, topic, partition, reason, remedy, halted, since)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -121,9 +131,11 @@ class Statements:
     put_watermark: PreparedStatement
     watermarks: PreparedStatement
     forget_watermarks: PreparedStatement
+    forget_topic_watermarks: PreparedStatement
     put_group_position: PreparedStatement
     group_positions: PreparedStatement
     forget_group: PreparedStatement
+    forget_group_position: PreparedStatement
     forget_group_positions: PreparedStatement
     link_control: PreparedStatement
     first_link_control: PreparedStatement
@@ -131,6 +143,11 @@ class Statements:
     put_topic_state: PreparedStatement
     topic_states: PreparedStatement
     forget_topic_states: PreparedStatement
+    forget_topic_state: PreparedStatement
+    put_note: PreparedStatement
+    notes: PreparedStatement
+    forget_note: PreparedStatement
+    forget_all_notes: PreparedStatement
     put_problem: PreparedStatement
     problem_since: PreparedStatement
     problems: PreparedStatement

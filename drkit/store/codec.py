@@ -35,7 +35,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def watermark_row(mark: Watermark) -> tuple[Any, ...]:
-    """topic, partition, epoch, source_through … behind_since."""
+    """topic, partition, epoch, source_through … behind_since, leader_epoch."""
     return (
         mark.topic,
         mark.partition,
@@ -47,6 +47,7 @@ def watermark_row(mark: Watermark) -> tuple[Any, ...]:
         mark.target_start,
         to_micros(mark.observed_at),
         None if mark.behind_since is None else to_micros(mark.behind_since),
+        mark.leader_epoch,
     )
 
 
@@ -61,6 +62,7 @@ def read_watermark(
     target_start: int,
     observed_at: int,
     behind_since: int | None,
+    leader_epoch: int | None,
 ) -> Watermark:
     """As `watermark_row` wrote it."""
     return Watermark(
@@ -74,6 +76,7 @@ def read_watermark(
         target_start,
         from_micros(observed_at),
         None if behind_since is None else from_micros(behind_since),
+        leader_epoch,
     )
 
 

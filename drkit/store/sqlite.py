@@ -8,7 +8,7 @@ synchronous=FULL makes a commit survive a power cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,8 @@ from drkit.store.sqlite_connection import SqliteConnection
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
 _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
-_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
+_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", "link_note")
+_TOPIC_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
 
 
 class SqliteStore:
@@ -87,14 +88,14 @@ class SqliteStore:
     def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark]) -> None:
         name = str(link)
         self._put(
-            "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             ((name, *codec.watermark_row(mark)) for mark in watermarks),
         )
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         found = self._db.rows(
             "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
-            " observed_at, behind_since FROM watermark WHERE link = ? ORDER BY topic, partition",
+            " observed_at, behind_since, leader_epoch FROM watermark WHERE link = ? ORDER BY topic, partition",
             (str(link),),
         )
         return {mark.tp: mark for mark in (codec.read_watermark(*row) for row in found)}
@@ -158,6 +159,25 @@ class SqliteStore:
         with self._db.writing() as connection:
             for table in _LINK_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE link = ?", (str(link),))  # noqa: S608  # our constants
+
+    def forget_topic(self, link: LinkId, topic: str) -> None:
+        with self._db.writing() as connection:
+            for table in _TOPIC_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE link = ? AND topic = ?", (str(link), topic))  # noqa: S608  # our constants
+
+    def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:
+        rows = ((str(link), kind, name, body) for name, body in notes.items())
+        self._put("INSERT OR REPLACE INTO link_note VALUES (?, ?, ?, ?)", rows)
+
+    def notes(self, link: LinkId, kind: str) -> dict[str, str]:
+        found = self._db.rows(
+            "SELECT name, body FROM link_note WHERE link = ? AND kind = ? ORDER BY name", (str(link), kind)
+        )
+        return dict(found)
+
+    def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
+        rows = ((str(link), kind, name) for name in names)
+        self._put("DELETE FROM link_note WHERE link = ? AND kind = ? AND name = ?", rows)
 
     def put_problem(self, link: LinkId, problem: Problem) -> None:
         self._put(

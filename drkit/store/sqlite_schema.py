@@ -61,11 +61,19 @@ _VERSION_1 = (
     ) STRICT, WITHOUT ROWID""",
 )
 
+_VERSION_2 = (
+    "ALTER TABLE watermark ADD COLUMN leader_epoch INTEGER",
+    """CREATE TABLE link_note (
+        link TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
+        PRIMARY KEY (link, kind, name)
+    ) STRICT, WITHOUT ROWID""",
+)
+
 _SCHEMA_VERSION = """CREATE TABLE schema_version (
     version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL
 ) STRICT"""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 
 
 def bring_up(

@@ -141,7 +141,7 @@ def test_a_hundred_thousand_rows_in_one_call_over_several_partitions(store, link
 
 def test_a_watermark_is_kept_exactly_and_the_newest_counts(store, link):
     behind = AT - timedelta(days=3, microseconds=1)
-    first, second = watermark(TP, 5), watermark(PLAIN, HUGE, behind_since=behind, epoch=3)
+    first, second = watermark(TP, 5, leader_epoch=0), watermark(PLAIN, HUGE, behind_since=behind, epoch=3)
     store.put_watermarks(link, [first, second])
     assert store.watermarks(link) == {TP: first, PLAIN: second}
     back = watermark(TP, 4, epoch=1)
@@ -270,6 +270,7 @@ def test_forgetting_a_link_leaves_its_control_and_other_links(store, link):
         store.put_group_positions(each, [GroupPosition("g", *TP, 1, "", AT)])
         store.put_topic_states(each, [TopicState("t", "t", "1", "2", 0, 1, created_by_drkit=True, engine="record")])
         store.put_problem(each, Problem("k", "t", None, "r", "m", halted=False, since=AT))
+        store.put_notes(each, "acl", {"a": "b"})
     store.set_link_control(control, expected_version=None)
     store.forget_link_data(link)
     assert store.mappings(link, TP, 0) == store.mappings(link, PLAIN, 4) == []
@@ -277,6 +278,8 @@ def test_forgetting_a_link_leaves_its_control_and_other_links(store, link):
     assert store.group_positions(link) == []
     assert store.topic_states(link) == {}
     assert store.problems(link) == []
+    assert store.notes(link, "acl") == {}
+    assert store.notes(other, "acl") == {"a": "b"}
     assert store.link_control(link) == control
     assert (
         len(store.mappings(other, TP, 0)) == len(store.mappings(other, PLAIN, 4)) == len(store.watermarks(other)) == 1
@@ -285,6 +288,44 @@ def test_forgetting_a_link_leaves_its_control_and_other_links(store, link):
     store.append_mappings(link, rows(TP, (2, 2)))
     store.forget_link_data(link)
     assert store.mappings(link, TP, 0) == [], "also what was kept after the first time"
+
+
+def test_forgetting_a_topic_leaves_the_others_and_other_links(store, link):
+    other = LinkId(link.source, f"{link.target}-other")
+    for each in (link, other):
+        store.append_mappings(each, [*rows(TP, (1, 1)), *rows(TP, (9, 9), epoch=2), *rows(PLAIN, (1, 1))])
+        store.put_watermarks(each, [watermark(TP, 5), watermark(PLAIN, 5)])
+        store.put_group_positions(each, [GroupPosition("g", *tp, 1, "", AT) for tp in (TP, PLAIN)])
+        states = [TopicState(tp.topic, "t", "1", "2", 0, 1, created_by_drkit=True, engine="e") for tp in (TP, PLAIN)]
+        store.put_topic_states(each, states)
+        for tp in (TP, PLAIN):
+            store.put_problem(each, Problem("k", tp.topic, tp.partition, "r", "m", halted=False, since=AT))
+    for _ in range(2):
+        store.forget_topic(link, TP.topic)
+        assert store.mappings(link, TP, 0) == store.mappings(link, TP, 2) == []
+        assert list(store.watermarks(link)) == [PLAIN]
+        assert [position.tp for position in store.group_positions(link)] == [PLAIN]
+        assert list(store.topic_states(link)) == [PLAIN.topic]
+        assert [problem.topic for problem in store.problems(link)] == [PLAIN.topic]
+        assert store.mappings(link, PLAIN, 0) == rows(PLAIN, (1, 1))
+    assert store.mappings(other, TP, 2) == rows(TP, (9, 9), epoch=2)
+    assert len(store.watermarks(other)) == len(store.topic_states(other)) == len(store.problems(other)) == 2
+    assert len(store.group_positions(other)) == 2
+
+
+def test_notes_are_kept_by_kind_and_name(store, link):
+    assert store.notes(link, "acl") == {}
+    store.put_notes(link, "acl", {})
+    store.put_notes(link, "acl", {"b": "2", "a-✈": "1"})
+    store.put_notes(link, "acl", {"b": "3"})
+    store.put_notes(link, "settings", {"b": "other"})
+    assert list(store.notes(link, "acl").items()) == [("a-✈", "1"), ("b", "3")]
+    assert store.notes(link, "settings") == {"b": "other"}
+    assert store.notes(link.reversed(), "acl") == {}
+    store.forget_notes(link, "acl", ["b", "none"])
+    assert store.notes(link, "acl") == {"a-✈": "1"}
+    store.forget_notes(link, "acl", [])
+    assert store.notes(link, "settings") == {"b": "other"}
 
 
 # ---- leases ----------------------------------------------------------------------------------------

@@ -113,21 +113,32 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(used, file):
 
 
 def test_migrations_run_once_and_in_order_and_only_where_creating_is_allowed(used, file):
+    ours = len(MIGRATIONS)
     later = (
         *MIGRATIONS,
         ("ALTER TABLE mapping ADD COLUMN note TEXT", "UPDATE mapping SET note = 'migrated'"),
         ("ALTER TABLE mapping RENAME COLUMN note TO remark",),
     )
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        with pytest.raises(DrkitError, match="version 1, this drkit needs version 3"):
+        with pytest.raises(DrkitError, match=f"version {ours}, this drkit needs version {ours + 2}"):
             bring_up(connection, path=str(file), migrate=False, migrations=later)
         for _ in range(2):
             bring_up(connection, path=str(file), migrate=True, migrations=later)
-            assert kept_version(connection, str(file)) == 3
+            assert kept_version(connection, str(file)) == ours + 2
         assert connection.execute("SELECT DISTINCT remark FROM mapping").fetchall() == [("migrated",)]
-        assert connection.execute("SELECT version FROM schema_version").fetchall() == [(1,), (2,), (3,)]
-    with pytest.raises(DrkitError, match="schema version 3"):
+        assert connection.execute("SELECT version FROM schema_version").fetchall() == [(n,) for n in range(1, ours + 3)]
+    with pytest.raises(DrkitError, match=f"schema version {ours + 2}"):
         open_store(used)
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date_with_what_it_holds(tmp_path):
+    file = tmp_path / "old.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        bring_up(connection, path=str(file), migrate=True, migrations=MIGRATIONS[:1])
+        connection.execute("INSERT INTO watermark VALUES ('primary->dr', 'flights', 0, 1, 5, 5, 0, 9, 0, 1, NULL)")
+    with closing(open_store(f"sqlite:///{file}")) as store:
+        (mark,) = store.watermarks(LINK).values()
+    assert (mark.source_through, mark.source_end, mark.leader_epoch) == (5, 9, None)
 
 
 def test_a_migration_that_fails_changes_nothing(used, file):
@@ -135,7 +146,7 @@ def test_a_migration_that_fails_changes_nothing(used, file):
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError, match="no_such_table"):
             bring_up(connection, path=str(file), migrate=True, migrations=broken)
-        assert kept_version(connection, str(file)) == 1
+        assert kept_version(connection, str(file)) == len(MIGRATIONS)
     with closing(open_store(used)) as store:
         assert len(store.mappings(LINK, TP, 0)) == 3000
 
