@@ -9,6 +9,7 @@ from typing import Any
 
 from drkit.model.links import Problem
 from drkit.model.offsets import Watermark
+from drkit.model.statistics import EngineStatistics, Latency
 from drkit.model.topology import LinkId
 
 
@@ -17,7 +18,8 @@ class ProgressEvent:
     """Where a link's mirror stands. `state`: mirroring, degraded, paused or waiting, `reason` why.
 
     `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
-    `halted`: partitions (or, with partition None, topics) that stand still.
+    `halted`: partitions (or, with partition None, topics) that stand still. `statistics`: what the engine
+    counts. `latency`: of the canary, None where the link has none.
     """
 
     link: LinkId
@@ -28,6 +30,9 @@ class ProgressEvent:
     records_per_second: float
     watermarks: tuple[Watermark, ...]
     halted: tuple[Problem, ...]
+    statistics: EngineStatistics
+    bytes_per_second: float
+    latency: Latency | None = None
 
     @property
     def lag_records(self) -> int:
@@ -50,8 +55,11 @@ class ProgressEvent:
             "reason": self.reason,
             "records": self.records,
             "records_per_second": round(self.records_per_second, 1),
+            "bytes_per_second": round(self.bytes_per_second, 1),
             "lag_records": self.lag_records,
             "lag_seconds": self.lag_seconds,
+            "statistics": self.statistics.document(),
+            "latency": None if self.latency is None else self.latency.document(),
             "partitions": [_partition(self.at, watermark) for watermark in self.watermarks],
         }
 

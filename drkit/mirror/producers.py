@@ -93,8 +93,8 @@ class Producers:
             raise fatal(error) from error
 
     def queued(self) -> int:
-        """Records and delivery reports waiting, over all producers."""
-        return sum(len(producer) for producer in self._by_size.values())
+        """Records and delivery reports waiting, over all producers. May be called from any thread."""
+        return sum(len(producer) for producer in list(self._by_size.values()))
 
     def discard(self, batch_bytes: int) -> None:
         """Drop a producer with all it holds; the next `get` makes another."""

@@ -27,6 +27,7 @@ from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart
 from drkit.mirror.partition import MirroredPartition
 from drkit.mirror.producers import client_log
 from drkit.mirror.record_writer import NO_RIGHT, PAUSE, AppendOdd, RecordWriter
+from drkit.mirror.statistics import EngineStatistics
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 
@@ -130,6 +131,28 @@ class RecordEngine:
     def in_flight(self) -> int:
         """See `Engine.in_flight`."""
         return sum(partition.outstanding for partition in self._partitions.values())
+
+    def statistics(self) -> EngineStatistics:
+        """What it has done and is doing. May be called from any thread."""
+        return EngineStatistics(
+            records=self._writer.moved,
+            bytes=self._writer.bytes_moved,
+            in_flight_records=self._writer.queued(),
+            in_flight_bytes=self._writer.pending_bytes(),
+        )
+
+    def waits_for(self, tp: TopicPartition) -> str | None:
+        """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""
+        partition = self._partitions.get(tp)
+        if partition is None:
+            return None
+        if partition.incident is not None:
+            return f"an answer to: {partition.incident.reason}"
+        if partition.outstanding:
+            return f"the target's acknowledgement of target offset {partition.window.position.target_end}"
+        if partition.batch:
+            return f"its mapping rows to be kept before source offset {partition.window.position.source_through}"
+        return f"the source to deliver from source offset {partition.next_source} on"
 
     # -- moving ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -71,6 +72,8 @@ class RecordWriter:
         self._stop = stop
         self._producers = Producers(target, compression=compression, linger_ms=linger_ms)
         self.moved = 0
+        self.bytes_moved = 0
+        self._pending_bytes: dict[int, int] = defaultdict(int)  # by producer: handed over, no report yet
 
     def write(self, touched: Sequence[MirroredPartition]) -> None:
         """Hand over the batches. A partition that can't go on stands still; the others go on."""
@@ -104,6 +107,7 @@ class RecordWriter:
         source_next = int(last.offset() or 0) + 1
         mark = partition.window.send(source_next, partition.next_target)
         expected = partition.next_target - len(batch)
+        size = 0
         try:
             for message in batch[:-1]:
                 stamp = message.timestamp()[1]
@@ -111,17 +115,20 @@ class RecordWriter:
                     self._hand_over_odd(partition, message, partition.next_target - len(batch) + batch.index(message))
                     continue
                 value, key, headers = message.value(), message.key(), message.headers()
+                size += len(value or b"") + len(key or b"")
                 try:
                     produce(topic, value, key, number, timestamp=stamp, headers=headers)
                 except (BufferError, KafkaException):
                     self._when_possible(
                         producer, topic, partial(produce, topic, value, key, number, timestamp=stamp, headers=headers)
                     )
+            size += _size(last)
             if last.timestamp()[1] == _ODD_TIMESTAMP:
                 self._hand_over_odd(partition, last, partition.next_target - 1)
                 self.moved += partition.window.acknowledge(mark, partition.next_target - 1)
+                self.bytes_moved += size
             else:
-                report = partial(self._delivered, partition, mark)
+                report = partial(self._delivered, partition, mark, size)
                 self._when_possible(
                     producer,
                     topic,
@@ -137,6 +144,7 @@ class RecordWriter:
                     ),
                 )
                 partition.outstanding += 1
+                self._pending_bytes[partition.batch_bytes] += size
         except KafkaException as error:
             if error.args[0].fatal():
                 raise fatal(error) from error
@@ -199,6 +207,7 @@ class RecordWriter:
             source = int(message.offset() or 0)
             mark = partition.window.send(source + 1, expected + 1)
             self.moved += partition.window.acknowledge(mark, self._deliver_one(partition, message))
+            self.bytes_moved += _size(message)
             if partition.window.stopped is not None:
                 raise _Uncertain(partition.window.stopped)
             partition.next_source = source + 1
@@ -241,6 +250,10 @@ class RecordWriter:
         """Records handed over whose fate isn't known yet, whether they carry a report or not."""
         return self._producers.queued()
 
+    def pending_bytes(self) -> int:
+        """Keys and values handed over whose delivery report hasn't come. May be called from any thread."""
+        return sum(list(self._pending_bytes.values()))
+
     def purge(self) -> None:
         """Drop what hasn't been sent yet."""
         self._producers.purge()
@@ -251,14 +264,19 @@ class RecordWriter:
 
     # -- reports and failures ----------------------------------------------------------------------
 
-    def _delivered(self, partition: MirroredPartition, mark: Mark, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, partition: MirroredPartition, mark: Mark, size: int, error: KafkaError | None, message: Message
+    ) -> None:
         """The delivery report of a stretch's last record."""
         partition.outstanding -= 1
+        self._pending_bytes[partition.batch_bytes] -= size
         if error is not None:
             self._stand_still(partition, Incident(partition.tp, IncidentKind.UNCERTAIN, error.str()))
             return
         self.moved += partition.window.acknowledge(mark, int(message.offset() or 0))
-        if partition.window.stopped is not None:
+        if partition.window.stopped is None:
+            self.bytes_moved += size
+        else:
             self._stand_still(partition, Incident(partition.tp, IncidentKind.UNCERTAIN, partition.window.stopped))
 
     def poll(self, wait_seconds: float) -> None:
@@ -276,6 +294,7 @@ class RecordWriter:
         """A producer is dead: whatever it had in flight is uncertain. The refused request is retried gently."""
         log.warning("the producer gives up, in-flight records will be looked for on the target: %s", error.reason)
         self._producers.discard(batch_bytes)
+        self._pending_bytes[batch_bytes] = 0  # none of its reports will come any more
         for partition in self._partitions():
             if partition.batch_bytes != batch_bytes or not (partition.outstanding or partition is meanwhile):
                 continue
@@ -327,6 +346,11 @@ def append_odd(target: ClusterAdmin, topic: str, partition: int, message: Messag
         headers=[(str(header[0]), _bytes(header[1])) for header in message.headers() or []],
         timestamp=message.timestamp()[1],
     )
+
+
+def _size(message: Message) -> int:
+    """Bytes of key and value."""
+    return len(message.value() or b"") + len(message.key() or b"")
 
 
 def _bytes(value: object) -> bytes | None:

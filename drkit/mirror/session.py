@@ -39,6 +39,7 @@ from drkit.mirror.record_engine import RecordEngine
 from drkit.mirror.record_writer import append_odd
 from drkit.mirror.resume import Resumed, Resumer
 from drkit.mirror.rows import RowKeeper
+from drkit.mirror.statistics import Rates
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.topics import TopicSync
 from drkit.model.clock import now
@@ -148,7 +149,7 @@ class Session:
             Periodic("report", 1.0, self._report, self._ending),
         ]
         self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
-        self._reported = (time.monotonic(), 0)
+        self._rates = Rates()
 
     # -- the data thread ---------------------------------------------------------------------------
 
@@ -316,10 +317,8 @@ class Session:
             self._capture.capture()
 
     def _report(self) -> None:
-        at, moved = time.monotonic(), self._engine.moved()
-        last_at, last_moved = self._reported
-        self._reported = (at, moved)
-        rate = (moved - last_moved) / max(at - last_at, 0.001)
+        statistics = self._engine.statistics()
+        records_per_second, bytes_per_second = self._rates.note(statistics)
         state, reason = self._state()
         self._tell(
             ProgressEvent(
@@ -327,10 +326,12 @@ class Session:
                 now(),
                 state,
                 reason,
-                moved,
-                rate,
+                statistics.records,
+                records_per_second,
                 tuple(sorted(self._progress.current(), key=lambda watermark: watermark.tp)),
                 tuple(self._problems.halted()),
+                statistics,
+                bytes_per_second,
             )
         )
 
