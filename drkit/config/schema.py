@@ -11,9 +11,18 @@ import re
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
-from drkit.model.topology import Link, LinkId, OffsetMode, TopicPolicy
+from drkit.model.topology import DEFAULT_BUFFER_BYTES, EngineChoice, Link, LinkId, OffsetMode, TopicPolicy, is_internal
 
 CLIENT_PROPERTIES = frozenset(
     {
@@ -85,6 +94,25 @@ def _regex(pattern: str) -> str:
 Pattern = Annotated[str, AfterValidator(_regex)]
 
 
+def _callable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
+        raise ValueError(f'{text!r} is not of the form "module:function"')
+    return text
+
+
+CallableName = Annotated[str, AfterValidator(_callable)]
+"""A Python callable as `module:function`; `drkit.mirror.transforms` imports and checks it when a mirror starts."""
+
+
+def _topic_name(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) or name in {".", ".."} or is_internal(name):
+        raise ValueError(f"{name!r} is no name that a mirrored topic can have")
+    return name
+
+
+TopicName = Annotated[str, AfterValidator(_topic_name)]
+
+
 class ClusterConfig(_Strict):
     """One Kafka cluster."""
 
@@ -143,11 +171,48 @@ class LinkConfig(_Strict):
     exclude_groups: tuple[Pattern, ...] = ()
     offsets: OffsetMode = OffsetMode.PRESERVE
     policy: TopicPolicy = TopicPolicy.IDENTITY
+    engine: EngineChoice = EngineChoice.AUTO
+    filter: CallableName | None = None
+    transform: CallableName | None = None
+    provenance: bool = False
+    rename: dict[TopicName, TopicName] = Field(default_factory=dict)
+    max_bytes_per_second: int | None = Field(default=None, ge=1)
+    buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024)
+    _aliases: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
     def _two_clusters(self) -> Self:
         if self.source == self.target:
             raise ValueError("source and target are the same cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _records_where_altered(self) -> Self:
+        if self.engine is EngineChoice.BATCH:
+            for key in ("filter", "transform", "provenance"):
+                if getattr(self, key):
+                    raise ValueError(
+                        f'engine "batch" forwards batches as they are, so {key} can\'t act: '
+                        f'leave engine at "auto", or take {key} out'
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _renames_one_to_one(self) -> Self:
+        if self.rename and self.policy is TopicPolicy.PREFIX:
+            raise ValueError('rename works with policy "identity"; policy "prefix" names every topic itself')
+        names = list(self.rename.values())
+        plain = self.link()
+        for here, there in self.rename.items():
+            if not plain.covers_topic(here):
+                raise ValueError(f"rename: the link doesn't mirror {here!r}: mend `topics`, or take the rename out")
+            if names.count(there) > 1:
+                raise ValueError(f"rename: two topics are to be called {there!r} on the target: give each its own name")
+            if there not in self.rename and plain.covers_topic(there):
+                raise ValueError(
+                    f"rename: {here!r} is to be called {there!r}, which the link mirrors under its own name too: "
+                    "choose another name, or exclude that topic with `exclude_topics`"
+                )
         return self
 
     def link(self) -> Link:
@@ -160,6 +225,14 @@ class LinkConfig(_Strict):
             exclude_groups=self.exclude_groups,
             offsets=self.offsets,
             policy=self.policy,
+            engine=self.engine,
+            filter=self.filter,
+            transform=self.transform,
+            provenance=self.provenance,
+            renames=tuple(self.rename.items()),
+            aliases=self._aliases,
+            max_bytes_per_second=self.max_bytes_per_second,
+            buffer_bytes=self.buffer_bytes,
         )
 
 
@@ -190,4 +263,5 @@ class Config(_Strict):
             if (link.source, link.target) in seen:
                 raise ValueError(f"links.{number}: the link {link.source}->{link.target} is configured twice")
             seen.add((link.source, link.target))
+            link._aliases = tuple(self.clusters)  # noqa: SLF001 - what a link must know of its configuration
         return self

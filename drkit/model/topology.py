@@ -32,6 +32,17 @@ class TopicPolicy(StrEnum):
     PREFIX = "prefix"
 
 
+class EngineChoice(StrEnum):
+    """What moves a link's records: whole batches, single records, or (auto) records only where they are altered."""
+
+    AUTO = "auto"
+    BATCH = "batch"
+    RECORD = "record"
+
+
+DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class LinkId:
     """A link's name: ``source->target`` by cluster alias."""
@@ -65,7 +76,14 @@ class Link:
     """One direction of mirroring between two clusters.
 
     `inverse` is true for the way back of a configured link (failback's re-seed): its source holds
-    the topics under the names that the configured link gave them.
+    the topics under the names that the configured link gave them, and records go back unaltered:
+    neither `filter` and `transform` (``module:function``) nor `provenance` act on it.
+
+    `renames`: pairs of a source topic and its name on the target, instead of its own (identity
+    policy only). `aliases`: all clusters of the configuration, whose names may stand as prefixes
+    before a topic's name. `shares_target`: the target's topics have other writers too, since links
+    of a cycle carry the same topics both ways (active-active under one name, told apart by
+    provenance). `max_bytes_per_second` (None: unlimited) and `buffer_bytes` are of one worker.
     """
 
     id: LinkId
@@ -76,6 +94,20 @@ class Link:
     offsets: OffsetMode = OffsetMode.PRESERVE
     policy: TopicPolicy = TopicPolicy.IDENTITY
     inverse: bool = False
+    engine: EngineChoice = EngineChoice.AUTO
+    filter: str | None = None
+    transform: str | None = None
+    provenance: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+    aliases: tuple[str, ...] = ()
+    shares_target: bool = False
+    max_bytes_per_second: int | None = None
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+
+    @property
+    def alters(self) -> bool:
+        """Whether records on the target may differ from the source's: filtered, transformed or with provenance."""
+        return not self.inverse and (self.filter is not None or self.transform is not None or self.provenance)
 
     def covers_topic(self, topic: str) -> bool:
         """Whether the link mirrors this topic of its source (whole-name match, internals never)."""
@@ -88,8 +120,13 @@ class Link:
                 if not topic.startswith(prefix):
                     return False
                 name = topic.removeprefix(prefix)
-            elif topic.startswith(f"{self.id.target}."):
-                return False  # came from the target: mirroring it back would loop
+            elif re.fullmatch(self.passed_target, topic):
+                return False  # came from the target or through it: mirroring it back would loop
+        elif self.inverse:
+            original = self._original(topic)
+            if original is None:
+                return False
+            name = original
         return _matches(name, self.topics) and not _matches(name, self.exclude_topics)
 
     def covers_group(self, group: str) -> bool:
@@ -99,26 +136,40 @@ class Link:
     def target_topic(self, topic: str) -> str:
         """The name on the target of a source topic."""
         if self.policy is TopicPolicy.IDENTITY:
-            return topic
+            return self._original(topic) or topic if self.inverse else dict(self.renames).get(topic, topic)
         if self.inverse:
             return topic.removeprefix(f"{self.id.target}.")
         return f"{self.id.source}.{topic}"
 
     def source_topic(self, target_topic: str) -> str | None:
         """The source topic that a target topic stands for, or None where it isn't of this link."""
+        topic: str | None
         if self.policy is TopicPolicy.IDENTITY:
-            topic = target_topic
+            topic = dict(self.renames).get(target_topic, target_topic) if self.inverse else self._original(target_topic)
         elif self.inverse:
             topic = f"{self.id.target}.{target_topic}"
         elif target_topic.startswith(f"{self.id.source}."):
             topic = target_topic.removeprefix(f"{self.id.source}.")
         else:
             return None
-        return topic if self.covers_topic(topic) else None
+        return topic if topic is not None and self.covers_topic(topic) else None
 
     def reversed(self) -> Link:
         """The way back: target to source, names turned round."""
         return replace(self, id=self.id.reversed(), inverse=not self.inverse)
+
+    @property
+    def passed_target(self) -> str:
+        """A regular expression for topics whose prefixes say that they passed through the target (prefix policy)."""
+        known = "|".join(re.escape(alias) for alias in sorted({*self.aliases, self.id.source, self.id.target}))
+        return rf"(?:(?:{known})[.])*{re.escape(self.id.target)}[.].*"
+
+    def _original(self, renamed: str) -> str | None:
+        """What a topic is called where the configured link reads it; None: it is not of the link."""
+        originals = {there: here for here, there in self.renames}
+        if renamed in originals:
+            return originals[renamed]
+        return None if renamed in dict(self.renames) else renamed
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -1,0 +1,48 @@
+"""A link's bandwidth limit: a token bucket that may go into debt. Pure but for the clock given.
+
+The bucket holds at most one second's worth. Taking more than it holds is allowed and leaves a debt;
+the answer is how long to wait until it is paid. So any size can be taken at once, a record larger
+than the bucket too, and over any stretch of time the bytes let through stay below
+rate x (seconds + 1) + the last one taken.
+
+    wait = throttle.take(len(batch))     # before sending it
+    ... wait that long, the way the caller waits ...
+    send(batch)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Throttle:
+    """A token bucket. No thread and no loop of its own; not shared by threads.
+
+    Args:
+        bytes_per_second: the limit; None: there is none.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, bytes_per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        if bytes_per_second is not None and bytes_per_second <= 0:
+            raise ValueError(f"a limit of {bytes_per_second} bytes per second lets nothing through")
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._tokens = bytes_per_second or 0.0
+        self._filled_at = clock()
+
+    @property
+    def limits(self) -> bool:
+        """Whether there is a limit."""
+        return self._rate is not None
+
+    def take(self, size: int) -> float:
+        """Take `size` bytes; returns how many seconds to wait before they may be sent (0.0: none)."""
+        if self._rate is None:
+            return 0.0
+        at = self._clock()
+        self._tokens = min(self._rate, self._tokens + (at - self._filled_at) * self._rate)
+        self._filled_at = at
+        self._tokens -= size
+        return max(0.0, -self._tokens / self._rate)
