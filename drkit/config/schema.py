@@ -11,17 +11,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
+from drkit.config.base import Pattern
+from drkit.config.base import Strict as _Strict
+from drkit.config.topic_schema import TopicSettingsConfig
+from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, EngineChoice, Link, LinkId, OffsetMode, TopicPolicy, is_internal
 
 CLIENT_PROPERTIES = frozenset(
@@ -43,10 +38,6 @@ CLIENT_PROPERTIES = frozenset(
     }
 )
 """The librdkafka properties that drkit maps to every client it uses."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SecretFromEnv(_Strict):
@@ -81,17 +72,6 @@ Secret = SecretStr | SecretFromEnv | SecretFromFile
 def reveal(value: Secret) -> str:
     """The plain text of a secret, however it is given."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value.reveal()
-
-
-def _regex(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-    return pattern
-
-
-Pattern = Annotated[str, AfterValidator(_regex)]
 
 
 def _callable(text: str) -> str:
@@ -171,6 +151,10 @@ class LinkConfig(_Strict):
     exclude_groups: tuple[Pattern, ...] = ()
     offsets: OffsetMode = OffsetMode.PRESERVE
     policy: TopicPolicy = TopicPolicy.IDENTITY
+    topic_settings: TopicSettingsConfig = Field(default_factory=TopicSettingsConfig)
+    deletions: Deletions = Deletions.KEEP
+    deletion_limit: int = Field(default=5, ge=0)
+    acls: AclMode = AclMode.OFF
     engine: EngineChoice = EngineChoice.AUTO
     filter: CallableName | None = None
     transform: CallableName | None = None
@@ -225,6 +209,10 @@ class LinkConfig(_Strict):
             exclude_groups=self.exclude_groups,
             offsets=self.offsets,
             policy=self.policy,
+            topic_settings=self.topic_settings.policy(),
+            deletions=self.deletions,
+            deletion_limit=self.deletion_limit,
+            acls=self.acls,
             engine=self.engine,
             filter=self.filter,
             transform=self.transform,
@@ -251,6 +239,12 @@ class Config(_Strict):
     store: StoreConfig = StoreConfig()
     links: tuple[LinkConfig, ...] = ()
     objectives: Objectives = Objectives()
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from; None: it was made by a program."""
+        return self._file
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

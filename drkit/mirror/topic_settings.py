@@ -3,73 +3,90 @@
 Effective values are compared, broker defaults included: a source whose brokers keep records for a
 month must not meet a target whose brokers keep them for a week.
 
-- `message.timestamp.type` is CreateTime and the limits on timestamps are wide open on the standby,
-  or records would get another stamp or be refused. (At the switch the source's values are due.)
-- `min.insync.replicas` is never above what the target topic has replicas.
+- What a topic has only while it is a standby is in `drkit.model.standby`; it gets the source's values at
+  the switch.
+- The link's policy says which settings follow and which are overridden.
 - Settings about where a cluster keeps replicas and tiers, or how it throttles them, stay its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-FOLLOWED = (
-    "cleanup.policy",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.type",
-    "compression.zstd.level",
-    "delete.retention.ms",
-    "flush.messages",
-    "flush.ms",
-    "max.compaction.lag.ms",
-    "max.message.bytes",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "min.insync.replicas",
-    "retention.bytes",
-    "retention.ms",
-    "segment.bytes",
-    "segment.jitter.ms",
-    "segment.ms",
-)
-"""Settings whose effective values follow the source."""
+from drkit.model.standby import MIN_INSYNC, STANDBY
+from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 
-_WIDE_OPEN = str(2**63 - 1)
-STANDBY = {
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.after.max.ms": _WIDE_OPEN,
-    "message.timestamp.before.max.ms": _WIDE_OPEN,
-}
-"""Settings that a topic has while it is a standby."""
+__all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "Wanted", "is_compacted", "standby_settings"]
 
-READ = (*FOLLOWED, *STANDBY)
-"""What is to be read of both sides' topics."""
+READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
+"""What is to be read of both sides' topics, besides overrides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be set on a target topic.
+
+    `followed` and `overridden` differ from what it has; together they are `all`. `unknown` names
+    overrides that the target's brokers don't know (only where the topic exists).
+    """
+
+    followed: dict[str, str]
+    overridden: dict[str, str]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> dict[str, str]:
+        """Both."""
+        return {**self.followed, **self.overridden}
 
 
 def standby_settings(
-    source: Mapping[str, str], target: Mapping[str, str] | None, *, target_replicas: int
-) -> dict[str, str]:
+    source: Mapping[str, str],
+    target: Mapping[str, str] | None,
+    *,
+    target_replicas: int,
+    policy: TopicSettings | None = None,
+    topic: str = "",
+) -> Wanted:
     """The settings to put on the target topic so that it follows its source.
 
     Args:
         source: effective settings of the source topic (those of `READ`).
-        target: effective settings of the target topic, None where it is to be created.
+        target: effective settings of the target topic (those of `READ` and of the overrides), None
+            where it is to be created.
         target_replicas: the target topic's replication factor.
+        policy: the link's; None: all follow, nothing is overridden.
+        topic: the topic's name on the source, for the policy.
 
     Returns:
         Those that differ; for a topic to be created, all. A setting that the source's brokers don't
         know is left as it is; one that the target's don't know can't be set.
     """
-    wanted = {name: source[name] for name in FOLLOWED if name in source}
-    if "min.insync.replicas" in wanted:
-        wanted["min.insync.replicas"] = str(min(int(wanted["min.insync.replicas"]), target_replicas))
-    wanted.update(STANDBY)
+    policy = policy or TopicSettings()
+    overrides = policy.overrides_of(topic)
+    names = FOLLOWED if not policy.include else (*FOLLOWED, *OPTIONAL)
+    followed = {
+        name: source[name] for name in names if name in source and name not in overrides and policy.follows(name)
+    }
+    for settings in (followed, overrides):
+        if MIN_INSYNC in settings:
+            settings[MIN_INSYNC] = _at_most(settings[MIN_INSYNC], target_replicas)
+    followed.update(STANDBY)
     if target is None:
-        return wanted
-    return {name: value for name, value in wanted.items() if name in target and target[name] != value}
+        return Wanted(followed, overrides)
+    return Wanted(
+        {name: value for name, value in followed.items() if name in target and target[name] != value},
+        {name: value for name, value in overrides.items() if name in target and target[name] != value},
+        tuple(sorted(name for name in overrides if name not in target)),
+    )
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:
     """Whether the log cleaner may remove records from the middle of the topic."""
     return "compact" in settings.get("cleanup.policy", "delete")
+
+
+def _at_most(value: str, replicas: int) -> str:
+    """`min.insync.replicas` within what there is; what isn't a number is the brokers' to refuse."""
+    return str(min(int(value), replicas)) if value.isdecimal() else value

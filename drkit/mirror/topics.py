@@ -12,50 +12,23 @@ just started may know less than the cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
-from drkit.kafka.admin import ClusterAdmin, NewTopic, TopicInfo
+from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.mirror.problems import Problems
-from drkit.mirror.topic_settings import READ, is_compacted, standby_settings
-from drkit.model.errors import Refused
+from drkit.mirror.topic_look import Look, ReadyTopic
+from drkit.mirror.topic_settings import READ, is_compacted
+from drkit.mirror.topic_writer import TopicWriter
 from drkit.model.links import TopicState
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, note_of
+from drkit.model.topology import Link
 from drkit.store.api import LinkStore
+
+__all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 
 log = logging.getLogger(__name__)
 
 TOPIC_KINDS = frozenset({"topic_recreated", "target_recreated", "source_topic_deleted", "target_topic_refused"})
 """Problems that a look at the topics finds, and settles when they are over."""
-_PARTITION_KINDS = frozenset({"partitions_differ", "target_partition_missing"})
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyTopic:
-    """A topic that may be mirrored, with what the engine must know of it."""
-
-    state: TopicState
-    partitions: int
-    max_message_bytes: int
-    compacted: bool
-
-    def tps(self) -> list[TopicPartition]:
-        """Its partitions, by the source's name."""
-        return [TopicPartition(self.state.topic, number) for number in range(self.partitions)]
-
-
-@dataclass(slots=True)
-class _Look:
-    """One look: what both sides have, and what comes of it."""
-
-    source: dict[str, TopicInfo]
-    target: dict[str, TopicInfo]
-    states: dict[str, TopicState]
-    source_settings: dict[str, dict[str, str]]
-    target_settings: dict[str, dict[str, str]]
-    brokers: int
-    ready: dict[str, ReadyTopic] = field(default_factory=dict)
-    changed: list[TopicState] = field(default_factory=list)
 
 
 class TopicSync:
@@ -88,7 +61,9 @@ class TopicSync:
         self._engine = engine
         self._missed: set[tuple[str, str]] = set()
         self._last: dict[str, ReadyTopic] = {}
-        self._said: set[str] = set()
+        self._noted: dict[str, str] | None = None
+        self._waiting = False
+        self._writer = TopicWriter(link, target, problems)
 
     def look(self) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
@@ -98,82 +73,55 @@ class TopicSync:
         """
         look = self._observe()
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
-        self._create(look, [t for t in look.source if t in missing and self._link.target_topic(t) not in look.target])
+        absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in look.target]
+        for topic in self._writer.create(look, absent):
+            self._adopt(look, topic, created=True)
         for topic in look.source:
             self._judge(look, topic)
-        self._grow(look)
-        self._configure(look)
+        self._writer.grow(look)
+        self._writer.configure(look)
+        self._note_source(look)
         self._note_gone(look)
         if look.changed:
-            self._store.put_topic_states(self._link.id, look.changed)
+            self._store.put_topic_states(self._link.id, list(look.changed.values()))
         self._last = look.ready
         return dict(look.ready)
 
-    def _observe(self) -> _Look:
-        covered = {
-            name: info
-            for name, info in self._source.topics().items()
-            if self._link.covers_topic(name) and not info.internal
-        }
-        if not covered:
-            self._say_once("nothing", f"{self._link.id}: no topic matches yet; waiting for one")
+    def _observe(self) -> Look:
+        listed = {name: info for name, info in self._source.topics().items() if not info.internal}
+        covered = {name: info for name, info in listed.items() if self._link.covers_topic(name)}
+        if not covered and not self._waiting:
+            log.info("%s: no topic matches yet; waiting for one", self._link.id)
+        self._waiting = not covered
         states = self._store.topic_states(self._link.id)
         wanted = {self._link.target_topic(topic) for topic in {*covered, *states}}
         target = self._target.topics(wanted)
-        return _Look(
+        return Look(
             source=covered,
             target=target,
             states=states,
             source_settings=self._source.topic_configs(covered, keys=READ),
-            target_settings=self._target.topic_configs(target, keys=READ),
+            target_settings=self._target.topic_configs(target, keys=self._writer.keys(covered)),
             brokers=len(self._target.brokers()),
+            source_topics=len(listed),
         )
 
-    # -- creating ----------------------------------------------------------------------------------
+    # -- incarnations ------------------------------------------------------------------------------
 
-    def _must_exist(self, look: _Look, topic: str) -> bool:
+    def _must_exist(self, look: Look, topic: str) -> bool:
         """An accepted new incarnation whose target is gone is created again (its state names no target)."""
         return look.states[topic].target_topic_id == ""
 
-    def _create(self, look: _Look, topics: Iterable[str]) -> None:
-        new = {}
-        for topic in topics:
-            info = look.source[topic]
-            replicas = max(1, min(info.replication_factor, look.brokers))
-            settings = standby_settings(look.source_settings.get(topic, {}), None, target_replicas=replicas)
-            name = self._link.target_topic(topic)
-            new[name] = NewTopic(name, info.partitions, replicas, settings)
-            if replicas < info.replication_factor:
-                log.info(
-                    "%s: %s gets %d replicas, the source has %d", self._link.id, name, replicas, info.replication_factor
-                )
-        if not new:
-            return
-        failures = self._target.create_topics(list(new.values()))
-        created = self._target.topics([name for name in new if name not in failures])
-        look.target.update(created)
-        for topic in [topic for topic in look.source if self._link.target_topic(topic) in new]:
-            name = self._link.target_topic(topic)
-            if name in created:
-                log.info("%s: created %s on %s", self._link.id, name, self._link.id.target)
-                self._adopt(look, topic, created=True)
-            elif name in failures and "ALREADY_EXISTS" not in failures[name]:
-                self._problems.put(
-                    "target_topic_refused",
-                    topic,
-                    None,
-                    f"{name} can't be created on {self._link.id.target}: {failures[name]}",
-                    "Remove the cause named; it is tried again by itself",
-                    halted=True,
-                )
-
-    def _adopt(self, look: _Look, topic: str, *, created: bool) -> None:
+    def _adopt(self, look: Look, topic: str, *, created: bool) -> None:
         """Note a topic's two incarnations; from here on they must stay the same."""
         info, target = look.source[topic], look.target[self._link.target_topic(topic)]
         known = look.states.get(topic)
         reason = "offsets are translated"
         if not created:
             reason += f"; {target.name} was on {self._link.id.target} before drkit, and is appended to"
+        replicas, due = self._writer.replicas(look, topic)
+        if created and replicas < due:
+            reason += f"; {self._link.id.target} has brokers for {replicas} of {due} replicas"
         state = TopicState(
             topic=topic,
             target_topic=target.name,
@@ -185,12 +133,11 @@ class TopicSync:
             engine=self._engine,
             reason=reason,
         )
-        look.states[topic] = state
-        look.changed.append(state)
+        look.keep(state)
 
     # -- judging -----------------------------------------------------------------------------------
 
-    def _judge(self, look: _Look, topic: str) -> None:
+    def _judge(self, look: Look, topic: str) -> None:
         """Whether a topic may be mirrored; if so it is ready."""
         info = look.source[topic]
         target = look.target.get(self._link.target_topic(topic))
@@ -228,7 +175,7 @@ class TopicSync:
             halted=True,
         )
 
-    def _halt_target(self, look: _Look, state: TopicState, target: TopicInfo | None) -> None:
+    def _halt_target(self, look: Look, state: TopicState, target: TopicInfo | None) -> None:
         where = f"{state.target_topic} on {self._link.id.target}"
         if target is None and self._first_miss(look, "target", state.topic):
             return
@@ -242,7 +189,24 @@ class TopicSync:
             halted=True,
         )
 
-    def _note_gone(self, look: _Look) -> None:
+    def _note_source(self, look: Look) -> None:
+        """Keep what the source has of the settings that the target gets only at the switch."""
+        if self._noted is None:
+            self._noted = self._store.notes(self._link.id, SOURCE_SETTINGS)
+        policy = self._link.settings_policy
+        fresh = {}
+        for topic in look.ready:
+            if topic in look.source_settings:
+                settings = dict(look.source_settings[topic])
+                if not policy.follows(MIN_INSYNC):
+                    settings.pop(MIN_INSYNC, None)
+                fresh[topic] = note_of(settings, policy.overrides_of(topic))
+        changed = {topic: text for topic, text in fresh.items() if self._noted.get(topic) != text}
+        if changed:
+            self._store.put_notes(self._link.id, SOURCE_SETTINGS, changed)
+            self._noted.update(changed)
+
+    def _note_gone(self, look: Look) -> None:
         for topic in look.states:
             if topic in look.source:
                 self._missed.discard(("source", topic))
@@ -256,87 +220,10 @@ class TopicSync:
                     halted=False,
                 )
 
-    def _first_miss(self, look: _Look, side: str, topic: str) -> bool:
+    def _first_miss(self, look: Look, side: str, topic: str) -> bool:
         """Whether a topic is missed for the first time; then it stays as it was in the last look."""
         first = (side, topic) not in self._missed
         self._missed.add((side, topic))
         if first and topic in self._last:
             look.ready[topic] = self._last[topic]
         return first
-
-    # -- following ---------------------------------------------------------------------------------
-
-    def _grow(self, look: _Look) -> None:
-        """Partitions added on the source are added on the target."""
-        for topic, ready in list(look.ready.items()):
-            info, target = look.source.get(topic), look.target.get(ready.state.target_topic)
-            if info is None or target is None:
-                continue  # not listed this time: it stays as it was
-            if target.partitions > info.partitions:
-                self._problems.put(
-                    "partitions_differ",
-                    topic,
-                    None,
-                    f"{target.name} has {target.partitions} partitions on {self._link.id.target}, "
-                    f"{info.partitions} on {self._link.id.source}",
-                    "Keys may go to other partitions after a failover: give the source as many",
-                    halted=False,
-                )
-            elif target.partitions < info.partitions:
-                try:
-                    self._target.add_partitions(target.name, info.partitions)
-                except Refused as error:
-                    for number in range(target.partitions, info.partitions):
-                        self._problems.put(
-                            "target_partition_missing",
-                            topic,
-                            number,
-                            error.what,
-                            "Remove the cause named; it is tried again by itself",
-                            halted=True,
-                        )
-                    continue
-                log.info("%s: %s has %d partitions now", self._link.id, target.name, info.partitions)
-                look.ready[topic] = replace(ready, partitions=info.partitions)
-            else:
-                self._problems.settle(topic, kinds=_PARTITION_KINDS, everywhere=True)
-            if ready.state.partitions != info.partitions:
-                state = replace(ready.state, partitions=info.partitions)
-                look.ready[topic] = replace(look.ready[topic], state=state)
-                look.changed = [s for s in look.changed if s.topic != topic] + [state]
-
-    def _configure(self, look: _Look) -> None:
-        """Settings changed on the source are set on the target, all topics in one request."""
-        wanted: dict[str, Mapping[str, str]] = {}
-        for topic, ready in look.ready.items():
-            name = ready.state.target_topic
-            if name in look.target_settings and topic in look.source_settings:
-                replicas = look.target[name].replication_factor
-                settings = standby_settings(
-                    look.source_settings[topic], look.target_settings[name], target_replicas=replicas
-                )
-                if settings:
-                    wanted[name] = settings
-        if not wanted:
-            return
-        failures = self._target.set_many_topic_configs(wanted)
-        for topic, ready in look.ready.items():
-            name = ready.state.target_topic
-            if name in failures:
-                self._problems.put(
-                    "target_config_refused",
-                    topic,
-                    None,
-                    f"{self._link.id.target} refuses settings of the source, {dict(wanted[name])}: {failures[name]}",
-                    "Remove the cause named; it is tried again by itself",
-                    halted=False,
-                )
-            elif name in wanted:
-                changes = ", ".join(f"{key}={value}" for key, value in sorted(wanted[name].items()))
-                self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} follows its source: {changes}")
-                self._problems.settle(topic, kinds=frozenset({"target_config_refused"}))
-
-    def _say_once(self, key: str, message: str) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            log.info("%s", message)

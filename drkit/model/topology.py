@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from drkit.model.topic_policy import AclMode, Deletions, TopicSettings
 
 
 class TopicPartition(NamedTuple):
@@ -84,6 +86,8 @@ class Link:
     before a topic's name. `shares_target`: the target's topics have other writers too, since links
     of a cycle carry the same topics both ways (active-active under one name, told apart by
     provenance). `max_bytes_per_second` (None: unlimited) and `buffer_bytes` are of one worker.
+
+    `deletion_limit`: how many topics may be deleted on the target without an operator's word.
     """
 
     id: LinkId
@@ -94,6 +98,10 @@ class Link:
     offsets: OffsetMode = OffsetMode.PRESERVE
     policy: TopicPolicy = TopicPolicy.IDENTITY
     inverse: bool = False
+    topic_settings: TopicSettings = field(default_factory=TopicSettings)
+    deletions: Deletions = Deletions.KEEP
+    deletion_limit: int = 5
+    acls: AclMode = AclMode.OFF
     engine: EngineChoice = EngineChoice.AUTO
     filter: str | None = None
     transform: str | None = None
@@ -108,6 +116,17 @@ class Link:
     def alters(self) -> bool:
         """Whether records on the target may differ from the source's: filtered, transformed or with provenance."""
         return not self.inverse and (self.filter is not None or self.transform is not None or self.provenance)
+
+    @property
+    def settings_policy(self) -> TopicSettings:
+        """What is said about the settings of topics on this direction's target: nothing, on the way back."""
+        return TopicSettings() if self.inverse else self.topic_settings
+
+    @property
+    def mirrors_deletions(self) -> bool:
+        """Whether topics deleted on the source are deleted on the target; never on the way back, and
+        never where the target's topics are somebody else's too."""
+        return self.deletions is Deletions.MIRROR and not self.inverse and not self.shares_target
 
     def covers_topic(self, topic: str) -> bool:
         """Whether the link mirrors this topic of its source (whole-name match, internals never)."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from drkit.mirror.topic_settings import FOLLOWED, STANDBY, is_compacted, standby_settings
+from drkit.model.standby import note_of, read_note, release_settings
+from drkit.model.topic_policy import TopicOverride, TopicSettings
 
 SOURCE = {
     "cleanup.policy": "compact",
@@ -14,21 +16,62 @@ SOURCE = {
 
 def test_a_new_topic_gets_all_that_follows_and_nothing_else() -> None:
     settings = standby_settings(SOURCE, None, target_replicas=3)
-    assert settings == {"cleanup.policy": "compact", "retention.ms": "-1", "min.insync.replicas": "2", **STANDBY}
+    assert settings.all == {"cleanup.policy": "compact", "retention.ms": "-1", "min.insync.replicas": "2", **STANDBY}
 
 
 def test_min_insync_replicas_never_exceeds_what_there_is() -> None:
-    assert standby_settings(SOURCE, None, target_replicas=1)["min.insync.replicas"] == "1"
+    assert standby_settings(SOURCE, None, target_replicas=1).all["min.insync.replicas"] == "1"
 
 
 def test_only_what_differs_is_set_on_a_topic_that_exists() -> None:
     target = {**STANDBY, "cleanup.policy": "delete", "retention.ms": "-1", "min.insync.replicas": "2"}
-    assert standby_settings(SOURCE, target, target_replicas=3) == {"cleanup.policy": "compact"}
+    assert standby_settings(SOURCE, target, target_replicas=3).all == {"cleanup.policy": "compact"}
 
 
 def test_a_setting_that_the_targets_brokers_do_not_know_is_left_out() -> None:
     target = {"cleanup.policy": "compact"}
-    assert standby_settings(SOURCE, target, target_replicas=3) == {}
+    assert standby_settings(SOURCE, target, target_replicas=3).all == {}
+
+
+def test_the_policy_says_what_follows() -> None:
+    only = TopicSettings(include=(r"retention\..*", "unclean.leader.election.enable"), exclude=("retention.bytes",))
+    source = {**SOURCE, "retention.bytes": "5", "unclean.leader.election.enable": "true", "preallocate": "true"}
+    followed = standby_settings(source, None, target_replicas=3, policy=only).followed
+    assert followed == {"retention.ms": "-1", "unclean.leader.election.enable": "true", **STANDBY}
+    assert "unclean.leader.election.enable" not in standby_settings(source, None, target_replicas=3).all
+
+
+def test_overrides_win_over_the_source_and_a_topics_own_over_the_links() -> None:
+    policy = TopicSettings(
+        overrides=(("retention.ms", "1"), ("min.insync.replicas", "3"), ("no.such", "x")),
+        replication_factor=3,
+        topics=(
+            TopicOverride("orders.*", (("retention.ms", "2"),), 2),
+            TopicOverride("orders", (("segment.ms", "9"),)),
+        ),
+    )
+    target = {"retention.ms": "7", "min.insync.replicas": "1", "segment.ms": "9", **STANDBY}
+    wanted = standby_settings(SOURCE, target, target_replicas=2, policy=policy, topic="orders")
+    assert (wanted.followed, wanted.unknown) == ({}, ("no.such",))
+    assert wanted.overridden == {"retention.ms": "2", "min.insync.replicas": "2"}
+    other = standby_settings(SOURCE, target, target_replicas=2, policy=policy, topic="flights")
+    assert other.overridden == {"retention.ms": "1", "min.insync.replicas": "2"}
+    assert (policy.replicas_of("orders"), policy.replicas_of("flights")) == (2, 3)
+
+
+def test_at_the_switch_a_topic_gets_what_its_source_had() -> None:
+    note = note_of(
+        {**SOURCE, "message.timestamp.before.max.ms": "9"}, {"min.insync.replicas": "3", "retention.ms": "1"}
+    )
+    target = {**STANDBY, "min.insync.replicas": "1"}
+    del target["message.timestamp.before.max.ms"]  # brokers before 3.6 don't know it
+    assert release_settings(read_note(note), target, target_replicas=2) == {
+        "message.timestamp.type": "LogAppendTime",
+        "message.timestamp.after.max.ms": "3600000",
+        "min.insync.replicas": "2",
+    }
+    released = {**target, **release_settings(read_note(note), target, target_replicas=2)}
+    assert release_settings(read_note(note), released, target_replicas=2) == {}
 
 
 def test_timestamps_pass_unchanged_on_a_standby() -> None:

@@ -1,0 +1,54 @@
+"""One look at the topics of a link: what both sides have, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drkit.kafka.admin import TopicInfo
+from drkit.model.links import TopicState
+from drkit.model.topology import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTopic:
+    """A topic that may be mirrored, with what the engine must know of it.
+
+    `diverged`: partitions whose source lost what was mirrored; they stand still.
+    """
+
+    state: TopicState
+    partitions: int
+    max_message_bytes: int
+    compacted: bool
+    diverged: frozenset[int] = frozenset()
+
+    def tps(self) -> list[TopicPartition]:
+        """Its partitions that may be mirrored, by the source's name."""
+        return [TopicPartition(self.state.topic, number) for number in range(self.partitions) if self._may(number)]
+
+    def _may(self, number: int) -> bool:
+        return number not in self.diverged
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look found, and what it decides. Dictionaries by source topic, but for the target's, by its own.
+
+    `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
+    `ready`: the topics that may be mirrored. `changed`: states to be kept.
+    """
+
+    source: dict[str, TopicInfo]
+    target: dict[str, TopicInfo]
+    states: dict[str, TopicState]
+    source_settings: dict[str, dict[str, str]]
+    target_settings: dict[str, dict[str, str]]
+    brokers: int
+    source_topics: int
+    ready: dict[str, ReadyTopic] = field(default_factory=dict)
+    changed: dict[str, TopicState] = field(default_factory=dict)
+
+    def keep(self, state: TopicState) -> None:
+        """A state to be kept at the end of the look."""
+        self.states[state.topic] = state
+        self.changed[state.topic] = state

@@ -1,0 +1,59 @@
+"""Settings that a topic has only while it is a standby, and what it gets instead at the switch. Pure.
+
+- `message.timestamp.type` is CreateTime and the limits on timestamps are wide open on the standby,
+  or records would get another stamp or be refused.
+- `min.insync.replicas` is never above what the topic has replicas.
+
+What the source has of these is noted in the store while the link runs (`SOURCE_SETTINGS`), because at
+the switch the source may be gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+_WIDE_OPEN = str(2**63 - 1)
+STANDBY = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": _WIDE_OPEN,
+    "message.timestamp.before.max.ms": _WIDE_OPEN,
+}
+"""Settings that a topic has while it is a standby."""
+
+MIN_INSYNC = "min.insync.replicas"
+RELEASED = (*STANDBY, MIN_INSYNC)
+"""Settings that get the source's values at the switch."""
+
+SOURCE_SETTINGS = "source_settings"
+"""Kind of the notes that hold the source's values: by source topic, JSON."""
+
+
+def note_of(settings: Mapping[str, str], kept: Mapping[str, str]) -> str:
+    """The text of a topic's note: the source's values of `RELEASED`, but `kept` (overrides) where given."""
+    noted = {name: settings[name] for name in RELEASED if name in settings}
+    noted.update({name: value for name, value in kept.items() if name in RELEASED})
+    return json.dumps(noted, sort_keys=True)
+
+
+def read_note(text: str) -> dict[str, str]:
+    """The settings that `note_of` wrote."""
+    found: dict[str, str] = json.loads(text)
+    return found
+
+
+def release_settings(source: Mapping[str, str], target: Mapping[str, str], *, target_replicas: int) -> dict[str, str]:
+    """The settings to put on a topic that is a standby no longer.
+
+    Args:
+        source: the source's values, as noted.
+        target: the target topic's effective settings (those of `RELEASED`).
+        target_replicas: its replication factor.
+
+    Returns:
+        Those that differ; one that the target's brokers don't know is left out.
+    """
+    due = {name: source[name] for name in RELEASED if name in source}
+    if MIN_INSYNC in due:
+        due[MIN_INSYNC] = str(min(int(due[MIN_INSYNC]), max(1, target_replicas)))
+    return {name: value for name, value in due.items() if name in target and target[name] != value}
