@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_valida
 from drkit.config.base import Pattern
 from drkit.config.base import Strict as _Strict
 from drkit.config.topic_schema import TopicSettingsConfig
+from drkit.model.timeline import TimelinePolicy
 from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, EngineChoice, Link, LinkId, OffsetMode, TopicPolicy, is_internal
 
@@ -140,6 +141,18 @@ class StoreConfig(_Strict):
         return reveal(self.url)
 
 
+class TimelineConfig(_Strict):
+    """How much of the groups' past a link keeps; `hours = 0` keeps none."""
+
+    recent_minutes: float = Field(default=10, gt=0)
+    hours: float = Field(default=24, ge=0)
+    max_rows: int = Field(default=1_000_000, ge=1_000)
+
+    def policy(self) -> TimelinePolicy:
+        """As the rest of drkit knows it."""
+        return TimelinePolicy(self.recent_minutes * 60, self.hours * 3600, self.max_rows)
+
+
 class LinkConfig(_Strict):
     """One direction of mirroring."""
 
@@ -162,6 +175,8 @@ class LinkConfig(_Strict):
     rename: dict[TopicName, TopicName] = Field(default_factory=dict)
     max_bytes_per_second: int | None = Field(default=None, ge=1)
     buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024)
+    timeline: TimelineConfig = TimelineConfig()
+    canary: bool = False
     _aliases: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
@@ -214,6 +229,8 @@ class LinkConfig(_Strict):
             deletion_limit=self.deletion_limit,
             acls=self.acls,
             engine=self.engine,
+            timeline=self.timeline.policy(),
+            canary=self.canary,
             filter=self.filter,
             transform=self.transform,
             provenance=self.provenance,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from drkit.model.timeline import TimelinePolicy
 from drkit.model.topic_policy import AclMode, Deletions, TopicSettings
 
 
@@ -73,6 +74,14 @@ def is_internal(topic: str) -> bool:
     return topic.startswith("__")
 
 
+_CANARY = re.compile(r"(.*[.])?drkit[.]canary[.].*")
+
+
+def is_canary(topic: str) -> bool:
+    """Whether a topic is a link's canary (see `Link.canary_topic`), also as mirrored onward by another link."""
+    return _CANARY.fullmatch(topic) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """One direction of mirroring between two clusters.
@@ -86,6 +95,9 @@ class Link:
     before a topic's name. `shares_target`: the target's topics have other writers too, since links
     of a cycle carry the same topics both ways (active-active under one name, told apart by
     provenance). `max_bytes_per_second` (None: unlimited) and `buffer_bytes` are of one worker.
+
+    `timeline`: how much of its groups' past is kept. `canary`: whether drkit sends itself a record a
+    second through the link, to measure how long it takes.
 
     `deletion_limit`: how many topics may be deleted on the target without an operator's word.
     """
@@ -111,6 +123,13 @@ class Link:
     shares_target: bool = False
     max_bytes_per_second: int | None = None
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    timeline: TimelinePolicy = field(default_factory=TimelinePolicy)
+    canary: bool = False
+
+    @property
+    def canary_topic(self) -> str | None:
+        """The topic on the source that carries the canary; None without one, and on the way back."""
+        return f"drkit.canary.{self.id.source}.{self.id.target}" if self.canary and not self.inverse else None
 
     @property
     def alters(self) -> bool:
@@ -129,8 +148,8 @@ class Link:
         return self.deletions is Deletions.MIRROR and not self.inverse and not self.shares_target
 
     def covers_topic(self, topic: str) -> bool:
-        """Whether the link mirrors this topic of its source (whole-name match, internals never)."""
-        if is_internal(topic):
+        """Whether the link mirrors this topic of its source (whole-name match, internals and canaries never)."""
+        if is_internal(topic) or is_canary(topic):
             return False
         name = topic
         if self.policy is TopicPolicy.PREFIX:
@@ -147,6 +166,10 @@ class Link:
                 return False
             name = original
         return _matches(name, self.topics) and not _matches(name, self.exclude_topics)
+
+    def mirrors_topic(self, topic: str) -> bool:
+        """Whether records of this topic are carried: those it covers, and its canary."""
+        return self.covers_topic(topic) or topic == self.canary_topic
 
     def covers_group(self, group: str) -> bool:
         """Whether the link carries this consumer group's positions."""
