@@ -11,8 +11,9 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
-from drkit.kafka import offsets
+from drkit.kafka import acls, deletion, offsets
 from drkit.kafka.append import append_record
+from drkit.kafka.epochs import EpochEnd, epoch_ends
 from drkit.kafka.topics import (
     TOPICS_A_REQUEST,
     NewTopic,
@@ -25,6 +26,7 @@ from drkit.kafka.topics import (
     topic_info,
 )
 from drkit.kafka.wire import Again, Wire, WireClient, describe, error_class
+from drkit.model.acls import Acl
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import TopicPartition
 
@@ -259,6 +261,28 @@ class ClusterAdmin(WireClient):
             self._wire.call("delete topics", step)
             self._wait_for_topics("wait for topics to be gone", wanted, list)
 
+    def absent_everywhere(self, names: Iterable[str]) -> set[str]:
+        """Those of these topics that no broker of the cluster knows; each is asked. `Unreachable` if one is silent."""
+        return deletion.absent_everywhere(self._wire, set(names))
+
+    def delete_exact(self, topics: Mapping[str, str]) -> dict[str, str]:
+        """Delete topics given by name and topic id, not another of the same name; returns why, for those left."""
+        return deletion.delete_exact(self._wire, topics)
+
+    # -- access rules ------------------------------------------------------------------------------
+
+    def acls(self) -> frozenset[Acl]:
+        """All access rules about topics and groups. `Refused` where there is no authorizer or no right to see them."""
+        return acls.describe_acls(self._wire)
+
+    def create_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
+        """Put rules; returns why, by rule, for those that were refused."""
+        return acls.create_acls(self._wire, set(rules))
+
+    def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
+        """Remove exactly these rules; returns why, by rule, for those that were refused."""
+        return acls.delete_acls(self._wire, set(rules))
+
     # -- offsets -----------------------------------------------------------------------------------
 
     def start_offsets(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
@@ -298,6 +322,10 @@ class ClusterAdmin(WireClient):
         """
         found = offsets.list_offsets(self._wire, "find offsets by time", at)
         return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+
+    def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        """Where a leader epoch of each partition ends (`drkit.kafka.epochs`); those that nobody knows are left out."""
+        return epoch_ends(self._wire, at)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""

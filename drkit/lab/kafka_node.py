@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from drkit.lab.layout import Node
+from drkit.lab.layout import Layout, Node
 from drkit.lab.process import mark
 from drkit.lab.toolchain import Toolchain
 from drkit.lab.toolchain.cache import write_atomically
@@ -38,8 +38,10 @@ def cluster_uuid() -> str:
             return text
 
 
-def properties(node: Node, peers: Sequence[Node], data: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """The broker's server.properties; `extra` wins over all but identity and addresses."""
+def properties(
+    node: Node, peers: Sequence[Node], data: Path, extra: Mapping[str, str], users: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The broker's server.properties; `extra` wins over all but identity, addresses and users."""
     replication = min(_FULL_REPLICATION, len(peers))
     in_sync = 2 if replication == _FULL_REPLICATION else 1
     voters = ",".join(f"{peer.node_id}@127.0.0.1:{peer.peer_port}" for peer in peers)
@@ -71,12 +73,33 @@ def properties(node: Node, peers: Sequence[Node], data: Path, extra: Mapping[str
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
+        **(_secured(node, users) if users else {}),
     }
 
 
-def prepare(
-    node: Node, peers: Sequence[Node], folder: Path, cluster_id: str, bootstrap: bytes, extra: Mapping[str, str]
-) -> None:
+def _secured(node: Node, users: Mapping[str, str]) -> dict[str, str]:
+    """A second listener with SASL/PLAIN for these users, and an authorizer that lets them do nothing by itself.
+
+    The plain listener stays, for the brokers themselves and for those who look after the lab: its
+    anonymous user is a super user.
+    """
+    known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    return {
+        "listeners": f"PLAINTEXT://{node.address},SASL://127.0.0.1:{node.sasl_port},"
+        f"CONTROLLER://127.0.0.1:{node.peer_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.address},SASL://127.0.0.1:{node.sasl_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "false",
+    }
+
+
+def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
     """Write the broker's files; formats its storage where that wasn't done before.
 
     `bootstrap` is the content of the checkpoint that Kafka's own format command writes: the same for
@@ -84,11 +107,13 @@ def prepare(
     """
     data = folder / "data"
     (folder / "log").mkdir(parents=True, exist_ok=True)
-    lines = [f"{key}={_escaped(value)}\n" for key, value in properties(node, peers, data, extra).items()]
+    settings = properties(node, layout.peers(node.cluster), data, layout.broker_config, layout.users)
+    lines = [f"{key}={_escaped(value)}\n" for key, value in settings.items()]
     write_atomically(folder / "server.properties", "".join(lines))
     write_atomically(folder / "log4j2.xml", _LOG4J.format(log=escape(str(folder / "log" / "server.log"))))
     if not (data / "meta.properties").exists():
         write_atomically(data / "bootstrap.checkpoint", bootstrap)
+        cluster_id = layout.cluster_ids[node.cluster]
         meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(node.node_id), "directory.id": cluster_uuid()}
         write_atomically(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in meta.items()))
 

@@ -77,6 +77,7 @@ class Lab:
         *,
         clusters: Sequence[str] = ("primary", "dr"),
         broker_config: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
         timeout_seconds: float = START_SECONDS,
         say: Callable[[str], None] = silent,
     ) -> Lab:
@@ -88,6 +89,8 @@ class Lab:
             store: cassandra (default) or sqlite; as above. With `clusters=()` only Cassandra starts.
             clusters: aliases; the configuration links the first to each other.
             broker_config: broker settings that win over the lab's own.
+            users: passwords by name: the brokers get a second listener with SASL/PLAIN for them (see
+                `bootstrap`) and an authorizer, by which these users may do what ACLs grant them.
             timeout_seconds: how long the nodes may take to answer.
             say: gets a line for people about each step.
 
@@ -101,7 +104,9 @@ class Lab:
             layout = folder.read_layout()
             made = layout is None
             if layout is None:
-                layout = new_layout(folder, brokers or 1, store or "cassandra", tuple(clusters), broker_config or {})
+                layout = new_layout(
+                    folder, brokers or 1, store or "cassandra", tuple(clusters), broker_config or {}, users or {}
+                )
             else:
                 refuse_other_shape(folder, layout, brokers, store)
             try:
@@ -152,11 +157,11 @@ class Lab:
         """Aliases of the Kafka clusters."""
         return self._layout.clusters
 
-    def bootstrap(self, alias: str) -> str:
-        """`host:port,…` of a cluster's brokers."""
+    def bootstrap(self, alias: str, *, sasl: bool = False) -> str:
+        """`host:port,…` of a cluster's brokers; `sasl`: of the listener for the lab's users."""
         if alias not in self._layout.clusters:
             raise ConfigError(f"this lab has no cluster {alias!r}", remedy=f"It has {', '.join(self._layout.clusters)}")
-        return bootstrap(self._layout, alias)
+        return bootstrap(self._layout, alias, sasl=sasl)
 
     def cluster_id(self, alias: str) -> str:
         """The id that a cluster was formatted with."""

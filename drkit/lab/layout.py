@@ -28,7 +28,8 @@ _OWN_FILES = ("lab.json", "drkit.toml", "drkit.db", "drkit.db-wal", "drkit.db-sh
 class Node:
     """One process of the lab. `cluster` is the alias it belongs to (`cassandra` for the store's).
 
-    `peer_port`: a broker's controller listener, Cassandra's storage port.
+    `peer_port`: a broker's controller listener, Cassandra's storage port. `sasl_port`: a broker's second
+    listener, for the lab's users; 0 where it has none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Node:
     node_id: int
     port: int
     peer_port: int
+    sasl_port: int = 0
 
     @property
     def address(self) -> str:
@@ -46,7 +48,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a lab consists of; fixed for its life. `cluster_ids` by alias."""
+    """What a lab consists of; fixed for its life. `cluster_ids` by alias.
+
+    `users`: passwords by name, for labs with an authorizer. Whoever comes by the plain listener is a super
+    user there.
+    """
 
     brokers: int
     store: StoreKind | None
@@ -54,6 +60,7 @@ class Layout:
     cluster_ids: dict[str, str]
     nodes: tuple[Node, ...]
     broker_config: dict[str, str] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)
 
     def select(self, names: tuple[str, ...]) -> list[Node]:
         """The nodes that these names mean; an alias means all of its nodes.

@@ -29,9 +29,9 @@ def render(layout: Layout) -> str:
     return "\n".join(lines)
 
 
-def bootstrap(layout: Layout, alias: str) -> str:
-    """`host:port,…` of a cluster's brokers."""
-    return ",".join(node.address for node in layout.peers(alias))
+def bootstrap(layout: Layout, alias: str, *, sasl: bool = False) -> str:
+    """`host:port,…` of a cluster's brokers; `sasl`: of their listener for users."""
+    return ",".join(f"127.0.0.1:{node.sasl_port}" if sasl else node.address for node in layout.peers(alias))
 
 
 def store_url(layout: Layout, keyspace: str = KEYSPACE) -> str:

@@ -40,13 +40,18 @@ def usable_folder(path: Path) -> Path:
 
 
 def new_layout(
-    folder: LabDir, brokers: int, store: StoreKind, clusters: tuple[str, ...], broker_config: Mapping[str, str]
+    folder: LabDir,
+    brokers: int,
+    store: StoreKind,
+    clusters: tuple[str, ...],
+    broker_config: Mapping[str, str],
+    users: Mapping[str, str] | None = None,
 ) -> Layout:
     """The layout of a new lab: nodes, free ports, ids for its clusters.
 
     Raises:
         Refused: the folder holds somebody's drkit.toml, or there aren't enough free ports.
-        ConfigError: no broker, or a name twice.
+        ConfigError: no broker, a name twice, or a user that a broker's configuration can't name.
     """
     if folder.config.exists():
         raise Refused(
@@ -56,17 +61,21 @@ def new_layout(
         )
     if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
         raise ConfigError("a lab has at least one broker a cluster, and each cluster a name of its own")
+    users = users or {}
+    if not all(text.isalnum() and text.isascii() for user in users.items() for text in user):
+        raise ConfigError("names and passwords of a lab's users are letters and digits")
     with_cassandra = store == "cassandra"
-    ports = iter(free_ports(2 * (brokers * len(clusters) + with_cassandra)))
+    count = brokers * len(clusters)
+    ports = iter(free_ports(2 * (count + with_cassandra) + (count if users else 0)))
     nodes = [
-        Node(f"{alias}-{number}", "kafka", alias, number, next(ports), next(ports))
+        Node(f"{alias}-{number}", "kafka", alias, number, next(ports), next(ports), next(ports) if users else 0)
         for alias in clusters
         for number in range(1, brokers + 1)
     ]
     if with_cassandra:
         nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
     ids = {alias: cluster_uuid() for alias in clusters}
-    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config))
+    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config), dict(users))
 
 
 def refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:

@@ -93,9 +93,7 @@ class Starter:
         if node.kind == "cassandra":
             cassandra_node.prepare(node, folder)
         else:
-            peers = self.layout.peers(node.cluster)
-            cluster_id = self.layout.cluster_ids[node.cluster]
-            kafka_node.prepare(node, peers, folder, cluster_id, bootstrap, self.layout.broker_config)
+            kafka_node.prepare(node, folder, bootstrap, self.layout)
 
     def _command(self, node: Node) -> list[str]:
         build = cassandra_node.command if node.kind == "cassandra" else kafka_node.command
@@ -103,7 +101,7 @@ class Starter:
 
     def _refuse_taken_ports(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            for port in (node.port, node.peer_port):
+            for port in filter(None, (node.port, node.peer_port, node.sasl_port)):
                 if not is_free(port):
                     raise Refused(
                         f"port {port}, which is {node.name}'s, is taken by {holder(port)}",

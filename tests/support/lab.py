@@ -34,6 +34,23 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     lab.down()
 
 
+USERS = {name: f"{name}secret" for name in ("mirror", "app", "reader", "other")}
+"""Users of the secure lab and their passwords."""
+
+
+@pytest.fixture(scope="session")
+def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+    """Clusters `primary` and `dr` with an authorizer and SASL/PLAIN listeners for `USERS`; shared as `lab` is.
+
+    Whoever comes by the plain listener may do everything.
+    """
+    folder = tmp_path_factory.mktemp("secure")
+    lab_guard.watch(folder)
+    lab = Lab.up(folder, brokers=1, store="sqlite", users=USERS)
+    yield lab
+    lab.down()
+
+
 @pytest.fixture(scope="session")
 def cassandra_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
     """A Cassandra node alone: `cassandra-1` of a lab without clusters."""

@@ -11,7 +11,7 @@ from drkit.config import load_config
 from drkit.lab import cassandra_node, kafka_node
 from drkit.lab.layout import LabDir, Layout, Node
 from drkit.lab.memory import available_mib, refuse_too_little_memory
-from drkit.lab.settings_file import render, store_url
+from drkit.lab.settings_file import bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.model.errors import ConfigError, DrkitError, Refused
 
@@ -144,3 +144,16 @@ def test_a_layout_without_clusters_is_a_store_alone(tmp_path: Path):
     layout = _layout(tmp_path, clusters=())
     assert isinstance(layout, Layout)
     assert [node.name for node in layout.nodes] == ["cassandra-1"]
+
+
+def test_users_get_a_listener_and_an_authorizer(tmp_path: Path):
+    layout = new_layout(LabDir(tmp_path), 1, "sqlite", ("primary",), {}, {"app": "s3cret"})
+    (node,) = layout.nodes
+    settings = kafka_node.properties(node, [node], tmp_path / "data", {"super.users": "User:app"}, layout.users)
+    assert f"SASL://127.0.0.1:{node.sasl_port}" in settings["advertised.listeners"]
+    assert 'user_app="s3cret"' in settings["listener.name.sasl.plain.sasl.jaas.config"]
+    assert settings["super.users"] == "User:ANONYMOUS"
+    assert bootstrap(layout, "primary", sasl=True) == f"127.0.0.1:{node.sasl_port}"
+    assert "authorizer.class.name" not in kafka_node.properties(node, [node], tmp_path / "data", {})
+    with pytest.raises(ConfigError, match="letters and digits"):
+        new_layout(LabDir(tmp_path), 1, "sqlite", ("primary",), {}, {"app": 'a"b'})

@@ -1,0 +1,59 @@
+"""Access rules (ACLs) of a link, and what is noted about each, so that the switch needs no source.
+
+A note is kept for every rule that drkit has put on the target or is to put there at the switch:
+
+| role | the rule |
+|---|---|
+| `on` | is on the target by drkit's doing, and stays at the switch |
+| `due` | goes on at the switch: it lets somebody write |
+| `until_switch` | is on the target as long as it is a standby, in place of a `due` one that grants more |
+
+Rules that were on the target before drkit have no note and are never removed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass
+from enum import StrEnum
+
+ACL_NOTES = "acl"
+"""Kind of the notes: by the rule's `key`, the role."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """One rule. Kafka's words in lower case: `resource` topic or group, `pattern` literal or prefixed,
+    `operation` read, write, all …, `permission` allow or deny. The literal name ``*`` means all.
+    """
+
+    resource: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    @property
+    def key(self) -> str:
+        """A text that is the rule and nothing else."""
+        return json.dumps(astuple(self), ensure_ascii=False)
+
+    @classmethod
+    def parse(cls, key: str) -> Acl:
+        """The rule of a `key`."""
+        return cls(*json.loads(key))
+
+    def __str__(self) -> str:
+        where = self.name if self.pattern == "literal" else f"{self.name}…"
+        host = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.permission} {self.principal}{host} to {self.operation} {self.resource} {where}"
+
+
+class AclRole(StrEnum):
+    """See the module docstring."""
+
+    ON = "on"
+    DUE = "due"
+    UNTIL_SWITCH = "until_switch"
