@@ -6,6 +6,7 @@
      ├─ StalePlan                 4  the world moved since the plan was made
      ├─ PartlyDone                7  some stages are done; `drkit resume` continues
      ├─ OutcomeUnknown            8  it was attempted and the answer never came
+     ├─ Fenced                    1  another worker has taken partitions; nothing of theirs was written
      └─ Unreachable               1  a cluster or store did not answer in time (transient)
 
 Exit codes 5 (audit deviation) and 6 (objective missed) are results, not errors: see `ExitCode`.
@@ -13,7 +14,10 @@ Exit codes 5 (audit deviation) and 6 (objective missed) are results, not errors:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+
+from drkit.model.topology import TopicPartition
 
 
 class ExitCode(IntEnum):
@@ -84,3 +88,20 @@ class OutcomeUnknown(DrkitError):
 
 class Unreachable(DrkitError):
     """A cluster or store did not answer within its timeout. Transient: trying again may work."""
+
+
+class Fenced(DrkitError):
+    """A newer generation holds partitions that this worker wrote of: nothing of theirs was kept.
+
+    Args:
+        partitions: those that were taken, by source topic.
+    """
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        self.partitions = tuple(partitions)
+        shown = ", ".join(map(str, self.partitions[:5])) + (" …" if len(self.partitions) > 5 else "")  # noqa: PLR2004
+        super().__init__(
+            f"another worker has taken {shown}",
+            meaning="This worker was stopped or cut off for a while; what it meant to record of them was refused",
+            remedy="Nothing: it lets them go and works on with what the group assigns it",
+        )

@@ -18,12 +18,38 @@ from drkit.model.links import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
+Claims = Mapping[TopicPartition, int]
+"""The generation with which a writer holds each partition that it writes of."""
+
 
 class MappingStore(Protocol):
-    """Offsets of links: mapping rows, watermarks, group positions."""
+    """Offsets of links: mapping rows, watermarks, group positions.
 
-    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping]) -> None:
-        """Keep rows; a row of the same place (epoch, topic, partition, source offset) replaces it."""
+    Each partition (in each epoch) is held by the newest **generation** that claimed it. A write names
+    the generations it holds its partitions with (`claims`) and is refused (`Fenced`) where a newer one
+    has claimed, in the same atomic step that would have kept it: a worker that was stopped, and wakes
+    up after another has taken over, changes nothing. Without `claims` the writer takes the partitions
+    over with a generation of its own first: that is for what has the link for itself (a failover, a
+    test), never beside a running mirror.
+    """
+
+    def next_generation(self, link: LinkId) -> int:
+        """A number greater than every one given out for the link before. Linearizable."""
+
+    def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
+        """Take partitions, each in an epoch. Durable and linearizable; claiming again changes nothing.
+
+        Raises:
+            Fenced: a newer generation holds some, which are named; the others are claimed.
+        """
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:
+        """Keep rows; a row of the same place (epoch, topic, partition, source offset) replaces it.
+
+        Raises:
+            Fenced: partitions that a newer generation holds (or `claims` doesn't name): no row of theirs
+                was kept. Rows of others may have been.
+        """
 
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         """All rows of a partition in an epoch, ascending by source offset."""
@@ -40,11 +66,24 @@ class MappingStore(Protocol):
         Rows above it are ahead of the log after a crash.
         """
 
-    def supersede_mappings(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> int:
-        """Remove the rows whose `target_offset` > `target_end`; returns how many there were."""
+    def supersede_mappings(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int, claims: Claims | None = None
+    ) -> int:
+        """Remove the rows whose `target_offset` > `target_end`; returns how many there were.
 
-    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark]) -> None:
-        """Replace the watermark of each partition named."""
+        Raises:
+            Fenced: a newer generation holds the partition; nothing was removed.
+        """
+
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
+        """Replace the watermark of each partition named.
+
+        A newer generation's watermark is never replaced by an older one's. A home may leave it at that
+        and not raise.
+
+        Raises:
+            Fenced: a newer generation holds partitions; none of the watermarks was kept.
+        """
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         """The newest watermark of every partition of the link, by source topic."""
@@ -76,8 +115,8 @@ class LinkStore(Protocol):
         """States by source topic."""
 
     def forget_link_data(self, link: LinkId) -> None:
-        """Remove mapping rows, watermarks, group positions, topic states, notes and problems of a link
-        (its control stays). Used when a link's data is re-seeded."""
+        """Remove mapping rows, watermarks, group positions, topic states and problems of a link (its
+        control and notes stay). Used when a link's data is re-seeded."""
 
     def forget_topic(self, link: LinkId, topic: str) -> None:
         """Remove mapping rows, watermarks, group positions, the state and the problems of one topic (its

@@ -18,18 +18,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from drkit.model.errors import Unreachable
+from drkit.model.errors import Fenced, Unreachable
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
+from drkit.store.api import Claims
+from drkit.store.cassandra_claims import CassandraClaims
 from drkit.store.cassandra_session import CassandraSession
 from drkit.store.cassandra_statements import Statements
 from drkit.store.leases import KeptLease, decide
@@ -48,25 +49,24 @@ class CassandraStore:
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
         self._do = Statements.prepare(session)
-        self._noted: set[tuple[str, str, int, int]] = set()
+        self._claims = CassandraClaims(session, self._do, self._decided)
 
     # ---- mapping rows -------------------------------------------------------------------------
 
-    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping]) -> None:
-        name = str(link)
-        by_place: dict[tuple[str, str, int, int], list[tuple[Any, ...]]] = defaultdict(list)
-        for row in rows:
-            place = (name, row.topic, row.partition, row.epoch)
-            by_place[place].append((*place, row.source_offset, row.target_offset))
-        new = [place for place in by_place if place not in self._noted]
-        if new:
-            self._session.write_all(self._do.note_partition, [new])
-            self._noted.update(new)
-        self._session.write_all(self._do.put_mapping, list(by_place.values()))
+    def next_generation(self, link: LinkId) -> int:
+        return self._claims.next_generation(link)
+
+    def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
+        self._claims.claim(link, places, generation)
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:
+        if rows:
+            places = {(row.tp, row.epoch) for row in rows}
+            self._claims.holding(link, places, claims, lambda held: self._claims.append(link, rows, held))
 
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         found = self._session.rows(self._do.mappings, (str(link), *tp, epoch))
-        return [OffsetMapping(*tp, epoch, source, target) for source, target in found]
+        return [OffsetMapping(*tp, epoch, source, target) for source, target in found if source is not None]
 
     def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         row = self._session.row(self._do.floor_mapping, (str(link), *tp, epoch, source_offset))
@@ -79,25 +79,39 @@ class CassandraStore:
     def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
         # target offsets never fall as source offsets grow, so the first match from the top is the greatest target
         for source, target in self._session.rows(self._do.mappings_from_top, (str(link), *tp, epoch)):
-            if target <= target_end:
+            if source is not None and target <= target_end:
                 return OffsetMapping(*tp, epoch, source, target)
         return None
 
-    def supersede_mappings(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> int:
-        place = (str(link), *tp, epoch)
-        superseded = []
-        for source, target in self._session.rows(self._do.mappings_from_top, place):
-            if target <= target_end:
-                break
-            superseded.append(source)
-        if superseded:  # all rows from the lowest on: one tombstone however many they are
-            self._session.write(self._do.forget_mappings_from, (*place, superseded[-1]))
-        return len(superseded)
+    def supersede_mappings(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int, claims: Claims | None = None
+    ) -> int:
+        def supersede(held: Claims) -> int:
+            superseded = []
+            for source, target in self._session.rows(self._do.mappings_from_top, (str(link), *tp, epoch)):
+                if source is None or target <= target_end:  # a partition that is only claimed has a row without offsets
+                    break
+                superseded.append(source)
+            self._claims.supersede(link, (tp, epoch), superseded[-1] if superseded else None, held)
+            return len(superseded)
+
+        return self._claims.holding(link, [(tp, epoch)], claims, supersede)
 
     # ---- watermarks and group positions ---------------------------------------------------------
 
-    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark]) -> None:
-        self._put(link, self._do.put_watermark, map(codec.watermark_row, watermarks))
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
+        if not watermarks:
+            return
+
+        def put(held: Claims) -> None:
+            unnamed = sorted({mark.tp for mark in watermarks if mark.tp not in held})
+            if unnamed:
+                raise Fenced(unnamed)
+            dated = self._claims.dates(held)
+            rows = ((*codec.watermark_row(mark), dated(mark.tp)) for mark in watermarks)
+            self._put(link, self._do.put_watermark, rows)
+
+        self._claims.holding(link, {(mark.tp, mark.epoch) for mark in watermarks}, claims, put)
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         found = self._session.rows(self._do.watermarks, (str(link),))
@@ -145,26 +159,21 @@ class CassandraStore:
 
     def forget_link_data(self, link: LinkId) -> None:
         name = str(link)
-        # what was noted stays noted: another process may be appending and trust that it is
-        for place in list(self._session.rows(self._do.noted_partitions, (name,))):
-            self._session.write(self._do.forget_mappings, (name, *place))
+        generation = self._claims.forget(link)
+        self._session.write(self._do.forget_watermarks, (generation, name))
         for statement in (
-            self._do.forget_watermarks,
             self._do.forget_group_positions,
             self._do.forget_topic_states,
-            self._do.forget_all_notes,
             self._do.forget_problems,
         ):
             self._session.write(statement, (name,))
 
     def forget_topic(self, link: LinkId, topic: str) -> None:
         name = str(link)
-        for place in list(self._session.rows(self._do.noted_partitions, (name,))):
-            if place[0] == topic:
-                self._session.write(self._do.forget_mappings, (name, *place))
+        generation = self._claims.forget(link, topic)
         committed = [row[:3] for row in self._session.rows(self._do.group_positions, (name,)) if row[1] == topic]
         self._put(link, self._do.forget_group_position, map(tuple, committed))
-        self._session.write(self._do.forget_topic_watermarks, (name, topic))
+        self._session.write(self._do.forget_topic_watermarks, (generation, name, topic))
         self.clear_problems(link, topic)
         self._session.write(self._do.forget_topic_state, (name, topic))  # last: it is what calls for this
 

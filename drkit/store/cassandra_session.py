@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from cassandra import (
     AuthenticationFailed,
@@ -34,6 +34,7 @@ from drkit.store.cassandra_url import CassandraLocation
 BATCH_ROWS = 100
 """Rows of one partition per unlogged batch: 10 to 15 times the rows per second of single inserts."""
 CONCURRENT_BATCHES = 32
+CONCURRENT_CONDITIONS = 100
 SKEW_SECONDS = 0.5
 """From here on this machine's clock is taken to be wrong, rather than the measurement of it."""
 
@@ -83,6 +84,13 @@ class ClusterClock:
     def wall(self) -> float:
         """This machine's clock, seconds since 1970."""
         return self._wall()
+
+
+class Answer(NamedTuple):
+    """What a conditional batch came to; where it wasn't applied, the generation that stood in its way (if any)."""
+
+    applied: bool
+    held: int | None
 
 
 class CassandraSession:
@@ -152,6 +160,28 @@ class CassandraSession:
         """Run a conditional write; whether its condition held. `Unreachable` means that nobody knows."""
         with self.answered("written"):
             return bool(self._session.execute(statement, values).was_applied)
+
+    def conditional(self, batches: Sequence[Sequence[tuple[PreparedStatement, Sequence[Any]]]]) -> list[Answer]:
+        """Run conditional batches, each within one partition, many at once; the answers in order.
+
+        Raises:
+            Unreachable: nobody knows which were applied; each may be repeated.
+        """
+        statements = []
+        for rows in batches:
+            batch = BatchStatement(BatchType.UNLOGGED)
+            for statement, values in rows:
+                batch.add(statement, values)
+            statements.append((batch, None))
+        with self.answered("written"):
+            results = execute_concurrent(
+                self._session, statements, concurrency=CONCURRENT_CONDITIONS, raise_on_first_error=True
+            )
+        return [_answer(result.result_or_exc) for result in results]
+
+    def timestamp(self) -> int:
+        """Microseconds since 1970 by the cluster's clock, growing with each call."""
+        return self._clock()
 
     def change_schema(self, cql: str) -> None:
         """Run a schema change and wait until all live nodes have it.
@@ -251,6 +281,13 @@ class CassandraSession:
             meaning="Cassandra refused the request: keyspace or tables are not as drkit made them, or drkit is wrong",
             remedy="Run with --verbose; if the keyspace was changed by hand, use another one",
         )
+
+
+def _answer(result: Any) -> Answer:
+    names = result.column_names
+    row = result.one()
+    applied = bool(row[names.index("[applied]")])
+    return Answer(applied, None if applied or "generation" not in names else row[names.index("generation")])
 
 
 def _causes(error: Exception) -> list[Exception]:

@@ -36,19 +36,34 @@ _CQL = {
     "forget_mappings_from": (
         "DELETE FROM {k}.mapping WHERE link = ? AND topic = ? AND partition = ? AND epoch = ? AND source_offset >= ?"
     ),
-    "forget_mappings": "DELETE FROM {k}.mapping WHERE link = ? AND topic = ? AND partition = ? AND epoch = ?",
+    # generations: rows of a partition change in one batch with the condition on who holds it
+    "generation": "SELECT value FROM {k}.generation WHERE link = ?",
+    "first_generation": "INSERT INTO {k}.generation (link, value) VALUES (?, ?) IF NOT EXISTS",
+    "change_generation": "UPDATE {k}.generation SET value = ? WHERE link = ? IF value = ?",
+    "claim_held": (
+        "UPDATE {k}.mapping SET generation = ? WHERE link = ? AND topic = ? AND partition = ? AND epoch = ?"
+        " IF generation <= ?"
+    ),
+    "claim_free": (
+        "UPDATE {k}.mapping SET generation = ? WHERE link = ? AND topic = ? AND partition = ? AND epoch = ?"
+        " IF generation = null"
+    ),
+    "hold": (
+        "UPDATE {k}.mapping SET generation = ? WHERE link = ? AND topic = ? AND partition = ? AND epoch = ?"
+        " IF generation = ?"
+    ),
     # watermarks and group positions
     "put_watermark": (
         "INSERT INTO {k}.watermark (link, topic, partition, epoch, source_through, target_end, source_start,"
         " source_end, target_start, observed_at, behind_since, leader_epoch)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
     ),
     "watermarks": (
         "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
         " observed_at, behind_since, leader_epoch FROM {k}.watermark WHERE link = ?"
     ),
-    "forget_watermarks": "DELETE FROM {k}.watermark WHERE link = ?",
-    "forget_topic_watermarks": "DELETE FROM {k}.watermark WHERE link = ? AND topic = ?",
+    "forget_watermarks": "DELETE FROM {k}.watermark USING TIMESTAMP ? WHERE link = ?",
+    "forget_topic_watermarks": "DELETE FROM {k}.watermark USING TIMESTAMP ? WHERE link = ? AND topic = ?",
     "put_group_position": (
         "INSERT INTO {k}.group_position (link, group_id, topic, partition, source_offset, metadata, captured_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -86,7 +101,6 @@ _CQL = {
     "put_note": "INSERT INTO {k}.link_note (link, kind, name, body) VALUES (?, ?, ?, ?)",
     "notes": "SELECT name, body FROM {k}.link_note WHERE link = ? AND kind = ?",
     "forget_note": "DELETE FROM {k}.link_note WHERE link = ? AND kind = ? AND name = ?",
-    "forget_all_notes": "DELETE FROM {k}.link_note WHERE link = ?",
     "put_problem": (
         "INSERT INTO {k}.problem (link, kind, topic, partition, reason, remedy, halted, since)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -127,7 +141,12 @@ class Statements:
     floor_mapping: PreparedStatement
     next_mapping: PreparedStatement
     forget_mappings_from: PreparedStatement
-    forget_mappings: PreparedStatement
+    generation: PreparedStatement
+    first_generation: PreparedStatement
+    change_generation: PreparedStatement
+    claim_held: PreparedStatement
+    claim_free: PreparedStatement
+    hold: PreparedStatement
     put_watermark: PreparedStatement
     watermarks: PreparedStatement
     forget_watermarks: PreparedStatement
@@ -147,7 +166,6 @@ class Statements:
     put_note: PreparedStatement
     notes: PreparedStatement
     forget_note: PreparedStatement
-    forget_all_notes: PreparedStatement
     put_problem: PreparedStatement
     problem_since: PreparedStatement
     problems: PreparedStatement

@@ -12,19 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from drkit.model.errors import Fenced
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
+from drkit.store.api import Claims
 from drkit.store.leases import decide
+from drkit.store.sqlite_claims import check_claims, claim, next_generation, take_all
 from drkit.store.sqlite_connection import SqliteConnection
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
 _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
-_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", "link_note")
-_TOPIC_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
+_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
 
 
 class SqliteStore:
@@ -52,12 +54,26 @@ class SqliteStore:
 
     # ---- mapping rows -------------------------------------------------------------------------
 
-    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping]) -> None:
+    def next_generation(self, link: LinkId) -> int:
+        with self._db.writing() as connection:
+            return next_generation(connection, str(link))
+
+    def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
+        with self._db.writing() as connection:
+            fenced = claim(connection, str(link), places, generation)
+        if fenced:
+            raise Fenced(fenced)
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:
+        if not rows:
+            return
         name = str(link)
-        self._put(
-            "INSERT OR REPLACE INTO mapping VALUES (?, ?, ?, ?, ?, ?)",
-            ((name, r.topic, r.partition, r.epoch, r.source_offset, r.target_offset) for r in rows),
-        )
+        with self._db.writing() as connection:
+            check_claims(connection, name, {(row.tp, row.epoch) for row in rows}, claims)
+            connection.executemany(
+                "INSERT OR REPLACE INTO mapping VALUES (?, ?, ?, ?, ?, ?)",
+                [(name, r.topic, r.partition, r.epoch, r.source_offset, r.target_offset) for r in rows],
+            )
 
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         found = self._db.rows(
@@ -76,8 +92,11 @@ class SqliteStore:
         # target offsets never fall as source offsets grow, so the topmost match is the greatest target
         return self._mapping(link, tp, epoch, "target_offset <= ? ORDER BY source_offset DESC", target_end)
 
-    def supersede_mappings(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> int:
+    def supersede_mappings(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int, claims: Claims | None = None
+    ) -> int:
         with self._db.writing() as connection:
+            check_claims(connection, str(link), {(tp, epoch)}, claims)
             return connection.execute(
                 f"DELETE FROM mapping WHERE {_PLACE} AND target_offset > ?",  # noqa: S608  # our constant
                 (str(link), *tp, epoch, target_end),
@@ -85,12 +104,16 @@ class SqliteStore:
 
     # ---- watermarks and group positions ---------------------------------------------------------
 
-    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark]) -> None:
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
+        if not watermarks:
+            return
         name = str(link)
-        self._put(
-            "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((name, *codec.watermark_row(mark)) for mark in watermarks),
-        )
+        with self._db.writing() as connection:
+            check_claims(connection, name, {(mark.tp, mark.epoch) for mark in watermarks}, claims)
+            connection.executemany(
+                "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(name, *codec.watermark_row(mark)) for mark in watermarks],
+            )
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         found = self._db.rows(
@@ -157,12 +180,14 @@ class SqliteStore:
 
     def forget_link_data(self, link: LinkId) -> None:
         with self._db.writing() as connection:
+            take_all(connection, str(link))
             for table in _LINK_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE link = ?", (str(link),))  # noqa: S608  # our constants
 
     def forget_topic(self, link: LinkId, topic: str) -> None:
         with self._db.writing() as connection:
-            for table in _TOPIC_TABLES:
+            take_all(connection, str(link), topic)
+            for table in _LINK_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE link = ? AND topic = ?", (str(link), topic))  # noqa: S608  # our constants
 
     def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:

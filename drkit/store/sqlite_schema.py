@@ -69,11 +69,21 @@ _VERSION_2 = (
     ) STRICT, WITHOUT ROWID""",
 )
 
+_VERSION_3 = (
+    # which generation of workers holds a partition of `mapping`
+    """CREATE TABLE mapping_claim (
+        link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        PRIMARY KEY (link, topic, partition, epoch)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE generation (link TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+)
+
 _SCHEMA_VERSION = """CREATE TABLE schema_version (
     version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL
 ) STRICT"""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def bring_up(

@@ -261,7 +261,7 @@ def test_problems_are_oldest_first_and_cleared_by_topic_and_kind(store, link):
     assert store.problems(link) == []
 
 
-def test_forgetting_a_link_leaves_its_control_and_other_links(store, link):
+def test_forgetting_a_link_leaves_its_control_its_notes_and_other_links(store, link):
     other = LinkId(link.source, f"{link.target}-other")
     control = LinkControl(link, Direction.REVERSED, 1, AT)
     for each in (link, other):
@@ -278,8 +278,7 @@ def test_forgetting_a_link_leaves_its_control_and_other_links(store, link):
     assert store.group_positions(link) == []
     assert store.topic_states(link) == {}
     assert store.problems(link) == []
-    assert store.notes(link, "acl") == {}
-    assert store.notes(other, "acl") == {"a": "b"}
+    assert store.notes(link, "acl") == {"a": "b"}
     assert store.link_control(link) == control
     assert (
         len(store.mappings(other, TP, 0)) == len(store.mappings(other, PLAIN, 4)) == len(store.watermarks(other)) == 1
