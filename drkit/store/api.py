@@ -17,6 +17,7 @@ from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.timeline import TimelineStore
 
 Claims = Mapping[TopicPartition, int]
 """The generation with which a writer holds each partition that it writes of."""
@@ -174,7 +175,7 @@ class RunJournal(Protocol):
         """All runs, newest first."""
 
 
-class Store(MappingStore, LinkStore, LeaseStore, RunJournal, Protocol):
+class Store(MappingStore, TimelineStore, LinkStore, LeaseStore, RunJournal, Protocol):
     """Everything drkit remembers, in one place."""
 
     def close(self) -> None:

@@ -33,13 +33,14 @@ from drkit.store.api import Claims
 from drkit.store.cassandra_claims import CassandraClaims
 from drkit.store.cassandra_session import CassandraSession
 from drkit.store.cassandra_statements import Statements
+from drkit.store.cassandra_timeline import CassandraTimeline
 from drkit.store.leases import KeptLease, decide
 
 _RUN_LIST = "runs"  # one partition holds the listing: runs are few
 _LARGEST_PAUSE_SECONDS = 0.1
 
 
-class CassandraStore:
+class CassandraStore(CassandraTimeline):
     """A `Store` in a keyspace; see `drkit.store.api` for what each method promises.
 
     Args:
@@ -47,7 +48,7 @@ class CassandraStore:
     """
 
     def __init__(self, session: CassandraSession) -> None:
-        self._session = session
+        super().__init__(session)
         self._do = Statements.prepare(session)
         self._claims = CassandraClaims(session, self._do, self._decided)
 
@@ -167,6 +168,7 @@ class CassandraStore:
             self._do.forget_problems,
         ):
             self._session.write(statement, (name,))
+        self._forget_timeline(link)
 
     def forget_topic(self, link: LinkId, topic: str) -> None:
         name = str(link)
@@ -174,6 +176,7 @@ class CassandraStore:
         committed = [row[:3] for row in self._session.rows(self._do.group_positions, (name,)) if row[1] == topic]
         self._put(link, self._do.forget_group_position, map(tuple, committed))
         self._session.write(self._do.forget_topic_watermarks, (generation, name, topic))
+        self._forget_timeline(link, topic)
         self.clear_problems(link, topic)
         self._session.write(self._do.forget_topic_state, (name, topic))  # last: it is what calls for this
 

@@ -82,7 +82,21 @@ _VERSION_3 = (
     "CREATE TABLE IF NOT EXISTS {keyspace}.generation (link text PRIMARY KEY, value bigint)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = (
+    # a table per time window is dropped whole once all in it has expired
+    """CREATE TABLE IF NOT EXISTS {keyspace}.group_state (
+        link text, group_id text, topic text, at bigint, before_at bigint, held_until bigint, expires_at bigint,
+        positions blob,
+        PRIMARY KEY ((link, group_id, topic), at)
+    ) WITH CLUSTERING ORDER BY (at DESC) AND compaction = {{'class': 'TimeWindowCompactionStrategy',
+        'compaction_window_unit': 'HOURS', 'compaction_window_size': '1'}} AND gc_grace_seconds = 3600""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.group_state_series (
+        link text, group_id text, topic text,
+        PRIMARY KEY (link, group_id, topic)
+    )""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 
 
 def bring_up(session: CassandraSession, *, create: bool, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> bool:

@@ -34,6 +34,7 @@ from drkit.store.cassandra_url import CassandraLocation
 BATCH_ROWS = 100
 """Rows of one partition per unlogged batch: 10 to 15 times the rows per second of single inserts."""
 CONCURRENT_BATCHES = 32
+CONCURRENT_READS = 64
 CONCURRENT_CONDITIONS = 100
 SKEW_SECONDS = 0.5
 """From here on this machine's clock is taken to be wrong, rather than the measurement of it."""
@@ -132,6 +133,17 @@ class CassandraSession:
         """The first row of a query, or None."""
         with self.answered("read"):
             return self._session.execute(statement, values or None).one()
+
+    def first_rows(self, statement: PreparedStatement, values: Sequence[Sequence[Any]]) -> list[Any]:
+        """The first row, or None, of a query for each of many values, many at once; in their order."""
+        with self.answered("read"):
+            answers = execute_concurrent(
+                self._session,
+                [(statement, each) for each in values],
+                concurrency=CONCURRENT_READS,
+                raise_on_first_error=True,
+            )
+            return [answer.result_or_exc.one() for answer in answers]
 
     def serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
         """Rows as compare-and-set sees them: what it decided before is decided in the answer."""

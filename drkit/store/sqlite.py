@@ -22,14 +22,16 @@ from drkit.store.api import Claims
 from drkit.store.leases import decide
 from drkit.store.sqlite_claims import check_claims, claim, next_generation, take_all
 from drkit.store.sqlite_connection import SqliteConnection
+from drkit.store.sqlite_timeline import NAMES as TIMELINE_TABLES
+from drkit.store.sqlite_timeline import SqliteTimeline
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
 _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
-_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem")
+_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", *TIMELINE_TABLES)
 
 
-class SqliteStore:
+class SqliteStore(SqliteTimeline):
     """A `Store` in a SQLite file; see `drkit.store.api` for what each method promises.
 
     Args:

@@ -79,11 +79,25 @@ _VERSION_3 = (
     "CREATE TABLE generation (link TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 )
 
+_VERSION_4 = (
+    """CREATE TABLE group_state (
+        link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, at INTEGER NOT NULL,
+        before_at INTEGER, held_until INTEGER, expires_at INTEGER NOT NULL, positions BLOB NOT NULL,
+        PRIMARY KEY (link, group_id, topic, at)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX group_state_expiry ON group_state (link, expires_at)",
+    # which (group, topic) there are: finding them among all states would read them all
+    """CREATE TABLE group_state_series (
+        link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, expires_at INTEGER NOT NULL,
+        PRIMARY KEY (link, group_id, topic)
+    ) STRICT, WITHOUT ROWID""",
+)
+
 _SCHEMA_VERSION = """CREATE TABLE schema_version (
     version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL
 ) STRICT"""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 
 
 def bring_up(

@@ -1,0 +1,71 @@
+"""The timeline of group positions: what every home promises, and how a state becomes a row.
+
+Each state goes by itself (`expires_at`): any of them can be missing and the others still tell the
+truth, since each names the one seen just before it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from drkit.model.timeline import Committed, GroupState, StatesAround
+from drkit.model.topology import LinkId
+from drkit.store.codec import from_micros, to_micros
+
+_FAST = 1
+
+
+class TimelineStore(Protocol):
+    """Where groups stood over time, by link."""
+
+    def put_group_states(self, link: LinkId, states: Sequence[GroupState]) -> None:
+        """Keep states until they expire; one of the same (group, topic, at) is replaced."""
+
+    def group_states_around(self, link: LinkId, at: datetime) -> list[StatesAround]:
+        """Of every (group, topic) of which anything is kept, the states around `at`, sorted."""
+
+    def forget_expired_states(self, link: LinkId, at: datetime) -> int:
+        """Remove states that have expired at `at`; returns how many. A home where they go by
+        themselves returns 0."""
+
+
+def state_row(state: GroupState) -> tuple[Any, ...]:
+    """group, topic, at, before_at, held_until, expires_at, positions."""
+    return (
+        state.group,
+        state.topic,
+        to_micros(state.at),
+        None if state.before is None else to_micros(state.before),
+        None if state.held_until is None else to_micros(state.held_until),
+        to_micros(state.expires_at),
+        _pack(state.positions),
+    )
+
+
+def read_state(
+    group: str, topic: str, at: int, before: int | None, held_until: int | None, expires_at: int, positions: bytes
+) -> GroupState:
+    """As `state_row` wrote it."""
+    return GroupState(
+        group,
+        topic,
+        from_micros(at),
+        _unpack(positions),
+        None if before is None else from_micros(before),
+        None if held_until is None else from_micros(held_until),
+        from_micros(expires_at),
+    )
+
+
+def _pack(positions: Sequence[Committed]) -> bytes:
+    """Compressed JSON: about 6 bytes a partition."""
+    plain = [[p.partition, p.offset, p.metadata] if p.metadata else [p.partition, p.offset] for p in positions]
+    return zlib.compress(json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode(), _FAST)
+
+
+def _unpack(packed: bytes) -> tuple[Committed, ...]:
+    return tuple(Committed(*each) for each in json.loads(zlib.decompress(packed)))
