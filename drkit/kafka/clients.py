@@ -1,4 +1,4 @@
-"""One cluster configuration, three dialects: librdkafka, kafka-python and Java.
+"""One cluster configuration, four dialects: librdkafka, kafka-python, aiokafka and Java.
 
 `config/schema.py` states which librdkafka names a configuration may use (`CLIENT_PROPERTIES`). Each
 function here maps all of them; a value that a client can't express is a `ConfigError` that names
@@ -60,6 +60,28 @@ def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
         config["ssl_check_hostname"] = _checks_hostname(properties)
+    return config
+
+
+def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
+    """Keyword arguments for aiokafka's client, but for time-outs.
+
+    Raises:
+        ConfigError: a value that aiokafka can't express.
+    """
+    properties = _checked(cluster)
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    config: dict[str, Any] = {
+        "bootstrap_servers": _servers(cluster),
+        "security_protocol": protocol,
+        "client_id": properties.get("client.id", "drkit"),
+    }
+    if protocol.startswith("SASL"):
+        config["sasl_mechanism"] = properties["sasl.mechanisms"]
+        config["sasl_plain_username"] = properties["sasl.username"]
+        config["sasl_plain_password"] = properties["sasl.password"]
+    if protocol.endswith("SSL"):
+        config["ssl_context"] = _ssl_context(properties)
     return config
 
 

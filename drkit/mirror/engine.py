@@ -17,7 +17,7 @@ Promises of an engine:
         go on.
     E4  Nothing is produced while `may_produce()` is false.
 
-All methods are called from one thread.
+All methods are called from one thread, but for those that say otherwise.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from drkit.model.offsets import OffsetMapping
+from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
 KeepRows = Callable[[Sequence[OffsetMapping]], None]
@@ -43,7 +44,10 @@ class PartitionStart:
     """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.
 
     `delta` is that of the row in force there (`target_offset - source_offset` of the row).
-    `max_message_bytes` is the target topic's own limit for a batch.
+    `max_message_bytes` is the target topic's own limit for a batch. For engines that write batches:
+    `producer_id` and `sequence` (of the next record) make each append conditional on the one before it;
+    `preserve` asks for holes of the source to be matched, so that the delta stays; `fill_to` for the
+    target's end to be brought there before anything is read (and what is below to be removed).
     """
 
     tp: TopicPartition
@@ -53,6 +57,10 @@ class PartitionStart:
     target_offset: int
     delta: int
     max_message_bytes: int
+    producer_id: int = -1
+    sequence: int = 0
+    preserve: bool = False
+    fill_to: int | None = None
 
 
 class Position(NamedTuple):
@@ -115,6 +123,12 @@ class Engine(Protocol):
 
     def in_flight(self) -> int:
         """Stretches of records that wait for their acknowledgement."""
+
+    def statistics(self) -> EngineStatistics:
+        """What it has done and is doing. May be called from any thread."""
+
+    def waits_for(self, tp: TopicPartition) -> str | None:
+        """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""
 
     def drain(self, timeout_seconds: float) -> bool:
         """Read no more, wait for what is in flight; false if some wasn't acknowledged in time."""

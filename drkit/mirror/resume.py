@@ -3,8 +3,9 @@
 `drkit.mapping.resume` decides from rows, watermark and the target's log end; here is the I/O round
 it, in the order that makes a crash at any moment repeatable:
 
-    1  read both sides' offsets; the target's end until two reads in a row agree (what a dead worker
-       had in flight may still land)
+    1  read what the target knows of the link's producer (see `drkit.mirror.producer_id`), then both
+       sides' offsets; the target's end until two reads in a row agree (what a dead worker had in
+       flight may still land)
     2  decide; classify what is out of the ordinary
     3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.tail`)
     4  keep problems, then the watermark of the answer, then remove rows ahead of the log, then the
@@ -30,8 +31,10 @@ from dataclasses import dataclass, replace
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
+from drkit.mirror.alignment import LARGEST_ALIGNMENT
 from drkit.mirror.engine import PartitionStart
 from drkit.mirror.problems import Problems
+from drkit.mirror.producer_id import LinkProducer
 from drkit.mirror.tail import Tail, TailVerifier
 from drkit.mirror.topics import ReadyTopic
 from drkit.model.clock import now
@@ -63,6 +66,7 @@ class Observed:
     target_start: int
     target_end: int
     watermark: Watermark | None
+    last_sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class Resumer:
         store: rows and watermarks.
         problems: where what an operator must know goes.
         verifier: reads tails back.
+        producer: the link's producer, for an engine that writes batches; None for one that doesn't.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Resumer:
         store: Store,
         problems: Problems,
         verifier: TailVerifier,
+        producer: LinkProducer | None = None,
     ) -> None:
         self._link = link
         self._source = source
@@ -108,6 +114,7 @@ class Resumer:
         self._store = store
         self._problems = problems
         self._verifier = verifier
+        self._producer = producer
 
     def resume(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Resumed]:
         """Where these partitions go on. Those that stand still have a problem; those that have neither
@@ -139,13 +146,15 @@ class Resumer:
         stable_ends = self._source.end_offsets(wanted, partial=True)
         source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
         target_starts = self._target.start_offsets(there.values(), partial=True)
+        # before the ends: what lands in between makes the next append out of sequence, never a duplicate
+        sequences = {} if self._producer is None else self._producer.last_sequences(there.values())
         target_ends = self._settled_ends(list(there.values()), stop)
         watermarks = self._store.watermarks(self._link)
         observed = []
         for tp, ready in wanted.items():
             target = there[tp]
             if tp in source_starts and tp in stable_ends and tp in source_ends and target in target_starts:
-                if target not in target_ends:
+                if target not in target_ends or (self._producer is not None and target not in sequences):
                     continue
                 watermark = watermarks.get(tp)
                 if watermark is not None and watermark.epoch != ready.state.epoch:
@@ -160,6 +169,7 @@ class Resumer:
                         target_starts[target],
                         target_ends[target],
                         watermark,
+                        sequences.get(target),
                     )
                 )
         return observed
@@ -291,8 +301,10 @@ class Resumer:
         self._store.put_watermarks(self._link, [watermark])
         if point.superseded:
             self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
+        fill_to = self._fill_to(seen, source_offset, point, row)
         if row is None:
-            row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, point.target_offset)
+            target_offset = point.target_offset if fill_to is None else fill_to
+            row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
             self._store.append_mappings(self._link, [row])
         start = PartitionStart(
             tp=seen.tp,
@@ -302,8 +314,27 @@ class Resumer:
             target_offset=point.target_offset,
             delta=row.delta,
             max_message_bytes=seen.topic.max_message_bytes,
+            preserve=seen.topic.preserve,
+            fill_to=fill_to,
         )
+        if self._producer is not None:
+            sequence = self._producer.next_sequence(seen.last_sequence, point.target_offset)
+            start = replace(start, producer_id=self._producer.id(), sequence=sequence)
         return Resumed(start, watermark)
+
+    def _fill_to(self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None) -> int | None:
+        """The offset to which the target is to be filled, so that the delta is 0; None where it isn't.
+
+        Only where nothing is mirrored yet and drkit made the topic: what is on the target then is filler
+        (of a start that was interrupted, maybe), which is to be removed before the first record comes.
+        """
+        if self._producer is None or not seen.topic.alignable:
+            return None
+        short = source_offset - point.target_offset
+        if row is None:
+            return source_offset if 0 < short <= LARGEST_ALIGNMENT else None
+        filled = (row.source_offset, row.target_offset) == (source_offset, source_offset) and short == 0
+        return source_offset if filled and seen.target_start < source_offset else None
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1

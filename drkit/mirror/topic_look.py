@@ -13,6 +13,8 @@ from drkit.model.topology import TopicPartition
 class ReadyTopic:
     """A topic that may be mirrored, with what the engine must know of it.
 
+    `preserve`: holes of the source are to be matched so that offsets stay equal. `alignable`: a partition
+    of it in which nothing is mirrored yet may be filled up to the offset where the source begins.
     `diverged`: partitions whose source lost what was mirrored; they stand still.
     """
 
@@ -21,6 +23,8 @@ class ReadyTopic:
     max_message_bytes: int
     compacted: bool
     diverged: frozenset[int] = frozenset()
+    preserve: bool = False
+    alignable: bool = False
 
     def tps(self) -> list[TopicPartition]:
         """Its partitions that may be mirrored, by the source's name."""

@@ -2,8 +2,9 @@
 
 One look compares all topics of the link on both sides (a handful of batched requests, however many
 topics there are), changes the target where it must, and says which topics may be mirrored and which
-stand still and why. Nothing is ever deleted on the target, and nothing is mirrored into or out of a
-topic that isn't the one that was mirrored before (Kafka's topic ids tell).
+stand still and why. Nothing is deleted on the target unless the link says so (`topic_deletions`), and
+nothing is mirrored into or out of a topic that isn't the one that was mirrored before (Kafka's topic ids
+tell), or out of a partition that lost what was mirrored (`divergence`).
 
 A topic that isn't listed counts as gone only when two looks in a row miss it: a broker that has
 just started may know less than the cluster.
@@ -12,22 +13,41 @@ just started may know less than the cluster.
 from __future__ import annotations
 
 import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.mirror.choice import BATCH
+from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
 from drkit.mirror.problems import Problems
+from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.mirror.topic_settings import READ, is_compacted
 from drkit.mirror.topic_writer import TopicWriter
 from drkit.model.links import TopicState
 from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, note_of
-from drkit.model.topology import Link
-from drkit.store.api import LinkStore
+from drkit.model.topology import Link, OffsetMode
+from drkit.store.api import Store
 
 __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 
 log = logging.getLogger(__name__)
 
-TOPIC_KINDS = frozenset({"topic_recreated", "target_recreated", "source_topic_deleted", "target_topic_refused"})
+DIVERGENCE_SECONDS = 15.0
+"""Time between questions to the source about its leader epochs."""
+
+TOPIC_KINDS = frozenset(
+    {
+        "topic_recreated",
+        "target_recreated",
+        "source_topic_deleted",
+        "target_topic_refused",
+        "deletion_held",
+        "deletion_refused",
+    }
+)
 """Problems that a look at the topics finds, and settles when they are over."""
 
 
@@ -41,6 +61,7 @@ class TopicSync:
         store: where topic states are kept.
         problems: where what an operator must know goes.
         engine: the engine's name, for the topic states.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -48,10 +69,11 @@ class TopicSync:
         link: Link,
         source: ClusterAdmin,
         target: ClusterAdmin,
-        store: LinkStore,
+        store: Store,
         problems: Problems,
         *,
         engine: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = link
         self._source = source
@@ -59,10 +81,17 @@ class TopicSync:
         self._store = store
         self._problems = problems
         self._engine = engine
+        self._preserves = link.offsets is OffsetMode.PRESERVE and engine == BATCH
         self._missed: set[tuple[str, str]] = set()
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
         self._waiting = False
+        self._clock = clock
+        self._checked_at = -DIVERGENCE_SECONDS
+        self._diverged: list[tuple[Divergence, int]] = []
+        self._deletions = (
+            TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
+        )
         self._writer = TopicWriter(link, target, problems)
 
     def look(self) -> dict[str, ReadyTopic]:
@@ -81,6 +110,7 @@ class TopicSync:
         self._writer.grow(look)
         self._writer.configure(look)
         self._note_source(look)
+        self._note_diverged(look)
         self._note_gone(look)
         if look.changed:
             self._store.put_topic_states(self._link.id, list(look.changed.values()))
@@ -116,7 +146,7 @@ class TopicSync:
         """Note a topic's two incarnations; from here on they must stay the same."""
         info, target = look.source[topic], look.target[self._link.target_topic(topic)]
         known = look.states.get(topic)
-        reason = "offsets are translated"
+        reason = "offsets are preserved" if self._preserves and created else "offsets are translated"
         if not created:
             reason += f"; {target.name} was on {self._link.id.target} before drkit, and is appended to"
         replicas, due = self._writer.replicas(look, topic)
@@ -160,6 +190,8 @@ class TopicSync:
             min(info.partitions, target.partitions),
             int(settings.get("max.message.bytes", 1_048_588)),
             is_compacted(look.source_settings.get(topic, {})),
+            preserve=self._preserves,
+            alignable=self._preserves and state.created_by_drkit and not is_compacted(settings),
         )
 
     def _halt_recreated(self, state: TopicState, info: TopicInfo) -> None:
@@ -207,18 +239,45 @@ class TopicSync:
             self._noted.update(changed)
 
     def _note_gone(self, look: Look) -> None:
+        gone = []
         for topic in look.states:
             if topic in look.source:
                 self._missed.discard(("source", topic))
             elif self._link.covers_topic(topic) and not self._first_miss(look, "source", topic):
-                self._problems.put(
-                    "source_topic_deleted",
-                    topic,
-                    None,
-                    f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays",
-                    "Delete it there by hand if it is to go",
-                    halted=False,
-                )
+                gone.append(topic)
+        if self._deletions is not None:
+            gone = self._deletions.look(look, gone)
+        for topic in gone:
+            self._problems.put(
+                "source_topic_deleted",
+                topic,
+                None,
+                f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays",
+                "Delete it there by hand if it is to go",
+                halted=False,
+            )
+
+    def _note_diverged(self, look: Look) -> None:
+        """Partitions whose source lost what was mirrored stand still, however far it has grown again."""
+        if self._clock() - self._checked_at >= DIVERGENCE_SECONDS:
+            marks = self._store.watermarks(self._link.id).values()
+            mirrored = {
+                mark.tp: Mirrored(mark.source_through, mark.leader_epoch)
+                for mark in marks
+                if mark.topic in look.ready and mark.epoch == look.ready[mark.topic].state.epoch
+            }
+            found = find_divergences(self._source, mirrored)
+            self._diverged = [(each, look.ready[each.tp.topic].state.epoch) for each in found]
+            self._checked_at = self._clock()
+        numbers: dict[str, set[int]] = defaultdict(set)
+        for each, epoch in self._diverged:
+            ready = look.ready.get(each.tp.topic)
+            if ready is not None and ready.state.epoch == epoch:  # else it was accepted as a new topic since
+                numbers[each.tp.topic].add(each.tp.partition)
+                reason, remedy = each.reason(self._link.id), each.remedy(self._link.id)
+                self._problems.put(KIND, *each.tp, reason, remedy, halted=True)
+        for topic, partitions in numbers.items():
+            look.ready[topic] = replace(look.ready[topic], diverged=frozenset(partitions))
 
     def _first_miss(self, look: Look, side: str, topic: str) -> bool:
         """Whether a topic is missed for the first time; then it stays as it was in the last look."""

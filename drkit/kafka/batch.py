@@ -1,0 +1,147 @@
+"""Kafka's record batch, format version 2: its header, read and rewritten without touching the records. Pure.
+
+A batch is 61 bytes of header and the records, compressed or not (big-endian; KIP-98, and Kafka's
+`DefaultRecordBatch`):
+
+    0  baseOffset i64        8  length i32             12 partitionLeaderEpoch i32   16 magic i8
+    17 crc u32               21 attributes i16         23 lastOffsetDelta i32        27 baseTimestamp i64
+    35 maxTimestamp i64      43 producerId i64         51 producerEpoch i16          53 baseSequence i32
+    57 count i32             61 records …
+
+`length` counts from byte 12; the CRC-32C covers everything from the attributes on. Older formats
+(magic 0 and 1) share only the first two fields and the place of the magic byte.
+
+`Batch` is a view into the fetched bytes: nothing is copied before a request is built.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+HEADER_BYTES = 61
+_LOG_OVERHEAD = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CRC_FROM = 21
+MAGIC = 2
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_BEFORE_CRC = struct.Struct(">qiibI")
+_PREFIX = struct.Struct(">qi")
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+SEQUENCES = 2**31
+"""Sequence numbers wrap at this."""
+
+
+class Batch(NamedTuple):
+    """One fetched batch. `records` is what follows the header, `whole` the batch with it.
+
+    For magic 0 and 1 only `base_offset`, `magic` and `whole` mean anything.
+    """
+
+    base_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    records_count: int
+    whole: memoryview
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of its last record, or of the last that was removed from it."""
+        return self.base_offset + self.last_delta
+
+    @property
+    def records(self) -> memoryview:
+        """The records as they lie in the batch, compressed by `codec`."""
+        return self.whole[HEADER_BYTES:]
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it holds a transaction marker."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether its records belong to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    def intact(self) -> bool:
+        """Whether the bytes match their checksum."""
+        return crc32c(self.whole[_CRC_FROM:]) == self.crc
+
+
+def parse(data: memoryview) -> Iterator[Batch]:
+    """The complete batches in fetched bytes; a partial one at the end (the broker cuts there) is dropped."""
+    at, end = 0, len(data)
+    while end - at >= HEADER_BYTES:
+        fields = _HEADER.unpack_from(data, at)
+        after = at + _LOG_OVERHEAD + fields[1]
+        if after > end:
+            return
+        yield _batch(fields, data[at:after])
+        at = after
+    # a message of an old format may be shorter than a v2 header
+    while end - at > _MAGIC_AT:
+        base_offset, length = _PREFIX.unpack_from(data, at)
+        after = at + _LOG_OVERHEAD + length
+        magic = data[at + _MAGIC_AT]
+        if after > end or magic >= MAGIC:
+            return
+        yield Batch(base_offset, -1, magic, 0, 0, 0, -1, -1, -1, 1, data[at:after])
+        at = after
+
+
+def _batch(fields: tuple[int, ...], whole: memoryview) -> Batch:
+    base, _, leader_epoch, magic, crc, attributes, last_delta, first, most, producer_id, _, _, count = fields
+    return Batch(base, leader_epoch, magic, crc, attributes, last_delta, first, most, producer_id, count, whole)
+
+
+def header(
+    *,
+    attributes: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    records: bytes | memoryview,
+) -> bytes:
+    """The header of a batch to be produced: base offset 0, no leader epoch, CRC over all that follows it.
+
+    `count` records with consecutive offsets. The attributes keep codec and time stamp type only:
+    transactional bit, control bit and delete horizon belong to the log it came from.
+    """
+    kept = attributes & (CODEC_MASK | LOG_APPEND_TIME)
+    tail = _AFTER_CRC.pack(
+        kept, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
+    )
+    length = HEADER_BYTES - _LOG_OVERHEAD + len(records)
+    return _BEFORE_CRC.pack(0, length, -1, MAGIC, crc32c(records, crc32c(tail))) + tail
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence number after `count` records from `sequence` on."""
+    return (sequence + count) % SEQUENCES

@@ -1,0 +1,111 @@
+"""Batches of a single record, put together while they are read: what producers without batching leave behind. Pure.
+
+There the work per batch is work per record, and what a record costs decides. So one pass over the
+fetched bytes checks each such batch and appends its record to a payload, without making an object of
+it; everything else comes out as `Batch`, as `drkit.kafka.batch.parse` gives it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from drkit.kafka.batch import HEADER_BYTES, Batch, parse
+from drkit.kafka.records import Record, encoded, read_plain
+
+_FIELDS = struct.Struct(">qiibIhiqqqhii")
+_MOST = 4_000
+_LARGEST = 256 * 1024
+_ONE_BYTE = 0x80
+_OVERHEAD = 12
+_CRC_FROM = 21
+
+
+class Joined(NamedTuple):
+    """Uncompressed single-record batches in a row, as one payload with consecutive offsets."""
+
+    base_offset: int
+    leader_epoch: int
+    records_count: int
+    base_timestamp: int
+    max_timestamp: int
+    payload: bytes
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of its last record."""
+        return self.base_offset + self.records_count - 1
+
+    def records(self) -> list[Record]:
+        """One by one, where it must be taken apart again."""
+        return list(read_plain(memoryview(self.payload), self.records_count, self.base_offset, self.base_timestamp))
+
+
+Found = Batch | Joined
+
+
+def scan(data: memoryview) -> tuple[list[Found], int | None]:
+    """The complete batches in fetched bytes, runs of single records joined.
+
+    The second is the offset of the first batch that doesn't match its checksum; what is before it is
+    good. Batches of the old formats are checked when they are read.
+    """
+    found: list[Found] = []
+    at, end = 0, len(data)
+    unpack, small, numbers = _FIELDS.unpack_from, _SMALL, _NUMBERS
+    out = bytearray()
+    count = run_at = base = base_stamp = highest = epoch = 0
+    while end - at >= HEADER_BYTES:
+        offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, _, _, _, _, records = unpack(data, at)
+        after = at + _OVERHEAD + length
+        if after > end:
+            break
+        if magic == 2 and crc32c(data[at + _CRC_FROM : after]) != crc:  # noqa: PLR2004 - the format's number
+            _flush(found, data, run_at, at, Joined(base, epoch, count, base_stamp, highest, b""), out)
+            return found, offset
+        body_at = at + HEADER_BYTES + 1
+        if records == 1 and not (attributes or last_delta) and magic == 2:  # noqa: PLR2004 - as above
+            while data[body_at - 1] >= _ONE_BYTE:  # the record's length
+                body_at += 1
+            usual = not (data[body_at + 1] or data[body_at + 2])  # its timestamp and offset deltas
+        else:
+            usual = False
+        if not usual:
+            _flush(found, data, run_at, at, Joined(base, epoch, count, base_stamp, highest, b""), out)
+            found.extend(parse(data[at:after]))
+            count, out, at = 0, bytearray(), after
+            continue
+        if count and (offset != base + count or count == _MOST or len(out) > _LARGEST):
+            _flush(found, data, run_at, at, Joined(base, epoch, count, base_stamp, highest, b""), out)
+            count, out = 0, bytearray()
+        if not count:
+            run_at, base, base_stamp, highest = at, offset, stamp, stamp
+        epoch = leader_epoch
+        if stamp == base_stamp:
+            middle = b"\0\0" + numbers[count]
+        else:
+            highest = max(highest, stamp)
+            middle = b"\0" + encoded(stamp - base_stamp) + numbers[count]
+        size = (len(middle) + after - body_at - 3) << 1
+        out += small[size] if size < _ONE_BYTE else encoded(size >> 1)
+        out += middle
+        out += data[body_at + 3 : after]
+        count += 1
+        at = after
+    _flush(found, data, run_at, at, Joined(base, epoch, count, base_stamp, highest, b""), out)
+    found.extend(parse(data[at:]))
+    return found, None
+
+
+def _flush(found: list[Found], data: memoryview, begin: int, end: int, run: Joined, out: bytearray) -> None:
+    """Add the open run; one batch alone stays as it is."""
+    if run.records_count == 1:
+        found.extend(parse(data[begin:end]))
+    elif run.records_count:
+        found.append(run._replace(payload=bytes(out)))
+
+
+_SMALL = [bytes([value]) for value in range(_ONE_BYTE)]
+_NUMBERS = [encoded(value) for value in range(_MOST)]

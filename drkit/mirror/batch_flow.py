@@ -1,0 +1,117 @@
+"""What reading and writing of the batch engine share: its partitions, how much is in memory, what went wrong.
+
+Everything here is touched by the engine's event loop only; the counters may be read from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from drkit.kafka.stream import Stream
+from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.engine import Incident, IncidentKind
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import TopicPartition
+
+
+class Throttle(Protocol):
+    """A bandwidth limit: how long to wait before so many bytes may go."""
+
+    def take(self, size: int) -> float:
+        """Account for `size` bytes that go now; returns seconds to wait before the next ones."""
+
+
+class Flow:
+    """See the module docstring.
+
+    Args:
+        source, target: the connections.
+        buffer_bytes: how much may be read and not yet acknowledged.
+        may_produce: whether this worker still holds the right to.
+        tell: called with an incident once its partition is settled.
+        committed: read_committed.
+        throttle: the link's bandwidth limit, None where it has none.
+    """
+
+    def __init__(
+        self,
+        source: Stream,
+        target: Stream,
+        *,
+        buffer_bytes: int,
+        may_produce: Callable[[], bool],
+        tell: Callable[[Incident], None],
+        committed: bool,
+        throttle: Throttle | None,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.buffer_bytes = buffer_bytes
+        self.may_produce = may_produce
+        self.committed = committed
+        self.throttle = throttle
+        self.partitions: dict[TopicPartition, BatchPartition] = {}
+        self.buffered = 0
+        self.aside = 0
+        self.room_made = asyncio.Event()
+        self.records = self.bytes = self.forwarded = self.merged = self.markers = 0
+        self.fetches = self.fetched_bytes = self.produces = 0
+        self.in_flight_records = 0
+        self.rebuilt: Counter[str] = Counter()
+        self.markers_refused = False
+        self._tell = tell
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be read; what waits for a broker that doesn't answer is counted apart."""
+        return self.buffer_bytes - self.buffered + min(self.aside, self.buffer_bytes)
+
+    def hold_bytes(self, size: int) -> None:
+        """So many bytes were read and wait to be acknowledged."""
+        self.buffered += size
+
+    def free_bytes(self, size: int) -> None:
+        """So many are acknowledged, or dropped."""
+        self.buffered -= size
+        if self.room > 0:
+            self.room_made.set()
+
+    def stand_still(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+        """Stop a partition: what it had queued is dropped; the first reason about the target stays."""
+        if partition.incident is None:
+            partition.incident = Incident(partition.tp, kind, reason, remedy)
+            self.free_bytes(partition.drop_queue())
+            if kind in {IncidentKind.UNCERTAIN, IncidentKind.REJECTED}:
+                partition.window.stop(reason)
+        self.settle(partition)
+
+    def settle(self, partition: BatchPartition) -> None:
+        """Tell of a partition that stands still, once none of its requests is outstanding."""
+        if partition.incident is not None and partition.outstanding == 0 and partition.wanted:
+            partition.wanted = False
+            if self.partitions.get(partition.tp) is partition:
+                self._tell(partition.incident)
+
+    def uncertain(self, partitions: Iterable[BatchPartition], reason: str) -> None:
+        """What the target holds of these isn't known."""
+        for partition in partitions:
+            self.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+
+    def statistics(self) -> EngineStatistics:
+        """The counters. May be called from any thread."""
+        return EngineStatistics(
+            records=self.records,
+            bytes=self.bytes,
+            batches_forwarded=self.forwarded,
+            batches_rebuilt=dict(self.rebuilt),
+            batches_merged=self.merged,
+            markers_matched=self.markers,
+            in_flight_records=self.in_flight_records,
+            in_flight_bytes=self.buffered,
+            fetch_requests=self.fetches,
+            fetch_bytes=self.fetched_bytes,
+            produce_requests=self.produces,
+        )

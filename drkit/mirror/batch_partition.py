@@ -1,0 +1,204 @@
+"""What the batch engine keeps of one partition while it mirrors it: the queue between reading and writing.
+
+Admission gives every run its place on the target before anything is sent: sequence number, target
+offset, mapping row where the delta changes. In preserve mode a hole of the source (a marker, an
+aborted stretch, what compaction took) is matched by as many markers on the target, so that the delta
+stays; too many of them are not (each is an append), then the delta changes and a row says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from drkit.kafka.batch import header, next_sequence
+from drkit.kafka.messages import Payload
+from drkit.mirror.engine import Incident, PartitionStart
+from drkit.mirror.inflight import InFlight, Mark
+from drkit.mirror.pieces import Hole, Piece, Rules
+from drkit.model.offsets import OffsetMapping
+
+LARGEST_MATCH = 1_000
+"""A hole of more offsets than this isn't matched by markers."""
+
+_MARKER_BURST = 20_000.0
+_MARKERS_A_SECOND = 2_000.0
+
+
+class Append:
+    """One batch to be produced."""
+
+    __slots__ = ("count", "mark", "payload", "size", "source_first")
+
+    def __init__(self, payload: Payload, count: int, mark: Mark, source_first: int) -> None:
+        self.payload = payload
+        self.count = count
+        self.mark = mark
+        self.size = len(payload[0]) + len(payload[1])
+        self.source_first = source_first
+
+
+class Markers:
+    """Markers to be written in the place of a hole."""
+
+    __slots__ = ("count", "mark", "size")
+
+    def __init__(self, count: int, mark: Mark) -> None:
+        self.count = count
+        self.mark = mark
+        self.size = 100 * count
+
+
+class BatchPartition:
+    """One partition since it was started; starting it anew makes a new object, so late answers can't mix in.
+
+    `next_fetch`: the source offset to fetch next. `next_source`, `next_target`, `sequence`: of what is
+    admitted next. `outstanding`: requests in flight that concern it. `asleep`: it isn't fetched (rows
+    are being kept). `incident`: why it stands still; told to the runtime once nothing is outstanding.
+    `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
+    `pending_bytes`: queued or in flight.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_budget_at",
+        "aside",
+        "asleep",
+        "damaged",
+        "delta",
+        "epoch",
+        "held",
+        "incident",
+        "leader_epoch",
+        "limit",
+        "next_fetch",
+        "next_source",
+        "next_target",
+        "outstanding",
+        "pending_bytes",
+        "preserve",
+        "producer_id",
+        "queue",
+        "queued_bytes",
+        "sequence",
+        "stuck_since",
+        "target_topic",
+        "tp",
+        "unmatched",
+        "wanted",
+        "window",
+    )
+
+    def __init__(self, start: PartitionStart, *, matches: bool = True) -> None:
+        self.tp = start.tp
+        self.target_topic = start.target_topic
+        self.epoch = start.epoch
+        self.limit = start.max_message_bytes
+        self.delta = start.delta
+        self.preserve = start.preserve and matches
+        self.producer_id = start.producer_id
+        self.sequence = start.sequence
+        self.next_fetch = self.next_source = start.source_offset
+        self.next_target = start.target_offset
+        self.window = InFlight(start.source_offset, start.target_offset)
+        self.queue: deque[Append | Markers] = deque()
+        self.queued_bytes = 0
+        self.pending_bytes = 0
+        self.outstanding = 0
+        self.leader_epoch = -1
+        self.unmatched = 0
+        self.damaged = 0
+        self.stuck_since: float | None = None
+        self.incident: Incident | None = None
+        self.held = False
+        self.asleep = False
+        self.aside = False
+        self.wanted = True
+        self._budget = _MARKER_BURST
+        self._budget_at = time.monotonic()
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether it is to be read now."""
+        return self.wanted and self.incident is None and not (self.held or self.asleep or self.aside)
+
+    def rules(self, *, committed: bool) -> Rules:
+        """How its batches are taken."""
+        return Rules(committed, self.limit, self._may_match)
+
+    def admit(self, found: Iterable[Piece]) -> tuple[list[OffsetMapping], int, dict[str, int]]:
+        """Queue what is to be appended. Returns the rows that must be durable first, the bytes queued, and
+        the runs that were not forwarded as they were, by reason.
+        """
+        rows: list[OffsetMapping] = []
+        before = self.queued_bytes
+        reasons: dict[str, int] = {}
+        for piece in found:
+            if isinstance(piece, Hole):
+                self._hole(piece.source_next)
+                continue
+            delta = self.next_target - piece.source_first
+            if delta != self.delta:
+                self._row(rows, piece.source_first, self.next_target)
+            for index, source in piece.gaps:
+                self._row(rows, source, self.next_target + index)
+            head = header(
+                attributes=piece.attributes,
+                count=piece.records_count,
+                base_timestamp=piece.base_timestamp,
+                max_timestamp=piece.max_timestamp,
+                producer_id=self.producer_id,
+                producer_epoch=0,
+                base_sequence=self.sequence,
+                records=piece.payload,
+            )
+            self.sequence = next_sequence(self.sequence, piece.records_count)
+            self.next_target += piece.records_count
+            self.next_source = piece.source_next
+            mark = self.window.send(piece.source_next, self.next_target)
+            self.put(Append((head, piece.payload), piece.records_count, mark, piece.source_first))
+            if piece.reason is not None:
+                reasons[piece.reason] = reasons.get(piece.reason, 0) + 1
+        return rows, self.queued_bytes - before, reasons
+
+    def drop_queue(self) -> int:
+        """Forget what isn't sent; returns its bytes."""
+        dropped, self.queued_bytes = self.queued_bytes, 0
+        self.pending_bytes -= dropped
+        self.queue.clear()
+        return dropped
+
+    def _row(self, rows: list[OffsetMapping], source: int, target: int) -> None:
+        self.delta = target - source
+        rows.append(OffsetMapping(self.tp.topic, self.tp.partition, self.epoch, source, target))
+
+    def put(self, item: Append | Markers) -> None:
+        """Queue something to be written."""
+        self.queue.append(item)
+        self.queued_bytes += item.size
+        self.pending_bytes += item.size
+
+    def _hole(self, source_next: int) -> None:
+        """The source has nothing up to there: match it, or let the delta change."""
+        size = source_next - self.next_source
+        if size <= 0:
+            return
+        self.next_source = source_next
+        # only while both sides are in step: after an unmatched hole the next record changes the delta anyway
+        in_step = self.next_target - (source_next - size) == self.delta
+        if in_step and self._may_match(size):
+            self._budget -= size
+            self.next_target += size
+            self.put(Markers(size, self.window.send(source_next, self.next_target)))
+        else:
+            self.unmatched += size
+            self.window.hole(source_next)
+
+    def _may_match(self, size: int) -> bool:
+        if not self.preserve or size > LARGEST_MATCH:
+            return False
+        at = time.monotonic()
+        self._budget = min(_MARKER_BURST, self._budget + (at - self._budget_at) * _MARKERS_A_SECOND)
+        self._budget_at = at
+        return self._budget >= size

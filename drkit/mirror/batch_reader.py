@@ -1,0 +1,269 @@
+"""Reading of the batch engine: one fetcher per source broker, in a fetch session, one request ahead.
+
+A fetch session (KIP-227) lets a request name only the partitions whose position changed, and the
+answer only those that have something: ten thousand quiet partitions cost nothing. As soon as an
+answer's batch headers are read, the next request is sent; the batches are admitted while the broker
+works on it.
+
+Partitions whose mapping rows are being kept are not read meanwhile; the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from aiokafka.errors import for_code
+
+from drkit.kafka.joined import Found, scan
+from drkit.kafka.messages import FIRST_EPOCH, Fetch, FetchAnswer, Fetched, FetchPlace
+from drkit.kafka.stream import Connection, StreamError
+from drkit.kafka.wire import describe, error_class
+from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.engine import IncidentKind
+from drkit.model.topology import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_LARGEST_FETCH = 16 * 1024 * 1024
+_SMALLEST_PARTITION = 128 * 1024
+_LARGEST_PARTITION = 8 * 1024 * 1024
+_WAIT_MS = 500
+_SHORT_WAIT_MS = 20
+_PAUSE = 0.2
+_DAMAGED_READS = 3
+_LAST_EPOCH = 2**31 - 1
+
+_OUT_OF_RANGE = 1
+_SESSION_LOST = frozenset({70, 71})
+_UNREADABLE = frozenset({29})
+_CORRUPT = 2
+
+
+class Read(NamedTuple):
+    """Complete batches of one partition, and the aborted transactions that concern them."""
+
+    partition: BatchPartition
+    batches: list[Found]
+    aborted: tuple[tuple[int, int], ...]
+
+
+Admit = Callable[[list[Read]], None]
+
+
+class Fetcher:
+    """Reads from one source broker.
+
+    Args:
+        flow: what the engine shares.
+        node: the broker.
+        admit: takes what was read.
+        rack: of this reader.
+    """
+
+    def __init__(self, flow: Flow, node: int, admit: Admit, *, rack: str = "") -> None:
+        self.node = node
+        self._flow = flow
+        self._admit = admit
+        self._rack = rack
+        self._places: dict[TopicPartition, BatchPartition] = {}
+        self._changed: dict[TopicPartition, None] = {}
+        self._in_session: set[TopicPartition] = set()
+        self._session = 0
+        self._epoch = FIRST_EPOCH
+        self._wake = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def failure(self) -> BaseException | None:
+        """A defect that ended it."""
+        if self._task.done() and not self._task.cancelled():
+            return self._task.exception()
+        return None
+
+    def add(self, partition: BatchPartition) -> None:
+        """Read a partition that this broker leads."""
+        self._places[partition.tp] = partition
+        self.touch(partition)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Read it no longer."""
+        if self._places.pop(tp, None) is not None:
+            self._changed[tp] = None
+            self._wake.set()
+
+    def touch(self, partition: BatchPartition) -> None:
+        """Its position changed, or whether it is to be read."""
+        self._changed[partition.tp] = None
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._task.cancel()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            connection = await self._flow.source.connection(self.node, "fetch")
+            if connection is None:
+                self._flow.source.refresh()
+                await asyncio.sleep(_PAUSE)
+                continue
+            try:
+                await self._read_from(connection)
+            except StreamError as error:
+                log.debug("source broker %d: %r", self.node, error)
+                self._flow.source.refresh()
+                await asyncio.sleep(_PAUSE)
+            self._forget_session()
+
+    async def _read_from(self, connection: Connection) -> None:
+        """Read for as long as the connection holds and the session is known."""
+        asked: asyncio.Future[FetchAnswer] | None = None
+        try:
+            while True:
+                if asked is None:
+                    await self._something_to_read()
+                    asked = self._ask(connection)
+                answer = await asked
+                asked = None
+                self._flow.fetches += 1
+                self._flow.fetched_bytes += answer.size
+                if answer.error in _SESSION_LOST:
+                    self._forget_session()
+                    continue
+                if answer.error:
+                    raise for_code(answer.error)
+                self._follow_session(answer)
+                found = self._sort(answer.partitions)
+                if self._flow.room > 0 and any(p.fetchable for p in self._places.values()):
+                    asked = self._ask(connection)
+                if found:
+                    self._admit(found)
+        finally:
+            if asked is not None:
+                asked.cancel()
+
+    async def _something_to_read(self) -> None:
+        while True:
+            while self._flow.room <= 0:
+                self._flow.room_made.clear()
+                await self._flow.room_made.wait()
+            if any(p.fetchable for p in self._places.values()):
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _ask(self, connection: Connection) -> asyncio.Future[FetchAnswer]:
+        """Send a request for what is to be read now."""
+        fresh = self._epoch == FIRST_EPOCH
+        share = max(_SMALLEST_PARTITION, min(_LARGEST_PARTITION, self._flow.buffer_bytes // max(1, len(self._places))))
+        places: dict[str, list[FetchPlace]] = {}
+        forgotten: dict[str, list[int]] = {}
+        asleep = False
+        for tp in self._places if fresh else self._changed:
+            partition = self._places.get(tp)
+            if partition is not None and partition.fetchable:
+                places.setdefault(tp.topic, []).append(FetchPlace(tp.partition, partition.next_fetch, share))
+                self._in_session.add(tp)
+            else:
+                asleep = asleep or (partition is not None and partition.asleep)
+                if tp in self._in_session:
+                    self._in_session.discard(tp)
+                    forgotten.setdefault(tp.topic, []).append(tp.partition)
+        self._changed.clear()
+        self._wake.clear()
+        request = Fetch(
+            places,
+            forgotten={} if fresh else forgotten,
+            session=self._session,
+            epoch=self._epoch,
+            committed=self._flow.committed,
+            max_wait_ms=_SHORT_WAIT_MS if asleep else _WAIT_MS,
+            max_bytes=max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 2)),
+            rack=self._rack,
+        )
+        return asyncio.ensure_future(connection.send(request))
+
+    def _follow_session(self, answer: FetchAnswer) -> None:
+        if answer.session == 0:  # the broker keeps none: each request says everything
+            self._forget_session()
+        else:
+            self._session = answer.session
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+
+    def _forget_session(self) -> None:
+        self._session, self._epoch = 0, FIRST_EPOCH
+        self._in_session.clear()
+
+    # -- what came ---------------------------------------------------------------------------------
+
+    def _sort(self, answers: Iterable[Fetched]) -> list[Read]:
+        """Batches by partition; the positions move on."""
+        found: list[Read] = []
+        for each in answers:
+            tp = TopicPartition(each.topic, each.partition)
+            partition = self._places.get(tp)
+            if partition is None or partition.incident is not None or partition.held:
+                continue
+            if each.error:
+                self._failed(partition, each)
+                continue
+            if not each.records:
+                continue
+            batches, damaged = scan(each.records)
+            if not batches:
+                if damaged is not None:
+                    self._damaged(partition, damaged)
+                continue
+            last = batches[-1]
+            next_fetch = last.last_offset + 1
+            if next_fetch <= partition.next_fetch:
+                continue  # answered to an older request
+            partition.damaged = 0  # what comes after the good ones is read again
+            partition.next_fetch = next_fetch
+            self._changed[tp] = None
+            found.append(Read(partition, batches, tuple(each.aborted)))
+        return found
+
+    def _failed(self, partition: BatchPartition, each: Fetched) -> None:
+        name = describe(error_class(each.error))
+        if each.error == _OUT_OF_RANGE:
+            where = f"offset {partition.next_fetch} of {partition.tp}"
+            reason = f"the source has no {where} (its log starts at {each.log_start})"
+            self._flow.stand_still(partition, IncidentKind.OUT_OF_RANGE, reason)
+        elif each.error in _UNREADABLE:
+            remedy = f"Grant drkit's principal READ on {partition.tp.topic} on the source"
+            self._flow.stand_still(partition, IncidentKind.UNREADABLE, f"the source can't be read: {name}", remedy)
+        else:
+            log.debug("source broker %d, %s: %s", self.node, partition.tp, name)
+            if each.error == _CORRUPT:
+                partition.damaged += 1
+                if partition.damaged >= _DAMAGED_READS:
+                    reason = f"the source can't be read from offset {partition.next_fetch} on: {name}"
+                    self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
+            self._flow.source.refresh()
+            self._rest(partition)
+
+    def _rest(self, partition: BatchPartition) -> None:
+        """Leave a partition alone for a moment; the others go on."""
+        partition.asleep = True
+        self._changed[partition.tp] = None
+        asyncio.get_running_loop().call_later(_PAUSE, self._rested, partition)
+
+    def _rested(self, partition: BatchPartition) -> None:
+        partition.asleep = False
+        if self._places.get(partition.tp) is partition:
+            self.touch(partition)
+
+    def _damaged(self, partition: BatchPartition, offset: int) -> None:
+        """A batch that doesn't match its checksum: read again, for the wire may have spoilt it."""
+        partition.damaged += 1
+        self._rest(partition)
+        if partition.damaged >= _DAMAGED_READS:
+            reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum"
+            self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)

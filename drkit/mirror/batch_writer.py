@@ -1,0 +1,271 @@
+"""Writing of the batch engine: one sender per target broker, requests pipelined on one connection.
+
+A broker handles the requests of one connection in the order in which they were sent, so several of
+them may be under way and each partition still gets its batches in order; a marker is in its place
+between them. A Produce request carries one batch per partition, of as many partitions as are ready.
+
+Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
+follows the one before it, which makes it conditional. Where the fate of a request isn't known, its
+partitions stand still until the runtime has looked at the target (`drkit.mirror.resume`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any
+
+from drkit.kafka.messages import MarkersAnswer, Payload, Produce, ProduceAnswer, Produced, WriteTxnMarkers
+from drkit.kafka.stream import Connection, StreamError
+from drkit.kafka.wire import describe, error_class
+from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_partition import Append, BatchPartition, Markers
+from drkit.mirror.engine import IncidentKind
+
+log = logging.getLogger(__name__)
+
+_REQUEST_BYTES = 1_048_576
+_IN_FLIGHT = 8
+_STUCK_SECONDS = 3.0
+_PRODUCE_TIMEOUT_MS = 10_000
+_RETRY = "Then `drkit link resume` the topic: it is tried again"
+
+_TOO_LARGE = 10
+_UNAUTHORIZED_CLUSTER = 31
+_UNSUPPORTED_VERSION = 35
+_REFUSED = {
+    _TOO_LARGE: "Raise max.message.bytes of {topic} on the target above its size",
+    29: "Grant drkit's principal WRITE on {topic} on the target",
+    32: "Raise message.timestamp.after.max.ms of {topic} on the target",
+    44: "Remove the policy that refuses it on the target",
+    76: "The target's brokers don't know the codec: bring them to a newer version",
+    87: "Remove the cause named on the target",
+    _UNAUTHORIZED_CLUSTER: "Grant drkit's principal IDEMPOTENT_WRITE on the target cluster",
+}
+"""Kafka's errors after which the same batch would be refused again, and what to do."""
+
+Taken = list[tuple[BatchPartition, Append]]
+
+
+class Sender:
+    """Writes to one target broker.
+
+    Args:
+        flow: what the engine shares.
+        node: the broker.
+    """
+
+    def __init__(self, flow: Flow, node: int) -> None:
+        self.node = node
+        self.stuck = False
+        self._flow = flow
+        self._ready: dict[BatchPartition, None] = {}
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._sent_at: deque[float] = deque()
+        self._waiting_since: float | None = None
+        self._not_before = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def offer(self, partition: BatchPartition) -> None:
+        """A partition led by this broker has something to be written."""
+        if partition.queue:
+            self._ready[partition] = None
+
+    def withdraw(self, partition: BatchPartition) -> None:
+        """A partition is led by another broker now, or is gone."""
+        self._ready.pop(partition, None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be sent or under way."""
+        return not self._ready and not self._sent_at
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        if not self._ready or not self._flow.may_produce():
+            return
+        connection = self._connection
+        if connection is None or not connection.open:
+            self._connect()
+            return
+        while self._ready and len(self._sent_at) < _IN_FLIGHT and time.monotonic() >= self._not_before:
+            self._send_some(connection)
+
+    def tick(self) -> None:
+        """Look at the clock: is the broker slow to answer? Then send what can be sent."""
+        at = time.monotonic()
+        if self._ready and (self._connection is None or not self._connection.open):
+            self._waiting_since = self._waiting_since or at
+        else:
+            self._waiting_since = None
+        since = self._sent_at[0] if self._sent_at else self._waiting_since
+        self.stuck = since is not None and at - since > _STUCK_SECONDS
+        self.pump()
+
+    def close(self) -> None:
+        """End its tasks; what is under way stays unknown."""
+        for task in [*self._tasks, *([self._connecting] if self._connecting else [])]:
+            task.cancel()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._make_connection())
+
+    async def _make_connection(self) -> None:
+        self._connection = await self._flow.target.connection(self.node, "produce")
+        if self._connection is None:
+            self._flow.target.refresh()
+        else:
+            self.pump()
+
+    def _send_some(self, connection: Connection) -> None:
+        """Send one Produce request, after the markers that come first."""
+        taken: Taken = []
+        size = 0
+        batches: dict[str, list[tuple[int, Payload]]] = {}
+        for partition in list(self._ready):
+            queue = partition.queue
+            while queue and isinstance(queue[0], Markers):
+                partition.queued_bytes -= queue[0].size
+                self._send_markers(connection, partition, queue.popleft())  # type: ignore[arg-type]  # as asked above
+            if queue:
+                item = queue.popleft()
+                if not isinstance(item, Append):
+                    raise TypeError(item)
+                partition.queued_bytes -= item.size
+                batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
+                taken.append((partition, item))
+                partition.outstanding += 1
+                size += item.size
+            del self._ready[partition]
+            if queue:
+                self._ready[partition] = None
+            if size >= _REQUEST_BYTES:
+                break
+        if not taken:
+            return
+        self._flow.produces += 1
+        self._flow.in_flight_records += sum(item.count for _, item in taken)
+        if self._flow.throttle is not None:
+            self._not_before = time.monotonic() + self._flow.throttle.take(size)
+        request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS)
+        self._follow(self._settle_batches(self._hand_over(connection, request), taken))
+
+    def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
+        partition.outstanding += 1
+        request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, item.count)
+        self._follow(self._settle_markers(self._hand_over(connection, request), partition, item))
+
+    def _hand_over(self, connection: Connection, request: Any) -> Awaitable[Any] | BaseException:
+        """The awaited answer, or why nothing could be sent."""
+        self._sent_at.append(time.monotonic())
+        try:
+            return connection.send(request)
+        except (*StreamError, NotImplementedError) as error:
+            return error
+
+    def _follow(self, settling: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(settling)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._sent_at.popleft()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        self.pump()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    async def _settle_batches(self, answered: Awaitable[ProduceAnswer] | BaseException, taken: Taken) -> None:
+        reason, results = "", {}
+        try:
+            answer = await _awaited(answered)
+            results = {(each.topic, each.partition): each for each in answer.partitions}
+        except StreamError as error:
+            reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
+            self._flow.target.refresh()
+        for partition, item in taken:
+            partition.outstanding -= 1
+            self._flow.in_flight_records -= item.count
+            result = results.get((partition.target_topic, partition.tp.partition))
+            partition.pending_bytes -= item.size
+            if result is None:
+                self._flow.free_bytes(item.size)
+                self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
+            else:
+                self._settle(partition, item, result)
+
+    def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
+        flow = self._flow
+        flow.free_bytes(item.size)
+        if result.error == 0 and partition.incident is None:
+            partition.window.acknowledge(item.mark, result.base_offset + item.count - 1)
+            if partition.window.stopped is None:
+                flow.records += item.count
+                flow.bytes += item.size
+            else:
+                flow.stand_still(partition, IncidentKind.UNCERTAIN, partition.window.stopped)
+        elif result.error in _REFUSED and not (result.error == _TOO_LARGE and item.count > 1):
+            self._refused(partition, item, result)
+        elif result.error:
+            name = describe(error_class(result.error))
+            if result.error == _TOO_LARGE:
+                partition.limit = max(1_024, item.size // 2)
+            flow.target.refresh()
+            flow.stand_still(partition, IncidentKind.UNCERTAIN, f"the target answered {name} {result.message}".strip())
+        flow.settle(partition)
+
+    def _refused(self, partition: BatchPartition, item: Append, result: Produced) -> None:
+        name = describe(error_class(result.error))
+        what = f"{item.count} records from" if item.count > 1 else "the record at"
+        reason = (
+            f"the target refuses {what} source offset {item.source_first} of {partition.tp} "
+            f"({item.size} bytes): {name} {result.message}".rstrip()
+        )
+        remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {_RETRY}"
+        self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
+
+    async def _settle_markers(
+        self, answered: Awaitable[MarkersAnswer] | BaseException, partition: BatchPartition, item: Markers
+    ) -> None:
+        flow = self._flow
+        failed: str | None = None
+        try:
+            answer = await _awaited(answered)
+            errors = {error for _, _, error in answer.errors if error}
+            if errors:
+                failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
+            if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:
+                flow.markers_refused = True
+        except StreamError as error:
+            failed = f"the target's broker {self.node} didn't answer: {_said(error)}"
+            flow.target.refresh()
+        except NotImplementedError:  # aiokafka: no version of the request that both sides know
+            failed, flow.markers_refused = "the target's brokers take no markers from clients", True
+        partition.outstanding -= 1
+        partition.pending_bytes -= item.size
+        flow.free_bytes(item.size)
+        if failed is not None:
+            flow.stand_still(partition, IncidentKind.UNCERTAIN, failed)
+        elif partition.incident is None:
+            partition.window.acknowledge(item.mark, item.mark.after.target_end - 1)
+            flow.markers += item.count
+        flow.settle(partition)
+
+
+async def _awaited(answered: Awaitable[Any] | BaseException) -> Any:
+    if isinstance(answered, BaseException):
+        raise answered
+    return await answered
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

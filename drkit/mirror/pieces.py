@@ -1,0 +1,304 @@
+"""From fetched batches to what is to be appended: forwarded as they are, or taken apart where they must be. Pure.
+
+| what is fetched | becomes | reason |
+|---|---|---|
+| a batch whose offsets are complete | a run, its records byte for byte | - |
+| several tiny ones in a row | one run | merged |
+| a batch with compaction holes | runs, or one run with gaps | compacted |
+| a batch that begins below the position | the rest of it | partly_mirrored |
+| a batch stamped by the source broker | a run with the append time in each record | log_append_time |
+| a batch above the target's limit | several runs | too_large |
+| messages of format 0 or 1 | a run in format 2 | old_format |
+| a control batch, an aborted one, an emptied one | a hole | - |
+
+A rebuilt batch keeps its codec. Aborted transactions are told by the Fetch response, as Kafka's own
+consumer reads it: a transaction counts from its first offset on until its abort marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from drkit.kafka.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
+from drkit.kafka.joined import Found, Joined
+from drkit.kafka.records import Record, build, read, read_old
+
+_OLD_ATTRIBUTES_AT = 17
+_TINY_COUNT = 24
+_MERGED_BYTES = 256 * 1024
+_HEADROOM = 0.9
+
+
+class Hole(NamedTuple):
+    """The source has no record below `source_next` and from the end of what came before."""
+
+    source_next: int
+
+
+class Run(NamedTuple):
+    """Records to be appended as one batch; their target offsets will be consecutive.
+
+    `gaps`: (index in the run, source offset) of records that don't follow their predecessor on the
+    source. `reason`: why it isn't forwarded as it was; None where it is.
+    """
+
+    source_first: int
+    source_next: int
+    records_count: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    payload: bytes | memoryview
+    gaps: tuple[tuple[int, int], ...] = ()
+    reason: str | None = None
+
+
+Piece = Hole | Run
+
+
+class TooLarge(Exception):
+    """One record alone is larger than the target takes."""
+
+    def __init__(self, offset: int, size: int) -> None:
+        super().__init__(f"the record at offset {offset} needs a batch of {size} bytes")
+        self.offset = offset
+        self.size = size
+
+
+class Rules(NamedTuple):
+    """How batches are taken.
+
+    `committed`: leave out aborted records. `limit`: the target topic's max.message.bytes.
+    `keeps_apart`: whether a hole of so many offsets is to stand between two runs (so that it can be
+    matched on the target) rather than inside one run.
+    """
+
+    committed: bool
+    limit: int
+    keeps_apart: Callable[[int], bool]
+
+
+def pieces(
+    batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules
+) -> Iterator[Piece]:
+    """What is to be appended, from `position` (the next source offset) on, in order and without a gap.
+
+    Args:
+        batches: complete batches of one Fetch response, ascending.
+        aborted: (producer id, first offset) of aborted transactions, from the same response.
+        position: records below it are on the target already.
+        rules: see there.
+
+    Raises:
+        Damaged: a batch must be taken apart and can't be read.
+        TooLarge: a record can't be appended.
+    """
+    cutter = _Cutter(aborted if rules.committed else (), position, rules)
+    for batch in batches:
+        if isinstance(batch, Joined):
+            yield from cutter.take_joined(batch)
+        else:
+            yield from cutter.take(batch)
+    yield from cutter.finish()
+
+
+class _Cutter:
+    """The state of one pass over fetched batches.
+
+    `dropping`: producers whose aborted transaction is being passed. `tiny`: complete small batches in a
+    row that may become one.
+    """
+
+    def __init__(self, aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> None:
+        self._rules = rules
+        self._position = position
+        self._due = sorted(aborted, key=lambda each: each[1], reverse=True)
+        self._dropping: set[int] = set()
+        self._tiny: list[Batch] = []
+        self._size = 0
+        self._most = min(_MERGED_BYTES, rules.limit // 2)
+
+    def take(self, batch: Batch) -> Iterator[Piece]:
+        plain = batch.magic >= MAGIC
+        last = batch.last_offset
+        empty = plain and self._is_empty(batch, last)
+        if plain and last < self._position:
+            return
+        if self._tiny and (empty or not _joins(self._tiny[-1], batch)):
+            yield from self.finish()
+        if empty:
+            yield Hole(last + 1)
+        elif not plain:
+            yield from _old(batch, self._position, self._rules)
+        elif self._is_complete(batch):
+            if batch.base_offset > self._position:
+                yield Hole(batch.base_offset)
+            self._tiny.append(batch)
+            self._size += len(batch.whole)
+            if batch.records_count > _TINY_COUNT or self._size >= self._most:
+                yield from self.finish()
+        else:
+            yield from _taken_apart(batch, self._position, self._rules)
+        self._position = max(self._position, last + 1)
+
+    def take_joined(self, run: Joined) -> Iterator[Piece]:
+        yield from self.finish()
+        last = run.last_offset
+        if last < self._position:
+            return
+        if run.base_offset < self._position or len(run.payload) + HEADER_BYTES > self._rules.limit:
+            records = [record for record in run.records() if record.offset >= self._position]
+            yield from _stretches(records, self._position, last + 1, 0, "merged", self._rules)
+        else:
+            if run.base_offset > self._position:
+                yield Hole(run.base_offset)
+            yield Run(
+                run.base_offset,
+                last + 1,
+                run.records_count,
+                0,
+                run.base_timestamp,
+                run.max_timestamp,
+                run.payload,
+                reason="merged",
+            )
+        self._position = last + 1
+
+    def finish(self) -> Iterator[Piece]:
+        """What is left of small batches."""
+        if self._tiny:
+            tiny, self._tiny, self._size = self._tiny, [], 0
+            yield from _together(tiny, self._rules)
+
+    def _is_empty(self, batch: Batch, last: int) -> bool:
+        """Whether nothing of a batch is to be appended; keeps count of aborted transactions."""
+        while self._due and self._due[-1][1] <= last:
+            self._dropping.add(self._due.pop()[0])
+        if batch.is_control:
+            if self._dropping and _aborts(batch):
+                self._dropping.discard(batch.producer_id)
+            return True
+        return batch.records_count <= 0 or (batch.is_transactional and batch.producer_id in self._dropping)
+
+    def _is_complete(self, batch: Batch) -> bool:
+        return (
+            batch.base_offset >= self._position
+            and batch.records_count == batch.last_delta + 1
+            and not batch.attributes & LOG_APPEND_TIME
+            and len(batch.whole) <= self._rules.limit
+        )
+
+
+def _aborts(batch: Batch) -> bool:
+    """Whether a control batch holds an abort marker (type 0; KIP-98), not a commit marker (type 1)."""
+    for record in read(batch):
+        body = record.body
+        # key: length 4 as a varint, version i16, type i16
+        return len(body) > 4 and body[3] == 0 and body[4] == 0  # noqa: PLR2004 - as above
+    return False
+
+
+def _joins(one: Batch, other: Batch) -> bool:
+    """Whether two batches may become one: nothing between them, the same codec, nothing special about either."""
+    return (
+        other.magic >= MAGIC
+        and other.base_offset == one.last_offset + 1
+        and other.records_count == other.last_delta + 1
+        and other.records_count <= _TINY_COUNT
+        and (other.attributes & (CODEC_MASK | LOG_APPEND_TIME)) == (one.attributes & (CODEC_MASK | LOG_APPEND_TIME))
+    )
+
+
+def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
+    """Complete batches in a row: one is forwarded, several are merged."""
+    first = batches[0]
+    if len(batches) > 1:
+        records = [record for batch in batches for record in read(batch)]
+        yield from _built(records, batches[-1].last_offset + 1, first.codec, "merged", rules)
+        return
+    yield Run(
+        first.base_offset,
+        first.last_offset + 1,
+        first.records_count,
+        first.attributes,
+        first.base_timestamp,
+        first.max_timestamp,
+        first.records,
+    )
+
+
+def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
+    if batch.attributes & LOG_APPEND_TIME:
+        reason = "log_append_time"
+    elif batch.records_count != batch.last_delta + 1:
+        reason = "compacted"
+    else:
+        reason = "partly_mirrored" if batch.base_offset < position else "too_large"
+    records = [record for record in read(batch) if record.offset >= position]
+    yield from _stretches(records, position, batch.last_offset + 1, batch.codec, reason, rules)
+
+
+def _old(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
+    codec = batch.whole[_OLD_ATTRIBUTES_AT] & CODEC_MASK
+    records = [record for record in read_old(batch.whole) if record.offset >= position]
+    if records:
+        yield from _stretches(records, position, batch.base_offset + 1, codec, "old_format", rules)
+
+
+def _stretches(
+    records: Sequence[Record], position: int, source_next: int, codec: int, reason: str, rules: Rules
+) -> Iterator[Piece]:
+    """Records with holes between them: apart where the holes are to be matched, else together."""
+    stretch: list[Record] = []
+    for record in records:
+        gap = record.offset - position
+        if gap and (not stretch or rules.keeps_apart(gap)):
+            if stretch:
+                yield from _built(stretch, position, codec, reason, rules)
+                stretch = []
+            yield Hole(record.offset)
+        stretch.append(record)
+        position = record.offset + 1
+    if stretch:
+        yield from _built(stretch, position, codec, reason, rules)
+    if position < source_next:
+        yield Hole(source_next)
+
+
+def _built(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Iterator[Run]:
+    """Runs of these records, as many as the target's limit asks for."""
+    room = int((rules.limit - HEADER_BYTES) * _HEADROOM)
+    begin = size = 0
+    for index, record in enumerate(records):
+        needed = len(record.body) + 16
+        if size + needed > room and index > begin:
+            yield _run(records[begin:index], record.offset, codec, reason, rules)
+            begin, size = index, 0
+        size += needed
+    yield _run(records[begin:], source_next, codec, reason, rules)
+
+
+def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Run:
+    built = build(records, codec)
+    size = HEADER_BYTES + len(built.payload)
+    if size > rules.limit:
+        raise TooLarge(records[0].offset, size)
+    gaps = []
+    if records[-1].offset - records[0].offset != len(records) - 1:
+        gaps = [
+            (index, records[index].offset)
+            for index in range(1, len(records))
+            if records[index].offset != records[index - 1].offset + 1
+        ]
+    return Run(
+        records[0].offset,
+        source_next,
+        built.records_count,
+        codec,
+        built.base_timestamp,
+        built.max_timestamp,
+        built.payload,
+        tuple(gaps),
+        reason,
+    )
