@@ -15,6 +15,8 @@ from drkit.kafka.wire import Wire, describe, error_class
 from drkit.model.topology import TopicPartition
 
 GROUPS_A_REQUEST = 500
+GROUPS_A_FETCH = 2_000
+"""Groups whose offsets are read in one request: of 50 partitions each, an answer of about 2 MB."""
 _GROUP_KEY = 0
 _NO_GENERATION = -1
 
@@ -43,10 +45,21 @@ class FetchedOffsets:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-async def find_coordinators(wire: Wire, groups: list[str]) -> tuple[dict[int, list[str]], str]:
-    """Groups by coordinator's node id, and why the others have none now."""
+async def find_coordinators(
+    wire: Wire, groups: list[str], remembered: dict[str, int] | None = None
+) -> tuple[dict[int, list[str]], str]:
+    """Groups by coordinator's node id, and why the others have none now.
+
+    Groups in `remembered` aren't looked up but taken from it, once: the caller puts back what proved right.
+    """
     coordinators: dict[int, list[str]] = defaultdict(list)
     why = "no coordinator found"
+    if remembered:
+        for group in groups:
+            if group in remembered:
+                coordinators[remembered.pop(group)].append(group)
+        known = {group for found in coordinators.values() for group in found}
+        groups = [group for group in groups if group not in known]
     batched = (wire.supports(FindCoordinatorRequest) or 0) >= 4  # noqa: PLR2004 - KIP-699
     chunks = [groups[i : i + GROUPS_A_REQUEST] for i in range(0, len(groups), GROUPS_A_REQUEST)]
     for chunk in chunks if batched else [[group] for group in groups]:

@@ -15,7 +15,9 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, Lis
 from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from drkit.config.schema import ClusterConfig
 from drkit.kafka.coordinator import (
+    GROUPS_A_FETCH,
     GROUPS_A_REQUEST,
     CommittedOffset,
     FetchedOffsets,
@@ -24,6 +26,7 @@ from drkit.kafka.coordinator import (
     find_coordinators,
     read_group,
 )
+from drkit.kafka.offsets_log import OFFSETS_TOPIC, OffsetsLog, look_at_log
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from drkit.kafka.wire import Again, Wire, WireClient, check, describe, error_class
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -31,7 +34,6 @@ from drkit.model.topology import TopicPartition
 
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
 
-_OFFSETS_TOPIC = "__consumer_offsets"
 _GONE = frozenset({"Empty", "Dead"})
 _ACTIVE_GROUP = frozenset(
     {
@@ -69,6 +71,10 @@ class GroupListing:
 class GroupAdmin(WireClient):
     """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+        super().__init__(alias, cluster, timeout_seconds=timeout_seconds)
+        self._coordinators: dict[str, int] = {}
+
     def list_groups(self) -> dict[str, GroupInfo]:
         """All groups, by name.
 
@@ -92,7 +98,7 @@ class GroupAdmin(WireClient):
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail."""
         topic_type = MetadataRequest.MetadataRequestTopic
         metadata = await wire.send(
-            MetadataRequest(topics=[topic_type(name=_OFFSETS_TOPIC)], allow_auto_topic_creation=False)
+            MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
         )
         offsets_topic = metadata.topics[0]
         missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
@@ -151,12 +157,23 @@ class GroupAdmin(WireClient):
                 read_group(group, left, fetched)
 
         try:
-            self._on_coordinators("read committed offsets", left, ask)
+            self._on_coordinators("read committed offsets", left, ask, GROUPS_A_FETCH, remembered=self._coordinators)
         except Unreachable as error:
             if not fetched.offsets:
                 raise
             fetched.failures.update(dict.fromkeys(left, str(error)))
         return fetched
+
+    def offsets_log(self) -> OffsetsLog:
+        """The coordinators' own log as it stands: while its end stands, no group in it has changed.
+
+        Raises:
+            Unreachable: none of its leaders answers.
+        """
+        try:
+            return self._wire.call(f"look at the ends of {OFFSETS_TOPIC}", look_at_log)
+        except Refused as error:
+            return OffsetsLog(refused=str(error))
 
     def members(self, groups: Sequence[str]) -> dict[str, int]:
         """Active members per group; 0 when it is empty, dead or absent.
@@ -272,20 +289,32 @@ class GroupAdmin(WireClient):
         self._on_coordinators("delete groups", left, ask)
 
     def _on_coordinators(
-        self, what: str, left: dict[str, None], ask: Callable[[Wire, int, list[str]], Awaitable[None]]
+        self,
+        what: str,
+        left: dict[str, None],
+        ask: Callable[[Wire, int, list[str]], Awaitable[None]],
+        groups_a_request: int = GROUPS_A_REQUEST,
+        *,
+        remembered: dict[str, int] | None = None,
     ) -> None:
-        """Ask each group's coordinator until `ask` has taken every group out of `left`."""
+        """Ask each group's coordinator until `ask` has taken every group out of `left`.
+
+        `remembered`: coordinators found before, asked without looking them up; one that doesn't answer for
+        a group is looked up at the next try.
+        """
 
         async def step(wire: Wire) -> None:
-            coordinators, why = await find_coordinators(wire, list(left))
+            coordinators, why = await find_coordinators(wire, list(left), remembered)
             for node, groups in coordinators.items():
-                for start in range(0, len(groups), GROUPS_A_REQUEST):
+                for start in range(0, len(groups), groups_a_request):
                     try:
-                        await ask(wire, node, groups[start : start + GROUPS_A_REQUEST])
+                        await ask(wire, node, groups[start : start + groups_a_request])
                     except kafka_errors.KafkaError as error:
                         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
                             raise
                         why = str(error)
+                if remembered is not None:
+                    remembered.update((group, node) for group in groups if group not in left)
             if left:
                 raise Again(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer
 
 from drkit.config import ClusterConfig
+from drkit.failover.past import PastPosition, positions_at
 from drkit.kafka.groups import GroupAdmin
-from drkit.model.offsets import GroupPosition
+from drkit.model.clock import now
+from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
@@ -150,3 +154,53 @@ def shares(consumer: ShareConsumer) -> bool:
 def listed_type(groups: GroupAdmin, group: str) -> str | None:
     found = groups.list_groups().get(group)
     return None if found is None else found.type
+
+
+def test_the_past_of_a_group_is_kept_and_never_ahead_of_it(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("g")
+    fill(mirrored, topic)
+    place = TopicPartition(topic, 0)
+    committed: list[tuple[datetime, datetime, int]] = []
+    with mirrored.running():
+        for offset in (5, 9, 14):
+            begun = now()
+            groups.commit(group, {place: (offset, f"at {offset}")})
+            committed.append((begun, now(), offset))
+            wait_until(lambda: offsets(mirrored, group).get(place) == committed[-1][2], what=f"offset {offset}")
+
+        def seen_still() -> bool:
+            return captured(mirrored, group)[place].captured_at > committed[-1][1]
+
+        wait_until(seen_still, what="a look after the last commit")
+        groups.delete_groups([group])
+        wait_until(lambda: not captured(mirrored, group), what="the group forgotten")
+        wait_until(lambda: position_at(mirrored, group, place, now()) is None, what="its end in the timeline")
+    for (_, after, offset), (before_next, _, _) in pairwise([*committed, (committed[-1][1], now(), 0)]):
+        past = position_at(mirrored, group, place, max(after, before_next))
+        assert past is not None
+        assert past.offset is None or past.offset <= offset
+        if past.certainty is Certainty.EXACT:
+            assert (past.offset, past.metadata) == (offset, f"at {offset}")
+    newest = [
+        state.positions[0].offset
+        for around in mirrored.store.group_states_around(mirrored.link.id, committed[-1][1] + timedelta(seconds=30))
+        for state in (around.then,)
+        if around.group == group and state is not None and state.positions
+    ]
+    assert newest == []  # it is gone
+    last = position_at(mirrored, group, place, captured_last(mirrored, group))
+    assert last is not None
+    assert last.offset == 14
+
+
+def captured_last(mirrored: Mirrored, group: str) -> datetime:
+    """The moment up to which the group was last seen to stand somewhere."""
+    for around in mirrored.store.group_states_around(mirrored.link.id, now()):
+        if around.group == group and around.then is not None and around.then.held_until is not None:
+            return around.then.held_until
+    raise AssertionError("the group's end is not in the timeline")
+
+
+def position_at(mirrored: Mirrored, group: str, place: TopicPartition, moment: datetime) -> PastPosition | None:
+    states = mirrored.store.group_states_around(mirrored.link.id, moment)
+    return positions_at(moment, states, mirrored.store.group_positions(mirrored.link.id)).get((group, place))

@@ -50,3 +50,14 @@ def test_it_can_be_woken_before_its_time() -> None:
     wait_until(lambda: periodic.wake() or len(turns) > 1, what="a turn before its time")
     stop.set()
     assert periodic.join(5)
+
+
+@pytest.mark.parametrize(
+    ("spent", "usual", "prompt"), [(0.0, 1.0, 1.0), (0.1, 0.9, 0.8), (0.4, 1.2, 0.2), (0.6, 1.8, 0.15)]
+)
+def test_what_is_to_be_seen_promptly_is_looked_at_sooner_the_longer_a_look_takes(
+    spent: float, usual: float, prompt: float
+) -> None:
+    stop = threading.Event()
+    assert Periodic("work", 1.0, lambda: None, stop)._pause(spent) == pytest.approx(usual)
+    assert Periodic("look", 1.0, lambda: None, stop, promptly=True)._pause(spent) == pytest.approx(prompt)

@@ -1,0 +1,235 @@
+"""What a capture asks for: only what can have changed, all of it when it can't tell, and again where it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from drkit.kafka.coordinator import CommittedOffset, FetchedOffsets
+from drkit.kafka.groups import GroupInfo, GroupListing
+from drkit.kafka.offsets_log import OffsetsLog, partition_of
+from drkit.mirror.groups import SWEEP_SECONDS, GroupCapture
+from drkit.model.clock import now
+from drkit.model.timeline import TimelinePolicy
+from drkit.model.topology import Link, LinkId
+from drkit.store.sqlite import SqliteStore
+
+PARTITIONS = 50
+LINK = Link(LinkId("a", "b"), ("t",), timeline=TimelinePolicy(max_rows=10**12))  # looks follow at once here
+
+
+class Coordinators:
+    """A cluster's groups; committing moves the end of the log that the group lives in."""
+
+    def __init__(self, *groups: str) -> None:
+        self.offsets = dict.fromkeys(groups, 0)
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.down: set[int] = set()
+        self.visible = True
+        self.asked: list[set[str]] = []
+        self.listed = 0
+        self.failing: dict[str, str] = {}
+
+    def commit(self, group: str, offset: int) -> None:
+        self.offsets[group] = offset
+        self.ends[partition_of(group, PARTITIONS)] += 1
+
+    def delete(self, group: str) -> None:
+        del self.offsets[group]
+        self.ends[partition_of(group, PARTITIONS)] += 1
+
+    def offsets_log(self) -> OffsetsLog:
+        if not self.visible:
+            return OffsetsLog(refused="denied")
+        return OffsetsLog(PARTITIONS, {p: end for p, end in self.ends.items() if p not in self.down})
+
+    def list_reachable_groups(self) -> GroupListing:
+        self.listed += 1
+        groups = {group: GroupInfo(group, "Stable", "classic") for group in self.offsets}
+        return GroupListing(groups, complete=not self.down)
+
+    def fetch(self, groups: Iterable[str]) -> FetchedOffsets:
+        names = set(groups)
+        self.asked.append(names)
+        found = {
+            name: [CommittedOffset(name, "t", 0, self.offsets[name], ""), CommittedOffset(name, "other", 0, 1, "")]
+            for name in names - self.failing.keys()
+        }
+        return FetchedOffsets(found, {name: why for name, why in self.failing.items() if name in names})
+
+
+class Clock:
+    at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def store() -> Iterator[SqliteStore]:
+    kept = SqliteStore(":memory:")
+    yield kept
+    kept.close()
+
+
+def captured(store: SqliteStore) -> dict[str, int]:
+    return {position.group: position.offset for position in store.group_positions(LINK.id)}
+
+
+def settled(cluster: Coordinators, store: SqliteStore, clock: Clock | None = None) -> GroupCapture:
+    """A capture that has looked until there is nothing more to ask for."""
+    capture = GroupCapture(LINK, cluster, store, clock or Clock())  # type: ignore[arg-type]  # a stand-in
+    for _ in range(3):
+        capture.capture()
+    cluster.asked.clear()
+    cluster.listed = 0
+    return capture
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [("", 0), ("hello", 99162322 % 50), ("Aa", 2112 % 50), ("BB", 2112 % 50), ("polygenelubricants", 0)],
+)
+def test_a_group_lives_where_javas_hash_says(group: str, partition: int) -> None:
+    """Hashes that are known of Java; the last one is the smallest integer, of which Kafka takes 0."""
+    assert partition_of(group, 50) == partition
+
+
+def test_while_nothing_moves_no_group_is_asked_for(store: SqliteStore) -> None:
+    cluster = Coordinators("one", "two")
+    capture = settled(cluster, store)
+    for _ in range(10):
+        capture.capture()
+    assert cluster.asked == []
+    assert cluster.listed == 0
+
+
+def test_only_groups_where_something_moved_are_asked_for_and_once_more(store: SqliteStore) -> None:
+    cluster = Coordinators("one", "two")
+    assert partition_of("one", PARTITIONS) != partition_of("two", PARTITIONS)
+    capture = settled(cluster, store)
+    cluster.commit("one", 7)
+    for _ in range(4):
+        capture.capture()
+    assert cluster.asked == [{"one"}, {"one"}]
+    assert captured(store) == {"one": 7, "two": 0}
+
+
+def test_an_answer_from_just_before_the_commit_is_made_up_for(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    capture = settled(cluster, store)
+    cluster.commit("one", 7)
+    cluster.offsets["one"] = 0  # the log's end shows it, the coordinator doesn't yet
+    capture.capture()
+    assert captured(store) == {"one": 0}
+    cluster.offsets["one"] = 7
+    capture.capture()
+    assert captured(store) == {"one": 7}
+
+
+def test_where_the_log_may_not_be_looked_at_all_are_asked_for(store: SqliteStore) -> None:
+    cluster = Coordinators("one", "two")
+    cluster.visible = False
+    capture = settled(cluster, store)
+    capture.capture()
+    capture.capture()
+    assert cluster.asked == [{"one", "two"}, {"one", "two"}]
+
+
+def test_now_and_then_all_are_asked_for(store: SqliteStore) -> None:
+    cluster, clock = Coordinators("one", "two"), Clock()
+    capture = settled(cluster, store, clock)
+    cluster.offsets["two"] = 5  # behind the log's back
+    capture.capture()
+    assert captured(store)["two"] == 0
+    clock.at += SWEEP_SECONDS
+    capture.capture()
+    assert cluster.asked == [{"one", "two"}]
+    assert captured(store)["two"] == 5
+
+
+def test_a_group_that_could_not_be_read_is_asked_for_until_it_can(store: SqliteStore) -> None:
+    cluster = Coordinators("one", "two")
+    capture = settled(cluster, store)
+    cluster.failing["one"] = "denied"
+    cluster.commit("one", 7)
+    for _ in range(5):
+        capture.capture()
+    assert cluster.asked == [{"one"}] * 5
+    assert captured(store)["one"] == 0
+    del cluster.failing["one"]
+    capture.capture()
+    assert captured(store)["one"] == 7
+
+
+def test_groups_of_a_coordinator_that_is_down_wait_and_their_past_is_not_made_up(store: SqliteStore) -> None:
+    cluster = Coordinators("one", "two")
+    capture = settled(cluster, store)
+    capture.capture()
+    cluster.down.add(partition_of("one", PARTITIONS))
+    for _ in range(3):
+        capture.capture()
+    assert cluster.asked == []
+    down_at = next(p.captured_at for p in store.group_positions(LINK.id) if p.group == "one")
+    cluster.down.clear()
+    cluster.commit("one", 9)
+    capture.capture()
+    assert captured(store)["one"] == 9
+    newest = max(
+        (each for each in (around.then for around in store.group_states_around(LINK.id, _later())) if each),
+        key=lambda state: (state.group == "one", state.at),
+    )
+    assert newest.positions[0].offset == 9
+    assert newest.held_until is not None
+    assert newest.held_until >= down_at
+    fresh = next(p.captured_at for p in store.group_positions(LINK.id) if p.group == "one")
+    assert newest.held_until < fresh
+
+
+def test_a_deleted_group_leaves_its_past_and_stands_nowhere_since(store: SqliteStore) -> None:
+    cluster = Coordinators("one", "two")
+    capture = settled(cluster, store)
+    cluster.delete("one")
+    capture.capture()
+    assert captured(store) == {"two": 0}
+    states = {around.group: around.then for around in store.group_states_around(LINK.id, _later())}
+    assert states["one"] is not None
+    assert states["one"].positions == ()
+    assert states["one"].before is not None
+
+
+def test_a_new_group_is_found_by_its_first_commit(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    capture = settled(cluster, store)
+    cluster.commit("new", 3)
+    capture.capture()
+    assert captured(store) == {"one": 0, "new": 3}
+
+
+def test_without_a_timeline_nothing_of_the_past_is_kept(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    link = Link(LINK.id, ("t",), timeline=TimelinePolicy(keep_seconds=0))
+    capture = GroupCapture(link, cluster, store)  # type: ignore[arg-type]  # a stand-in
+    capture.capture()
+    cluster.commit("one", 4)
+    capture.capture()
+    assert captured(store) == {"one": 4}
+    assert store.group_states_around(link.id, _later()) == []
+
+
+def test_a_new_run_begins_the_timeline_anew_and_asks_for_all(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    settled(cluster, store)
+    cluster.offsets["one"] = 8
+    again = settled(cluster, store)
+    assert captured(store) == {"one": 8}
+    again.capture()
+    newest = store.group_states_around(LINK.id, _later())[0].then
+    assert newest is not None
+    assert (newest.positions[0].offset, newest.before) == (8, None)
+
+
+def _later() -> datetime:
+    return now() + timedelta(hours=1)
