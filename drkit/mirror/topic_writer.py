@@ -38,6 +38,8 @@ class TopicWriter:
         self._link = link
         self._target = target
         self._problems = problems
+        self.aligning: set[str] = set()
+        """Source topics that must not be compacted yet (`drkit.mirror.aligning`)."""
         self._said: set[str] = set()
 
     def keys(self, topics: Iterable[str]) -> tuple[str, ...]:
@@ -94,8 +96,11 @@ class TopicWriter:
         return NewTopic(name, info.partitions, replicas, settings.all), settings
 
     def _settings(self, look: Look, topic: str, target: dict[str, str] | None, replicas: int) -> Wanted:
+        source = look.source_settings.get(topic, {})
+        if topic in self.aligning:
+            source = {**source, "cleanup.policy": "delete"}
         return standby_settings(
-            look.source_settings.get(topic, {}),
+            source,
             target,
             target_replicas=replicas,
             policy=self._link.settings_policy,

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.mirror.aligning import Aligning
 from drkit.mirror.choice import BATCH
 from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
 from drkit.mirror.problems import Problems
@@ -93,6 +94,7 @@ class TopicSync:
             TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
         )
         self._writer = TopicWriter(link, target, problems)
+        self._aligning = Aligning(link, source, store)
 
     def look(self) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
@@ -103,17 +105,34 @@ class TopicSync:
         look = self._observe()
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
         absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in look.target]
+        if self._preserves:
+            self._aligning.begin(look, absent)
+        self._writer.aligning = self._aligning.topics
         for topic in self._writer.create(look, absent):
             self._adopt(look, topic, created=True)
         for topic in look.source:
             self._judge(look, topic)
         self._writer.grow(look)
+        self._aligning.settle(look.ready)
         self._writer.configure(look)
         self._note_source(look)
         self._note_diverged(look)
         self._note_gone(look)
         if look.changed:
             self._store.put_topic_states(self._link.id, list(look.changed.values()))
+        self._last = look.ready
+        return dict(look.ready)
+
+    def follow(self) -> dict[str, ReadyTopic]:
+        """The topics that may be mirrored now, as the worker that leads has brought them in step.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer.
+        """
+        look = self._observe()
+        for topic in look.source:
+            if topic in look.states and not self._must_exist(look, topic):
+                self._judge(look, topic)
         self._last = look.ready
         return dict(look.ready)
 
@@ -191,7 +210,9 @@ class TopicSync:
             int(settings.get("max.message.bytes", 1_048_588)),
             is_compacted(look.source_settings.get(topic, {})),
             preserve=self._preserves,
-            alignable=self._preserves and state.created_by_drkit and not is_compacted(settings),
+            alignable=self._preserves
+            and state.created_by_drkit
+            and (topic in self._aligning.topics or not is_compacted(settings)),
         )
 
     def _halt_recreated(self, state: TopicState, info: TopicInfo) -> None:

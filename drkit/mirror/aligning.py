@@ -1,0 +1,85 @@
+"""Compacted topics whose partitions are being aligned: they get `cleanup.policy=compact` only afterwards.
+
+A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
+source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete`, which is noted
+first, and stays so until every partition of it has been brought to where its source begins
+(`drkit.mirror.alignment`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from drkit.kafka.admin import ClusterAdmin
+from drkit.mirror.topic_look import Look, ReadyTopic
+from drkit.mirror.topic_settings import is_compacted
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+ALIGNING = "aligning"
+"""The kind of the notes that name these topics."""
+
+
+class Aligning:
+    """Which topics are being aligned. Used by one thread.
+
+    Args:
+        link: the link.
+        source: the source cluster.
+        store: notes, watermarks and rows.
+    """
+
+    def __init__(self, link: Link, source: ClusterAdmin, store: Store) -> None:
+        self._link = link
+        self._source = source
+        self._store = store
+        self._topics: set[str] | None = None
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics, by their source's names."""
+        if self._topics is None:
+            self._topics = set(self._store.notes(self._link.id, ALIGNING))
+        return self._topics
+
+    def begin(self, look: Look, topics: Iterable[str]) -> None:
+        """Note those of these topics (about to be created) that are to be aligned before they are compacted."""
+        compacted = [topic for topic in topics if is_compacted(look.source_settings.get(topic, {}))]
+        tps = [TopicPartition(topic, number) for topic in compacted for number in range(look.source[topic].partitions)]
+        begun = {tp.topic for tp, start in self._source.start_offsets(tps).items() if start > 0} - self.topics
+        if begun:
+            self._store.put_notes(self._link.id, ALIGNING, dict.fromkeys(begun, ""))
+            self.topics.update(begun)
+
+    def settle(self, ready: dict[str, ReadyTopic]) -> None:
+        """Forget topics whose partitions are all where their source begins: their own policy is due."""
+        waiting = [topic for topic in self.topics if topic in ready]
+        if not waiting:
+            return
+        watermarks = self._store.watermarks(self._link.id)
+        done = []
+        for topic in waiting:
+            epoch = ready[topic].state.epoch
+            for tp in ready[topic].tps():
+                mark = watermarks.get(tp)
+                if mark is None or mark.epoch != epoch:
+                    break
+                row = self._store.floor_mapping(self._link.id, tp, epoch, mark.source_through)
+                if row is None or not _is_aligned(mark, row):
+                    break
+            else:
+                done.append(topic)
+        if done:
+            self._store.forget_notes(self._link.id, ALIGNING, done)
+            self.topics.difference_update(done)
+            log.info("%s: aligned with their source: %s", self._link.id, ", ".join(sorted(done)))
+
+
+def _is_aligned(mark: Watermark, row: OffsetMapping) -> bool:
+    """Whether a partition is filled and the filler is gone: something was mirrored, or the log starts behind it."""
+    begun = mark.source_through > row.source_offset
+    return mark.target_end >= row.target_offset and (begun or mark.target_start >= row.target_offset)
