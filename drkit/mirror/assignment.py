@@ -3,13 +3,15 @@
 topics thread ── ready ──▶ wanted ── resume thread ──▶ started (data thread: engine.start)
                              ▲                             │
                              └──── incident: observe again ┘        halted: until its problem is cleared
+
+Of the partitions that are ready only those are wanted that this worker holds (`drkit.mirror.sharing`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from drkit.mirror.engine import Incident
 from drkit.mirror.topics import ReadyTopic
@@ -18,6 +20,7 @@ from drkit.model.topology import TopicPartition
 _CALM_SECONDS = 10.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
+_DROPPED_PAUSE = 2.0
 
 
 class Assignment:
@@ -25,16 +28,19 @@ class Assignment:
 
     Args:
         halts: whether a partition stands still because of a problem.
+        holds: whether a partition is this worker's.
     """
 
-    def __init__(self, halts: Callable[[TopicPartition], bool]) -> None:
+    def __init__(self, halts: Callable[[TopicPartition], bool], holds: Callable[[TopicPartition], bool]) -> None:
         self._halts = halts
+        self._holds = holds
         self._lock = threading.Lock()
         self._ready: dict[TopicPartition, ReadyTopic] | None = None
         self._running: dict[TopicPartition, int] = {}
         self._wanted: dict[TopicPartition, float] = {}
-        self._resuming: set[TopicPartition] = set()
+        self._resuming: dict[TopicPartition, int] = {}
         self._pauses: dict[TopicPartition, tuple[float, float]] = {}
+        self._takes = 0
 
     @property
     def known(self) -> bool:
@@ -50,38 +56,51 @@ class Assignment:
             for tp in gone:
                 del self._running[tp]
             self._wanted = {tp: due for tp, due in self._wanted.items() if tp in ready}
-            for tp in ready:
-                busy = tp in self._running or tp in self._wanted or tp in self._resuming
-                if not busy and not self._halts(tp):
-                    self._wanted[tp] = 0.0
+            self._want(ready)
         return gone
 
-    def take(self) -> dict[TopicPartition, ReadyTopic]:
-        """Partitions that are to be resumed now; each is to be given back, halted or started."""
+    def again(self) -> None:
+        """What this worker holds may have changed: want what is held now."""
+        with self._lock:
+            self._want(self._ready or {})
+
+    def _want(self, ready: Iterable[TopicPartition]) -> None:
+        for tp in ready:
+            busy = tp in self._running or tp in self._wanted or tp in self._resuming
+            if not busy and self._holds(tp) and not self._halts(tp):
+                self._wanted[tp] = 0.0
+
+    def take(self, most: int) -> tuple[dict[TopicPartition, ReadyTopic], int]:
+        """Partitions that are to be resumed now, and the number of this take, for `started`.
+
+        Each is to be given back, halted or started.
+        """
         at = time.monotonic()
         with self._lock:
             ready = self._ready or {}
-            due = {tp: ready[tp] for tp, when in self._wanted.items() if when <= at and tp in ready}
+            due = [tp for tp, when in self._wanted.items() if when <= at and tp in ready][:most]
+            self._takes += 1
             for tp in due:
                 del self._wanted[tp]
-            self._resuming.update(due)
-            return due
+                self._resuming[tp] = self._takes
+            return {tp: ready[tp] for tp in due}, self._takes
 
     def give_back(self, tps: Iterable[TopicPartition]) -> None:
         """These couldn't be observed; they are due again soon."""
         due = time.monotonic() + _FIRST_PAUSE
         with self._lock:
             for tp in tps:
-                self._resuming.discard(tp)
-                if tp in (self._ready or {}):
+                if self._resuming.pop(tp, None) is not None and tp in (self._ready or {}):
                     self._wanted[tp] = due
 
-    def started(self, tp: TopicPartition, epoch: int) -> bool:
-        """A partition is about to be started; false where it no longer may, or not in this epoch."""
+    def started(self, tp: TopicPartition, epoch: int, take: int) -> bool:
+        """A partition is about to be started; false where it no longer may, not in this epoch, or was
+        taken up anew since `take`.
+        """
         with self._lock:
-            if tp not in self._resuming:
+            if self._resuming.get(tp) != take:
                 return False
-            self._resuming.discard(tp)
+            del self._resuming[tp]
             ready = (self._ready or {}).get(tp)
             if ready is None or ready.state.epoch != epoch:
                 return False  # the next look at the topics wants it anew, if at all
@@ -93,7 +112,7 @@ class Assignment:
         at = time.monotonic()
         with self._lock:
             self._running.pop(incident.tp, None)
-            if incident.tp not in (self._ready or {}):
+            if incident.tp not in (self._ready or {}) or not self._holds(incident.tp):
                 return
             last, pause = self._pauses.get(incident.tp, (0.0, 0.0))
             pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if at - last < _CALM_SECONDS + pause else 0.0
@@ -106,7 +125,32 @@ class Assignment:
             for tp in tps:
                 self._running.pop(tp, None)
                 self._wanted.pop(tp, None)
-                self._resuming.discard(tp)
+                self._resuming.pop(tp, None)
+
+    def release(self, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """These go to another worker. Returns those that were running."""
+        with self._lock:
+            released = [tp for tp in tps if self._running.pop(tp, None) is not None]
+            for tp in tps:
+                self._wanted.pop(tp, None)
+                self._resuming.pop(tp, None)
+            return released
+
+    def dropped(self, tps: Iterable[TopicPartition]) -> None:
+        """These were lost; those that are this worker's still are wanted again, a little later."""
+        due = time.monotonic() + _DROPPED_PAUSE
+        with self._lock:
+            for tp in tps:
+                self._running.pop(tp, None)
+                self._wanted.pop(tp, None)
+                self._resuming.pop(tp, None)
+                if tp in (self._ready or {}) and self._holds(tp) and not self._halts(tp):
+                    self._wanted[tp] = due
+
+    def engaged(self) -> list[TopicPartition]:
+        """Those that run, are being resumed or wait to be."""
+        with self._lock:
+            return list({**self._running, **self._resuming, **self._wanted})
 
     def partitions(self) -> list[TopicPartition]:
         """All partitions that the link has now, whether they run or not."""

@@ -1,10 +1,8 @@
-"""The worker's lease: one mirror per link, and a stopped process that wakes up must not go on writing.
+"""The lease of a link's leader, and how owners are told apart.
 
-The lease `mirror:<link>` is renewed every `RENEW_SECONDS` and lasts `TTL_SECONDS`. What counts before
-each produce round is this process's monotonic clock: it runs on while the process is stopped
-(SIGSTOP), so a worker that slept through its lease finds it invalid at its first look. A renewal
-counts from before it was asked for, and `MARGIN_SECONDS` less, so that this worker stops before
-another can start.
+The lease `mirror:<link>` is renewed every few seconds and lasts `TTL_SECONDS`. What counts is this
+process's monotonic clock: it runs on while the process is stopped (SIGSTOP). A renewal counts from before
+it was asked for, and `MARGIN_SECONDS` less, so that this worker stops before another can start.
 
 An owner is `host:pid:start:token`. On the same host a dead owner is found out by its pid and start
 time, and its lease is broken at once: a mirror that was SIGKILLed starts again without waiting.
@@ -16,13 +14,12 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
 
 import psutil
 
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import DrkitError
 from drkit.model.links import Lease
 from drkit.model.topology import LinkId
 from drkit.store.api import LeaseStore
@@ -30,7 +27,6 @@ from drkit.store.api import LeaseStore
 log = logging.getLogger(__name__)
 
 TTL_SECONDS = 10.0
-RENEW_SECONDS = 2.0
 MARGIN_SECONDS = 2.0
 _PARTS = 4
 
@@ -61,7 +57,9 @@ def known_dead(owner: str) -> bool:
 
 
 class WorkerLease:
-    """This runtime's lease of a link.
+    """This runtime's claim to lead the workers of a link.
+
+    `holder`: who else was seen to hold it last; `lost_to`: who took it while this one held it.
 
     Args:
         store: where leases are kept.
@@ -71,6 +69,7 @@ class WorkerLease:
 
     def __init__(self, store: LeaseStore, link: LinkId, *, ttl_seconds: float = TTL_SECONDS) -> None:
         self.owner = this_process()
+        self.holder: str | None = None
         self.lost_to: str | None = None
         self._store = store
         self._link = link
@@ -79,55 +78,53 @@ class WorkerLease:
         self._epoch: int | None = None
         self._valid_until = 0.0
 
-    def acquire(self, stop: threading.Event) -> bool:
-        """Take the lease, waiting for as long as a dead holder's may last; false when told to stop first.
+    @property
+    def held(self) -> bool:
+        """Whether it was this runtime's at the last look; whether it still holds is `valid`'s matter."""
+        return self._epoch is not None
+
+    def take(self) -> bool:
+        """Take the lease where nobody living holds it; whether it is this runtime's now.
 
         Raises:
-            Refused: somebody else holds it and renews it.
+            Unreachable: the store doesn't answer.
         """
-        deadline = time.monotonic() + self._ttl + RENEW_SECONDS
-        seen: Lease | None = None
-        while not stop.is_set():
-            try:
-                lease = self._ask()
-            except Unreachable as error:
-                if time.monotonic() > deadline:
-                    raise
-                log.warning("waiting for the store: %s", error)
-                stop.wait(RENEW_SECONDS / 2)
-                continue
+        while True:
+            lease = self._ask()
             if lease.owner == self.owner:
-                self._epoch = lease.epoch
+                self._epoch, self.holder = lease.epoch, None
                 return True
-            if known_dead(lease.owner):
-                log.info("the last worker of %s (%s) is dead: its lease is broken", self._link, lease.owner)
-                self._store.break_lease(self._name, lease.owner)
-                continue
-            renewed = seen is not None and seen.owner == lease.owner and seen.expires_at != lease.expires_at
-            seen = lease
-            if renewed or time.monotonic() > deadline:
-                raise Refused(
-                    f"another worker mirrors {self._link}: {lease.owner}",
-                    meaning="Two workers on one link would write each record twice",
-                    remedy="Stop that worker, or let it work: `drkit status` shows what it does",
-                )
-            stop.wait(0.5)
+            if not known_dead(lease.owner):
+                self.holder = lease.owner
+                return False
+            log.info("%s: %s led and is dead: its lease is broken", self._link, lease.owner)
+            self._store.break_lease(self._name, lease.owner)
+
+    def renew(self) -> bool:
+        """Extend the lease; false, and `lost_to` is set, where another worker has taken it meanwhile.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        lease = self._ask()
+        if lease.owner == self.owner and lease.epoch == self._epoch:
+            return True
+        self.lost_to = self.holder = lease.owner
+        self._valid_until = 0.0
+        self._epoch = None
+        if lease.owner == self.owner:  # it went to another and was given back: what was begun under it is over
+            self._store.release_lease(self._name, self.owner)
+            self.holder = None
         return False
 
-    def renew(self) -> None:
-        """Extend the lease. Sets `lost_to` where another worker has taken it meanwhile."""
-        lease = self._ask()
-        if lease.owner != self.owner or lease.epoch != self._epoch:
-            self.lost_to = lease.owner
-            self._valid_until = 0.0
-
     def valid(self) -> bool:
-        """Whether this worker may produce now. Asks no one."""
+        """Whether this worker leads now. Asks no one."""
         return time.monotonic() < self._valid_until
 
     def release(self) -> None:
         """Give the lease up, so that the next worker needn't wait."""
         self._valid_until = 0.0
+        self._epoch = None
         try:
             self._store.release_lease(self._name, self.owner)
         except DrkitError as error:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from drkit.mirror.engine import Stopped
-from drkit.model.errors import Unreachable
+from drkit.model.errors import Fenced, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId
 from drkit.store.api import MappingStore
@@ -24,15 +24,24 @@ class RowKeeper:
     Args:
         link: the link.
         store: where rows are kept.
-        may_write: whether this worker still holds the link; rows of a worker that doesn't are not kept.
+        may_write: whether this worker may produce; rows of a worker that may not are not kept.
+        fenced: told of partitions that another worker has taken.
         stop: ends the waiting.
     """
 
-    def __init__(self, link: LinkId, store: MappingStore, may_write: Callable[[], bool], stop: threading.Event) -> None:
+    def __init__(
+        self,
+        link: LinkId,
+        store: MappingStore,
+        may_write: Callable[[], bool],
+        fenced: Callable[[Fenced], None],
+        stop: threading.Event,
+    ) -> None:
         self.stalled: str | None = None
         self._link = link
         self._store = store
         self._may_write = may_write
+        self._fenced = fenced
         self._stop = stop
 
     def keep(self, rows: Sequence[OffsetMapping]) -> None:
@@ -40,6 +49,7 @@ class RowKeeper:
 
         Raises:
             Stopped: told to stop meanwhile; the rows may or may not be kept.
+            Fenced: another worker has taken partitions: their rows are not kept, nothing may be produced.
             DrkitError: the store refuses them for good.
         """
         pause = _FIRST_PAUSE
@@ -51,6 +61,9 @@ class RowKeeper:
                     if self.stalled is None:
                         log.warning("%s: waiting for the store, mapping rows can't be kept: %s", self._link, error)
                     self.stalled = str(error)
+                except Fenced as error:
+                    self._fenced(error)
+                    raise
                 else:
                     if self.stalled is not None:
                         log.info("%s: the store answers again", self._link)

@@ -1,7 +1,7 @@
-"""The mirror runtime of one link: may it run, and as the only one; then a `Session` does the work.
+"""The mirror runtime of one link, one worker of maybe several: may it run; then a `Session` does the work.
 
 **When the store is down** the mirror stalls: a record whose mapping row can't be made durable isn't
-produced, and after the lease's time nothing is. Records wait on the source; when the store is back
+produced, and after the time that a worker's note holds nothing is. Records wait on the source; when the store is back
 the mirror goes on where it stood. While the delta doesn't change no row is due, so a short outage
 isn't noticed. The report says `waiting`, with the reason.
 
@@ -59,8 +59,10 @@ class MirrorRuntime:
     ) -> MirrorReport:
         """Mirror until `stop` is set, or (`until_caught_up`) until what the source holds now is recorded.
 
+        Where other workers mirror the link, too, this one mirrors the share that falls to it.
+
         Raises:
-            Refused: the link is sealed, reversed or (catching up) paused, or another worker has it.
+            Refused: the link is sealed, reversed or (catching up) paused.
             Unreachable: catching up, and a cluster or the store stays away.
             DrkitError: the store failed for good.
         """
@@ -71,8 +73,6 @@ class MirrorRuntime:
         if until_caught_up:
             check_not_held(self._link, orders)
         lease = WorkerLease(self._store, self._link.id)
-        if not lease.acquire(stop):
-            return MirrorReport(self._link, 0, False if until_caught_up else None, ())
         try:
             options = replace(self._options, until_caught_up=until_caught_up)
             session = Session(self._config, self._link, self._store, lease, options, stop, on_progress or _ignore)

@@ -1,7 +1,7 @@
 """One run of a link's mirror: the parts, the threads, the data thread's loop, the end in order.
 
     data thread (the caller's)   engine rounds; everything that touches the engine
-    orders, lease                the link's control and the worker's lease
+    orders, worker               the link's control; this worker among the others (`drkit.mirror.sharing`)
     topics                       topic sync: which partitions may run
     resume                       where partitions go on (and why not)
     observe, save                log ends; watermarks
@@ -22,16 +22,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.groups import GroupAdmin
 from drkit.mirror.assignment import Assignment
 from drkit.mirror.control import Orders, check_not_held, read_orders
+from drkit.mirror.elsewhere import Elsewhere
 from drkit.mirror.engine import Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent, ProgressEvent
 from drkit.mirror.groups import GroupCapture
-from drkit.mirror.lease import RENEW_SECONDS, WorkerLease
+from drkit.mirror.lease import TTL_SECONDS, WorkerLease
 from drkit.mirror.periodic import Periodic
 from drkit.mirror.problems import Problems
 from drkit.mirror.progress import Progress
@@ -39,11 +41,13 @@ from drkit.mirror.record_engine import RecordEngine
 from drkit.mirror.record_writer import append_odd
 from drkit.mirror.resume import Resumed, Resumer
 from drkit.mirror.rows import RowKeeper
+from drkit.mirror.sharing import Sharing
 from drkit.mirror.statistics import Rates
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.topics import TopicSync
+from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import DrkitError, Fenced, Unreachable
 from drkit.model.links import Problem
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
@@ -55,6 +59,7 @@ _DRAIN_SECONDS = 5.0
 _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
+_RESUMED_AT_ONCE = 500
 _HALTING = {IncidentKind.REJECTED: "record_rejected", IncidentKind.UNREADABLE: "source_unreadable"}
 
 
@@ -102,13 +107,13 @@ class Session:
         source, target = clusters[link.id.source], clusters[link.id.target]
         self._link = link
         self._store = store
-        self._lease = lease
         self._stop = stop
         self._tell = tell
         self._options = options
         self._ending = threading.Event()
         self._orders = Orders()
         self._goals: dict[TopicPartition, int] | None = None
+        self._elsewhere = Elsewhere(link.id, store)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._unsettled: list[Incident] = []
@@ -117,30 +122,35 @@ class Session:
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
-        self._assignment = Assignment(self._problems.halts)
-        self._rows = RowKeeper(link.id, store, lease.valid, self._ending)
+        self._sharing = Sharing(
+            target, link, store, lease, partial(Assignment, self._problems.halts), self._inbox.put, self._ending
+        )
+        self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
+        self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
         self._engine = RecordEngine(
             source,
             target,
             keep_rows=self._rows.keep,
-            may_produce=lease.valid,
+            may_produce=self._worker.valid,
             append_odd=partial(append_odd, self._target),
             stop=self._ending,
             compression=options.compression,
         )
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
+        mappings = cast("Store", self._sharing.mappings)  # the resumer asks only for what a MappingStore has
         self._resumer = Resumer(
-            link.id, self._source, self._target, store, self._problems, TailVerifier(source, target)
+            link.id, self._source, self._target, mappings, self._problems, TailVerifier(source, target)
         )
-        self._progress = Progress(link.id, self._source, self._target, store, self._engine.positions)
+        self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine.positions)
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
         self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
+        self._sharing.attach(self._engine, self._progress, self._resume.wake)
         self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
         self._groups = Periodic("groups", 1.0, self._capture_groups, self._ending)
         self._threads = [
             Periodic("orders", 0.5, self._read_orders, self._ending),
-            Periodic("lease", RENEW_SECONDS, self._renew, self._ending),
+            Periodic("worker", BEAT_SECONDS, self._sharing.beat, self._ending),
             self._topics,
             self._resume,
             Periodic("observe", 1.0, self._progress.observe, self._ending),
@@ -157,8 +167,10 @@ class Session:
         """Start the threads, move records until the end, stop in order."""
         caught_up = False
         try:
+            self._begin()
             self._problems.load()
             self._guard.start()
+            self._sharing.start()
             for thread in self._threads:
                 thread.start()
             try:
@@ -173,10 +185,24 @@ class Session:
             self._link,
             self._engine.moved(),
             caught_up if self._options.until_caught_up else None,
-            tuple(self._problems.halted()),
+            (*self._problems.halted(), *self._elsewhere.halted),
         )
         self._tell(DoneEvent(self._link.id, now(), report.records, report.caught_up, report.halted))
         return report
+
+    def _begin(self) -> None:
+        """Announce this worker; a store that is down is waited for as long as a dead worker's lease may last."""
+        deadline = time.monotonic() + TTL_SECONDS
+        while not self._stop.is_set():
+            try:
+                self._worker.begin()
+            except Unreachable as error:
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("waiting for the store: %s", error)
+                self._stop.wait(1.0)
+            else:
+                return
 
     def _loop(self) -> bool:
         """Move records; true once caught up (where that is asked for), false when the run is to end."""
@@ -186,11 +212,11 @@ class Session:
             while not self._inbox.empty():
                 self._inbox.get()()
                 obeyed = None
+            self._sharing.serve()
             if obeyed is not self._orders:
                 obeyed = self._orders
                 self._obey(obeyed)
-            incidents = self._engine.round(_WAIT_SECONDS) if self._lease.valid() else self._engine.serve(_WAIT_SECONDS)
-            for incident in incidents:
+            for incident in self._round():
                 self._incidents.put(incident)
                 self._resume.wake()
             at = time.monotonic()
@@ -204,6 +230,13 @@ class Session:
                 self._lose_patience(moved_at)
         return False
 
+    def _round(self) -> list[Incident]:
+        try:
+            return self._engine.round(_WAIT_SECONDS) if self._worker.valid() else self._engine.serve(_WAIT_SECONDS)
+        except Fenced:  # what else was in hand is not known: everything is taken up anew
+            self._sharing.restart()
+            return []
+
     def _obey(self, orders: Orders) -> None:
         """Hold or release partitions as ordered."""
         hold: list[TopicPartition] = []
@@ -213,9 +246,9 @@ class Session:
         self._engine.hold(hold)
         self._engine.release(go)
 
-    def _start(self, resumed: Sequence[Resumed]) -> None:
+    def _start(self, resumed: Sequence[Resumed], take: int) -> None:
         """Begin with partitions that were resumed, unless the world has moved on meanwhile."""
-        going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch)]
+        going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch, take)]
         by_gentleness: dict[int, list[Resumed]] = defaultdict(list)
         for each in going:
             by_gentleness[self._gently.pop(each.start.tp, 0)].append(each)
@@ -223,16 +256,16 @@ class Session:
             self._engine.start([each.start for each in group], gently=gently)
         self._progress.track((each.watermark, each.start.target_topic) for each in going)
 
-    def _forget(self, tps: Sequence[TopicPartition]) -> None:
-        self._engine.forget(tps)
-        self._progress.forget(tps)
-
     def _caught_up(self) -> bool:
         """Whether every goal is reached and recorded, or can't be reached because of a problem."""
         if self._goals is None:
             return False
         kept, positions = self._progress.kept_through(), self._engine.positions()
-        left = [tp for tp, goal in self._goals.items() if kept.get(tp, -1) < goal and not self._problems.halts(tp)]
+        left = [
+            tp
+            for tp, goal in self._goals.items()
+            if kept.get(tp, -1) < goal and not self._problems.halts(tp) and not self._elsewhere.reached(tp, goal)
+        ]
         if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
             self._save.wake()
         return not left
@@ -251,7 +284,7 @@ class Session:
         """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
         while not self._ending.wait(_WAIT_SECONDS):
             failed = any(thread.failure is not None for thread in self._threads)
-            if self._stop.is_set() or self._orders.refusal or self._lease.lost_to or failed:
+            if self._stop.is_set() or self._orders.refusal or failed:
                 self._ending.set()
 
     def _read_orders(self) -> None:
@@ -259,15 +292,12 @@ class Session:
         if orders != self._orders:
             self._orders = orders
 
-    def _renew(self) -> None:
-        self._lease.renew()
-
     def _look_at_topics(self) -> None:
         for problem in self._problems.cleared():
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
-        gone = self._assignment.update(self._sync.look())
+        gone = self._sharing.topics(self._sync.look() if self._worker.leads() else self._sync.follow())
         if gone:
-            self._inbox.put(lambda: self._forget(gone))
+            self._inbox.put(lambda: self._sharing.forget(gone))
         if self._options.until_caught_up and self._goals is None:
             tps = self._assignment.partitions()
             ends = self._source.end_offsets(tps)
@@ -281,18 +311,23 @@ class Session:
         while self._unsettled:
             self._settle(self._unsettled[0])
             self._unsettled.pop(0)
-        if not self._lease.valid():
-            return
-        left = self._assignment.take()
-        try:
-            resumed = self._resumer.resume(left, self._ending) if left else []
-            for each in resumed:
-                del left[each.start.tp]
-            self._assignment.halted(tp for tp in left if self._problems.halts(tp))
-            if resumed:
-                self._inbox.put(lambda: self._start(resumed))
-        finally:
-            self._assignment.give_back(tp for tp in left if not self._problems.halts(tp))
+        while self._worker.valid() and not self._ending.is_set():
+            left, take = self._assignment.take(_RESUMED_AT_ONCE)
+            more = len(left) == _RESUMED_AT_ONCE
+            try:
+                claimed = self._sharing.claim(left) if left else {}
+                resumed = self._resumer.resume(claimed, self._ending) if claimed else []
+                for each in resumed:
+                    del left[each.start.tp]
+                self._assignment.halted(tp for tp in left if self._problems.halts(tp))
+                if resumed:
+                    self._inbox.put(partial(self._start, resumed, take))
+            except Fenced as error:
+                self._sharing.fenced(error)
+            finally:
+                self._assignment.give_back(tp for tp in left if not self._problems.halts(tp))
+            if not more:
+                return
 
     def _settle(self, incident: Incident) -> None:
         tp = incident.tp
@@ -309,11 +344,16 @@ class Session:
         self._assignment.observe_again(incident)
 
     def _save_watermarks(self) -> None:
-        if self._lease.valid():
-            self._progress.save()
+        if self._worker.valid():
+            try:
+                self._progress.save()
+            except Fenced as error:
+                self._sharing.fenced(error)
+        if self._options.until_caught_up and not self._worker.alone:
+            self._elsewhere.look()
 
     def _capture_groups(self) -> None:
-        if self._lease.valid():
+        if self._worker.leads():
             self._capture.capture()
 
     def _report(self) -> None:
@@ -339,11 +379,11 @@ class Session:
         if self._orders.paused:
             return "paused", self._orders.reason or None
         others = (t.trouble for t in self._threads if t is not self._groups and t.trouble is not None)
-        trouble = self._rows.stalled or next(others, None)
+        trouble = self._rows.stalled or next(others, None) or self._sharing.trouble
         if trouble is not None:
             return "waiting", trouble
-        if not self._lease.valid():
-            return "waiting", "the worker's lease could not be renewed"
+        if not self._worker.valid():
+            return "waiting", "this worker's note in the store could not be renewed"
         halted = self._problems.halted()
         reason = halted[0].reason if halted else self._groups.trouble
         return ("mirroring", None) if reason is None else ("degraded", reason)
@@ -353,15 +393,8 @@ class Session:
     def _raise_troubles(self) -> None:
         """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
         failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
-        if failure is None and self._orders.refusal is None and self._lease.lost_to is None:
+        if failure is None and self._orders.refusal is None:
             return
-        if self._lease.lost_to is not None:
-            self._engine.cut()
-            raise Refused(
-                f"the lease of link {self._link.id} was lost to {self._lease.lost_to}",
-                meaning="This worker was stopped or cut off for so long that another one took over",
-                remedy="Nothing: the other worker mirrors the link; stop it first if this one is to run",
-            )
         self._finish()
         if failure is not None:
             raise failure
@@ -369,8 +402,8 @@ class Session:
             raise self._orders.refusal
 
     def _finish(self) -> None:
-        """Settle what is in flight and keep it, while the lease is still held."""
-        if not self._lease.valid():
+        """Settle what is in flight and keep it, while this worker still holds it."""
+        if not self._worker.valid():
             self._engine.cut()
         if not self._engine.drain(_DRAIN_SECONDS):
             log.warning(
@@ -379,9 +412,9 @@ class Session:
         self._ending.set()
         self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
         try:
-            if self._lease.valid():
+            if self._worker.valid():
                 self._progress.save(everything=True)
-                if self._options.until_caught_up:
+                if self._options.until_caught_up and self._worker.leads():
                     self._groups.join(_JOIN_SECONDS)
                     self._capture.capture()
         except DrkitError as error:
@@ -395,3 +428,5 @@ class Session:
         if stuck:
             log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
         self._engine.close()
+        self._sharing.close()
+        self._worker.end()

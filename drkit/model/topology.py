@@ -10,6 +10,9 @@ from typing import NamedTuple
 from drkit.model.timeline import TimelinePolicy
 from drkit.model.topic_policy import AclMode, Deletions, TopicSettings
 
+OWN_GROUPS = "drkit."
+"""Groups whose names begin so are drkit's own: the workers of a link meet in one. They are no business groups."""
+
 
 class TopicPartition(NamedTuple):
     """A partition, named by its topic on the link's *source* unless said otherwise."""
@@ -172,7 +175,9 @@ class Link:
         return self.covers_topic(topic) or topic == self.canary_topic
 
     def covers_group(self, group: str) -> bool:
-        """Whether the link carries this consumer group's positions."""
+        """Whether the link carries this consumer group's positions (drkit's own groups never)."""
+        if group.startswith(OWN_GROUPS):
+            return False
         return _matches(group, self.groups) and not _matches(group, self.exclude_groups)
 
     def target_topic(self, topic: str) -> str:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from drkit.mirror.lease import WorkerLease, known_dead, lease_name, this_process
 from drkit.model.clock import now
-from drkit.model.errors import Refused
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -48,49 +46,46 @@ def test_an_owner_that_can_not_be_judged_counts_as_alive(owner: str) -> None:
 def test_a_lease_is_taken_renewed_and_given_up(store: Store) -> None:
     lease = WorkerLease(store, LINK)
     assert not lease.valid()
-    assert lease.acquire(threading.Event())
+    assert lease.take()
     assert lease.valid()
-    lease.renew()
+    assert lease.renew()
     assert lease.lost_to is None
     lease.release()
     assert not lease.valid()
+    assert not lease.held
     assert store.lease(lease_name(LINK)) is None
 
 
 def test_a_lease_that_another_worker_took_is_lost(store: Store) -> None:
     lease = WorkerLease(store, LINK)
-    assert lease.acquire(threading.Event())
+    assert lease.take()
     store.acquire_lease(lease_name(LINK), "somebody else", 10, now() + timedelta(seconds=60))
-    lease.renew()
+    assert not lease.renew()
     assert lease.lost_to == "somebody else"
     assert not lease.valid()
+    assert not lease.held
 
 
 def test_a_lease_that_another_worker_took_and_gave_back_is_lost_too(store: Store) -> None:
     lease = WorkerLease(store, LINK)
-    assert lease.acquire(threading.Event())
+    assert lease.take()
     store.acquire_lease(lease_name(LINK), "somebody else", 10, now() + timedelta(seconds=60))
     store.release_lease(lease_name(LINK), "somebody else")
-    lease.renew()
-    assert lease.lost_to is not None
+    assert not lease.renew()
     assert not lease.valid()
+    assert lease.take(), "it may be taken anew"
 
 
 def test_a_dead_workers_lease_is_broken_at_once(store: Store) -> None:
     host, _, _, token = this_process().rsplit(":", 3)
     store.acquire_lease(lease_name(LINK), f"{host}:999999999:1:{token}", 3600, now())
     lease = WorkerLease(store, LINK)
-    assert lease.acquire(threading.Event())
+    assert lease.take()
 
 
 def test_a_living_workers_lease_is_respected(store: Store) -> None:
     store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab", 3600, now())
-    with pytest.raises(Refused, match="elsewhere:1:1:ab"):
-        WorkerLease(store, LINK, ttl_seconds=0.1).acquire(threading.Event())
-
-
-def test_waiting_for_a_lease_ends_when_told_to(store: Store) -> None:
-    store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab", 3600, now())
-    stop = threading.Event()
-    stop.set()
-    assert not WorkerLease(store, LINK).acquire(stop)
+    lease = WorkerLease(store, LINK, ttl_seconds=0.1)
+    assert not lease.take()
+    assert lease.holder == "elsewhere:1:1:ab"
+    assert not lease.valid()
