@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit containers lock clean
+.PHONY: help setup demo bench test lint unit containers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -18,6 +18,9 @@ demo: ## set up, then play the main job on real clusters with real data (ARGS="-
 	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
 	@$(PYTHON) tools/bootstrap.py
 	@$(BIN)/drkit demo $(ARGS)
+
+bench: setup ## the mirror side by side with MirrorMaker 2 (ARGS="--full"; see bench/README.md)
+	$(BIN)/python -m bench $(ARGS)
 
 test: setup lint ## set up, then run every check and test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

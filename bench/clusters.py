@@ -1,0 +1,190 @@
+"""Two single-broker clusters for the bench: the lab's brokers, with a server's JVM settings.
+
+The lab starts its brokers for quick tests (one compiler tier, serial GC, small heap). Here both compilers
+and 1 GiB are on, as on a real broker: a slow broker would hide the difference between the mirrors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.lab import kafka_node
+from drkit.lab.bootstrap import formatted_bootstrap
+from drkit.lab.interrupts import Interrupts
+from drkit.lab.layout import Layout, Node
+from drkit.lab.memory import refuse_too_little_memory
+from drkit.lab.ports import free_ports
+from drkit.lab.ready import brokers_seen
+from drkit.lab.start import last_lines
+from drkit.lab.toolchain import Toolchain
+from drkit.model.errors import DrkitError
+
+SOURCE = "primary"
+TARGET = "dr"
+_HEAP_MIB = 1024
+_NEED_MIB = 4600  # two brokers, MirrorMaker 2, and what the page cache must not lose
+_READY_SECONDS = 120.0
+_GRACE_SECONDS = 20.0
+_POLL_SECONDS = 0.1
+_SET_PARENT_DEATH_SIGNAL = 1
+_SETTINGS = {
+    "num.network.threads": "3",  # Kafka's own defaults, which the lab lowers
+    "num.io.threads": "8",
+    "log.segment.delete.delay.ms": "1000",  # a deleted topic frees its disk space before the next case
+    "offsets.topic.num.partitions": "10",
+    "log.retention.ms": "-1",
+    "log.cleaner.backoff.ms": "1000",  # the compacted topic of `translate` soon has its holes
+}
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: the kernel kills the child when this process ends, however it ends."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running single-broker cluster. `address`: host:port."""
+
+    alias: str
+    address: str
+
+    def admin(self) -> ClusterAdmin:
+        """A client for topics and offsets; close it."""
+        return ClusterAdmin(self.alias, ClusterConfig(bootstrap_servers=self.address), timeout_seconds=60.0)
+
+    def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
+        """Create a topic and wait until it can be written."""
+        with self.admin() as admin:
+            admin.create_topic(name, partitions=partitions, replication_factor=1, config=config)
+
+    def delete_topics(self, *, keep: str | None = None) -> None:
+        """Delete every topic but Kafka's own and `keep`; returns when they are gone."""
+        with self.admin() as admin:
+            admin.delete_topics([name for name in admin.topics() if not name.startswith("__") and name != keep])
+
+
+class Clusters:
+    """Context manager: starts `primary` and `dr`, stops them at the end.
+
+    Args:
+        folder: an existing folder for data and logs; not removed.
+        toolchain: with the jar set `kafka`.
+        say: gets a line for people about each step.
+    """
+
+    def __init__(self, folder: Path, toolchain: Toolchain, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._toolchain = toolchain
+        self._say = say
+        self._children: list[subprocess.Popen[bytes]] = []
+        ports = iter(free_ports(4))
+        aliases = (SOURCE, TARGET)
+        self._nodes = [Node(f"{alias}-1", "kafka", alias, 1, next(ports), next(ports)) for alias in aliases]
+        self._layout = Layout(
+            brokers=1,
+            store=None,
+            clusters=aliases,
+            cluster_ids={alias: kafka_node.cluster_uuid() for alias in aliases},
+            nodes=tuple(self._nodes),
+            broker_config=_SETTINGS,
+        )
+
+    @property
+    def source(self) -> Cluster:
+        """Where records come from."""
+        return Cluster(SOURCE, self._nodes[0].address)
+
+    @property
+    def target(self) -> Cluster:
+        """Where they go."""
+        return Cluster(TARGET, self._nodes[1].address)
+
+    def __enter__(self) -> Self:
+        refuse_too_little_memory(_NEED_MIB)
+        with Interrupts() as interrupts:
+            bootstrap = formatted_bootstrap(self._toolchain, interrupts)
+        try:
+            for node in self._nodes:
+                self._start(node, bootstrap)
+            for node, child in zip(self._nodes, self._children, strict=True):
+                self._await(node, child)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end(self._children, _GRACE_SECONDS)
+
+    def _start(self, node: Node, bootstrap: bytes) -> None:
+        folder = self._folder / node.name
+        kafka_node.prepare(node, folder, bootstrap, self._layout)
+        command = [
+            str(self._toolchain.java),
+            f"-Xms{_HEAP_MIB}m",
+            f"-Xmx{_HEAP_MIB}m",
+            "-XX:+UseG1GC",
+            "-Djava.awt.headless=true",
+            "-Dlog4j2.disable.jmx=true",
+            f"-Dlog4j2.configurationFile={(folder / 'log4j2.xml').as_uri()}",
+            "-cp",
+            self._toolchain.classpath("kafka"),
+            "kafka.Kafka",
+            str(folder / "server.properties"),
+        ]
+        self._children.append(spawn(command, folder / "log" / "console.log"))
+
+    def _await(self, node: Node, child: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while brokers_seen(node) != frozenset({node.node_id}):
+            if child.poll() is not None or time.monotonic() > deadline:
+                log = self._folder / node.name / "log"
+                words = last_lines(log / "console.log", 10) + last_lines(log / "server.log", 10)
+                raise DrkitError(f"broker {node.name} did not start", meaning="\n".join(words))
+            time.sleep(_POLL_SECONDS)
+        self._say(f"{node.name} answers on {node.address}")
+
+
+def spawn(
+    command: list[str], log: Path, *, cwd: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a child, both outputs to `log`; it dies with this process. Call from the main thread only."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,  # a terminal's Ctrl-C is ours to pass on, in order
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+        )
+
+
+def end(children: list[subprocess.Popen[bytes]], grace_seconds: float) -> None:
+    """SIGTERM, then SIGKILL what hasn't ended after the grace; returns when all are gone."""
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+    deadline = time.monotonic() + grace_seconds
+    for child in children:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.1, deadline - time.monotonic()))
+        if child.poll() is None:
+            child.kill()
+            child.wait()

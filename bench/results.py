@@ -1,0 +1,173 @@
+"""What was measured, kept after every single measurement so that an interrupted run can go on.
+
+One JSON document: `machine`, `extent`, and a list for each kind of measurement; its keys are the fields of
+the classes here. What isn't known is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.stats import median
+from drkit.lab.toolchain.cache import write_atomically
+from drkit.model.errors import ConfigError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogRun:
+    """One mirror over one backlog. `seconds`: from the first to the last record on the target.
+
+    `cpu_seconds`: of the process tree in that span; `launch_*`: until the first record. `complete` is
+    false where time ran out; rates are then of the part that was done. `mapping_*`: drkit's store after
+    the run (None for the other mirror): rows, bytes of those rows, growth of the whole file.
+    """
+
+    case: str
+    peer: str
+    repeat: int
+    records: int
+    record_bytes: int
+    mirrored_records: int
+    complete: bool
+    seconds: float
+    records_per_second: float | None
+    mb_per_second: float | None
+    cpu_seconds: float
+    cpu_seconds_per_million: float | None
+    launch_seconds: float
+    launch_cpu_seconds: float
+    peak_rss_mib: float
+    rss_first_half_mib: float
+    rss_second_half_mib: float
+    mapping_rows: int | None = None
+    mapping_bytes: int | None = None
+    store_growth_bytes: int | None = None
+    progress: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """End-to-end latency at a steady rate, in milliseconds. `peer` is `direct` for a reader of the source.
+
+    `cpu_share`: of one core, by the mirror's process tree (None for `direct`). `percentiles`: 1 to 99, then 99.9.
+    """
+
+    case: str
+    peer: str
+    repeat: int
+    records: int
+    records_per_second: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    cpu_share: float | None
+    peak_rss_mib: float | None
+    percentiles: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateRun:
+    """How a mirror's translated positions would serve the groups that committed on one kind of topic.
+
+    `unanswered`: commits for which it gave no position. Sums and maxima are over the answered ones.
+    """
+
+    peer: str
+    kind: str
+    commits: int
+    answered: int
+    exact: int
+    reread_sum: int
+    reread_max: int
+    skipped_sum: int
+    skipped_max: int
+
+    @property
+    def unanswered(self) -> int:
+        """Commits without an answer."""
+        return self.commits - self.answered
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRun:
+    """Floor lookups in Cassandra through drkit's store, milliseconds. `partitions`: over which the rows lie."""
+
+    rows: int
+    partitions: int
+    lookups: int
+    p50_ms: float
+    p99_ms: float
+    load_seconds: float
+
+
+@dataclass(slots=True)
+class Results:
+    """All measurements of a run."""
+
+    machine: dict[str, Any]
+    extent: str
+    backlog: list[BacklogRun] = field(default_factory=list)
+    live: list[LiveRun] = field(default_factory=list)
+    translate: list[TranslateRun] = field(default_factory=list)
+    lookup: list[LookupRun] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def runs_of(self, case: str, peer: str) -> list[BacklogRun]:
+        """The repeats of a backlog case."""
+        return [run for run in self.backlog if run.case == case and run.peer == peer]
+
+    def live_of(self, case: str, peer: str) -> list[LiveRun]:
+        """The repeats of a live case."""
+        return [run for run in self.live if run.case == case and run.peer == peer]
+
+    def typical(self, case: str, peer: str, measure: str) -> float | None:
+        """The median over repeats of one field of the backlog runs; None where it was not measured."""
+        return median(getattr(run, measure) for run in self.runs_of(case, peer))
+
+    def typical_live(self, case: str, peer: str, measure: str) -> float | None:
+        """As `typical`, of live runs."""
+        return median(getattr(run, measure) for run in self.live_of(case, peer))
+
+    def save(self, path: Path) -> None:
+        """Write the document, atomically."""
+        write_atomically(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+
+
+def load(path: Path) -> Results:
+    """The results kept in a file.
+
+    Raises:
+        ConfigError: there is none, or it isn't one of ours.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        _check_format(data["format"])
+        return Results(
+            machine=data["machine"],
+            extent=data["extent"],
+            backlog=[_backlog(run) for run in data["backlog"]],
+            live=[LiveRun(**{**run, "percentiles": tuple(run["percentiles"])}) for run in data["live"]],
+            translate=[TranslateRun(**run) for run in data["translate"]],
+            lookup=[LookupRun(**run) for run in data["lookup"]],
+            failures=list(data["failures"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} holds no results of the bench: {error}", remedy="Run without --resume to measure anew"
+        ) from error
+
+
+def _check_format(number: int) -> None:
+    if number != FORMAT:
+        raise ValueError(f"format {number}, and this bench knows {FORMAT}")
+
+
+def _backlog(data: dict[str, Any]) -> BacklogRun:
+    progress: Iterable[Any] = data["progress"]
+    return BacklogRun(**{**data, "progress": tuple((float(at), int(count)) for at, count in progress)})

@@ -1,0 +1,165 @@
+"""The order of things: which step runs when, what is kept, what happens when one fails."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from bench import lookup
+from bench.backlog import Backlog
+from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, TRANSLATE, WARM_UP, BacklogCase, Extent, LiveCase
+from bench.clusters import Clusters
+from bench.estimate import records_of
+from bench.live import DIRECT, Live
+from bench.peers.base import Peer
+from bench.peers.drkit import Drkit
+from bench.peers.mirrormaker import MirrorMaker
+from bench.plot import render as render_plot
+from bench.progress import Screen
+from bench.report import render as render_report
+from bench.results import Results
+from bench.translate import Translate
+from bench.watch import MirrorFailed
+from bench.wire import WireError
+from drkit.lab.toolchain import Toolchain
+from drkit.model.errors import DrkitError, Refused
+
+RESULTS_FILE = "results.json"
+REPORT_FILE = "RESULTS.md"
+PLOT_FILE = "results.svg"
+_NEED_FREE_GIB = 8
+T = TypeVar("T")
+_FAILURES = (MirrorFailed, WireError, DrkitError, OSError)
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of the bench.
+
+    Args:
+        steps: names of what to measure, in order.
+        records: for every backlog case, instead of its own number.
+        out: where results go; written after every measurement.
+        deadline: by the monotonic clock; steps that haven't begun by then are left out, and named.
+    """
+
+    steps: Sequence[str]
+    extent: Extent
+    records: int | None
+    repeat: int
+    results: Results
+    out: Path
+    toolchain: Toolchain
+    screen: Screen
+    deadline: float
+
+    def run(self) -> None:
+        """Measure what is asked for and isn't there yet."""
+        self.results.failures.clear()  # they are tried again
+        with tempfile.TemporaryDirectory(prefix="drkit-bench-") as folder:
+            work = Path(folder)
+            if shutil.disk_usage(work).free < _NEED_FREE_GIB << 30:
+                raise Refused(
+                    f"less than {_NEED_FREE_GIB} GiB are free in {work.parent}",
+                    remedy="Make room, or point TMPDIR elsewhere",
+                )
+            if any(self._missing(step) for step in self.steps if step != LOOKUP):
+                with Clusters(work, self.toolchain, self.screen.say) as clusters:
+                    self._on_clusters(clusters, work)
+            if LOOKUP in self.steps and self._missing(LOOKUP) and self._in_time(LOOKUP):
+                self._attempt(
+                    LOOKUP, self.results.lookup.extend, partial(lookup.measure, work, self.screen, self.extent)
+                )
+
+    def write(self) -> None:
+        """Write the report and the picture of what there is."""
+        (self.out / PLOT_FILE).write_text(render_plot(self.results), encoding="utf-8")
+        (self.out / REPORT_FILE).write_text(render_report(self.results, PLOT_FILE), encoding="utf-8")
+
+    def _on_clusters(self, clusters: Clusters, work: Path) -> None:
+        peers: list[Peer] = [Drkit(), MirrorMaker(self.toolchain)]
+        backlog = Backlog(clusters, work, self.screen)
+        live = Live(clusters, work, self.screen, self.extent)
+        translate = Translate(clusters, work, self.screen, self.extent)
+        self._warm_up(backlog, peers)
+        for turn, step in enumerate(self.steps):
+            if step == LOOKUP or not self._missing(step) or not self._in_time(step):
+                continue
+            ordered = peers if turn % 2 else peers[::-1]
+            if step == TRANSLATE:
+                for peer in ordered:
+                    if not any(run.peer == peer.name for run in self.results.translate):
+                        self._attempt(step, self.results.translate.extend, partial(translate.run, peer))
+            elif case := next((case for case in LIVE if case.name == step), None):
+                self._live(live, case, ordered)
+            else:
+                self._backlog(backlog, next(case for case in (*BACKLOG, MANY_PARTITIONS) if case.name == step), ordered)
+
+    def _warm_up(self, backlog: Backlog, peers: Sequence[Peer]) -> None:
+        """Both mirrors once, unmeasured: the brokers' code is compiled and their caches are filled."""
+        records = records_of(WARM_UP, self.extent, None)
+        self.screen.say("warming the brokers up: each mirror once, not measured")
+        topic = backlog.load(WARM_UP, records)
+        for peer in peers:
+            self._attempt(WARM_UP.name, bool, partial(backlog.run, WARM_UP, records, topic, peer, 0))
+        backlog.clusters.source.delete_topics()
+
+    def _backlog(self, backlog: Backlog, case: BacklogCase, peers: Sequence[Peer]) -> None:
+        records = records_of(case, self.extent, self.records)
+        self.screen.say(f"{case.name}: {records:,} records, {case.description}")
+        topics: list[str] = []
+        if not self._attempt(case.name, topics.append, partial(backlog.load, case, records)):
+            backlog.clusters.source.delete_topics()
+            return
+        for repeat in range(1, self.repeat + 1):
+            for peer in peers if repeat % 2 else peers[::-1]:
+                wanted = not case.drkit_only or isinstance(peer, Drkit)
+                if wanted and not any(run.repeat == repeat for run in self.results.runs_of(case.name, peer.name)):
+                    measure = partial(backlog.run, case, records, topics[0], peer, repeat)
+                    self._attempt(case.name, self.results.backlog.append, measure)
+        backlog.clusters.source.delete_topics()
+
+    def _live(self, live: Live, case: LiveCase, peers: Sequence[Peer]) -> None:
+        for repeat in range(1, self.repeat + 1):
+            for peer in (None, *(peers if repeat % 2 else peers[::-1])):
+                name = peer.name if peer else DIRECT
+                if not any(run.repeat == repeat for run in self.results.live_of(case.name, name)):
+                    self._attempt(case.name, self.results.live.append, partial(live.run, case, peer, repeat))
+
+    def _missing(self, step: str) -> bool:
+        """Whether anything of a step is still to be measured."""
+        if step == LOOKUP:
+            return not self.results.lookup
+        if step == TRANSLATE:
+            return len({run.peer for run in self.results.translate}) < len((Drkit, MirrorMaker))
+        if step == MANY_PARTITIONS.name:
+            return len(self.results.runs_of(step, Drkit.name)) < self.repeat
+        peers = (Drkit.name, MirrorMaker.name)
+        if any(case.name == step for case in LIVE):
+            return any(len(self.results.live_of(step, peer)) < self.repeat for peer in (DIRECT, *peers))
+        return any(len(self.results.runs_of(step, peer)) < self.repeat for peer in peers)
+
+    def _in_time(self, step: str) -> bool:
+        if time.monotonic() < self.deadline:
+            return True
+        self.results.failures.append(f"{step}: the time was over; run again with --resume")
+        self.screen.say(self.results.failures[-1])
+        return False
+
+    def _attempt(self, step: str, keep: Callable[[T], object], measure: Callable[[], T]) -> bool:
+        """Measure and keep; a failure is noted, and the other steps go on."""
+        try:
+            keep(measure())
+        except _FAILURES as error:
+            self.results.failures.append(f"{step}: {error}")
+            self.screen.say(self.results.failures[-1])
+            return False
+        finally:
+            self.results.save(self.out / RESULTS_FILE)
+        return True

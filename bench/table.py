@@ -1,0 +1,249 @@
+"""The tables of a run, made once as rows of text; shown by rich on a terminal and as Markdown in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from bench.cases import BACKLOG, LIVE, MANY_PARTITIONS, BacklogCase, LiveCase
+from bench.live import DIRECT
+from bench.results import Results
+from bench.stats import TIMES, ratio
+from bench.targets import DRKIT, OTHER, SPEED, cpu_ratio, judge, rate_ratio
+
+TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly"}
+UNKNOWN = "-"
+_STYLES = {"met": "green", "not met": "bold red", "not measured": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table as text. Columns named in `left` are aligned left, the others right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: frozenset[str]
+
+
+def grids(results: Results) -> list[Grid]:
+    """Every table for which something was measured; the targets come first."""
+    made = [
+        _targets(results),
+        _backlog(results),
+        _launch_and_memory(results),
+        _live(results),
+        _translate(results),
+        _storage(results),
+        _lookup(results),
+    ]
+    return [grid for grid in made if grid.rows]
+
+
+def rich_table(grid: Grid) -> Table:
+    """For a terminal."""
+    table = Table(title=grid.title, title_justify="left", title_style="bold", box=None, header_style="dim")
+    for column in grid.columns:
+        table.add_column(column, justify="left" if column in grid.left else "right")
+    for row in grid.rows:
+        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+def markdown(grid: Grid) -> str:
+    """For a file."""
+    rule = ["---" if column in grid.left else "---:" for column in grid.columns]
+    lines = [_line(grid.columns), _line(rule), *map(_line, grid.rows)]
+    return f"## {grid.title}\n\n" + "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A figure for people: thousands separated; a dash where it isn't known."""
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def significant(value: float | None) -> str:
+    """A figure with three digits that mean something."""
+    if value is None:
+        return UNKNOWN
+    digits = next((count for limit, count in ((100, 0), (10, 1), (1, 2)) if abs(value) >= limit), 3)
+    return f"{value:,.{digits}f}"
+
+
+def _targets(results: Results) -> Grid:
+    rows = []
+    for each in judge(results):
+        sign = "≥" if each.at_least else "≤"
+        unit = f" {each.unit}" if each.unit else ""
+        limit = f"{sign} {each.limit:g}{unit}"
+        measured = UNKNOWN if each.measured is None else f"{significant(each.measured)}{unit}"
+        rows.append((each.target, measured, limit, each.verdict, each.note))
+    columns = ("target", "measured", "limit", "verdict", "note")
+    return Grid("Targets", columns, tuple(rows), frozenset({"target", "verdict", "note"}))
+
+
+def _backlog(results: Results) -> Grid:
+    columns = ("case", "records", "mirror", "records/s", "MB/s", "CPU-s per million", "speed", "CPU", "class target")
+    rows = [row for case in BACKLOG for row in _backlog_rows(results, case)]
+    title = "Backlog, from the first to the last record on the target"
+    return Grid(title, columns, tuple(rows), frozenset({"case", "mirror", "class target"}))
+
+
+def _backlog_rows(results: Results, case: BacklogCase) -> Iterator[tuple[str, ...]]:
+    for peer in (DRKIT, OTHER):
+        runs = results.runs_of(case.name, peer)
+        if not runs:
+            continue
+        ours = peer == DRKIT
+        faster, cheaper = (rate_ratio(results, case.name), cpu_ratio(results, case.name)) if ours else (None, None)
+        done = "" if all(run.complete for run in runs) else f" (stopped at {min(r.mirrored_records for r in runs):,})"
+        yield (
+            f"{'★ ' if case.named else ''}{case.name}: {case.description}" if ours else "",
+            f"{runs[0].records:,}{done}",
+            TITLES[peer],
+            number(results.typical(case.name, peer, "records_per_second")),
+            number(results.typical(case.name, peer, "mb_per_second"), 1),
+            significant(results.typical(case.name, peer, "cpu_seconds_per_million")),
+            "" if not ours else UNKNOWN if faster is None else f"{faster:.1f} {TIMES}",
+            "" if not ours else UNKNOWN if cheaper is None else f"1/{cheaper:.1f}",
+            class_verdict(case, faster, cheaper) if ours else "",
+        )
+
+
+def class_verdict(case: BacklogCase, faster: float | None, cheaper: float | None) -> str:
+    """Whether a case meets the target that the issue states for its number of records a batch."""
+    wanted = SPEED.get(case.records_a_batch)
+    if wanted is None:
+        return "none"
+    if faster is None or cheaper is None:
+        return "not measured"
+    missed = [f"{wanted[0]:g} {TIMES}"] if faster < wanted[0] else []
+    missed += [f"1/{wanted[1]:g}"] if cheaper < wanted[1] else []
+    return f"not met: {', '.join(missed)}" if missed else "met"
+
+
+def _launch_and_memory(results: Results) -> Grid:
+    columns = (
+        "case",
+        "mirror",
+        "launch to first record, s",
+        "CPU-s until then",
+        "peak RSS, MiB",
+        "1st half",
+        "2nd half",
+    )
+    rows = []
+    for case in (*BACKLOG, MANY_PARTITIONS):
+        for peer in (DRKIT, OTHER):
+            if results.runs_of(case.name, peer):
+                figures = (
+                    ("launch_seconds", 2),
+                    ("launch_cpu_seconds", 2),
+                    ("peak_rss_mib", 0),
+                    ("rss_first_half_mib", 0),
+                    ("rss_second_half_mib", 0),
+                )
+                cells = (number(results.typical(case.name, peer, measure), digits) for measure, digits in figures)
+                rows.append((case.name, TITLES[peer], *cells))
+    return Grid("Launch and memory", columns, tuple(rows), frozenset({"case", "mirror"}))
+
+
+def _live(results: Results) -> Grid:
+    columns = ("case", "reader of", "records/s", "p50, ms", "p99, ms", "max, ms", "CPU, % of a core", "peak RSS, MiB")
+    rows = [row for case in LIVE for row in _live_rows(results, case)]
+    return Grid("Live, end to end", columns, tuple(rows), frozenset({"case", "reader of"}))
+
+
+def _live_rows(results: Results, case: LiveCase) -> Iterator[tuple[str, ...]]:
+    first = True
+    for peer in (DIRECT, DRKIT, OTHER):
+        if results.live_of(case.name, peer):
+            share = results.typical_live(case.name, peer, "cpu_share")
+            yield (
+                f"{'★ ' if case.named else ''}{case.name}: {case.description}" if first else "",
+                TITLES[peer] if peer == DIRECT else f"the target of {TITLES[peer]}",
+                number(results.typical_live(case.name, peer, "records_per_second")),
+                number(results.typical_live(case.name, peer, "p50_ms"), 1),
+                number(results.typical_live(case.name, peer, "p99_ms"), 1),
+                number(results.typical_live(case.name, peer, "max_ms"), 1),
+                number(None if share is None else 100 * share, 1),
+                number(results.typical_live(case.name, peer, "peak_rss_mib")),
+            )
+            first = False
+
+
+def _translate(results: Results) -> Grid:
+    columns = (
+        "mirror",
+        "topic",
+        "commits",
+        "answered",
+        "exact",
+        "read again, sum",
+        "read again, max",
+        "skipped, sum",
+        "skipped, max",
+    )
+    rows = [
+        (
+            TITLES[run.peer],
+            run.kind,
+            *(
+                f"{figure:,}"
+                for figure in (
+                    run.commits,
+                    run.answered,
+                    run.exact,
+                    run.reread_sum,
+                    run.reread_max,
+                    run.skipped_sum,
+                    run.skipped_max,
+                )
+            ),
+        )
+        for run in results.translate
+    ]
+    return Grid("Translated positions, records", columns, tuple(rows), frozenset({"mirror", "topic"}))
+
+
+def _storage(results: Results) -> Grid:
+    rows = []
+    for case in BACKLOG:
+        kept = [run for run in results.runs_of(case.name, DRKIT) if run.mapping_rows is not None]
+        if kept:
+            run = kept[0]
+            per_million = ratio(run.mapping_bytes, run.mirrored_records / 1e6)
+            rows.append(
+                (
+                    case.name,
+                    f"{run.mirrored_records:,}",
+                    number(run.mapping_rows),
+                    number(run.mapping_bytes),
+                    number(per_million, 1),
+                    number(run.store_growth_bytes),
+                )
+            )
+    columns = ("case", "records", "mapping rows", "bytes of rows", "bytes per million records", "growth of the file, B")
+    return Grid("Mapping storage (SQLite)", columns, tuple(rows), frozenset({"case"}))
+
+
+def _lookup(results: Results) -> Grid:
+    rows = [
+        (
+            f"{run.rows:,}",
+            f"{run.lookups:,}",
+            number(run.p50_ms, 2),
+            number(run.p99_ms, 2),
+            number(run.rows / run.load_seconds if run.load_seconds else None),
+        )
+        for run in results.lookup
+    ]
+    columns = ("rows", "lookups", "p50, ms", "p99, ms", "rows/s when loading")
+    return Grid("Mapping lookups (Cassandra)", columns, tuple(rows), frozenset())

@@ -1,0 +1,187 @@
+"""The issue's targets, and whether the measurements meet them. Pure.
+
+A target whose measurement is missing is `not measured`, never met. One that was measured on less than the
+target speaks of (a quick run's backlog, say) is judged all the same, and its note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.cases import BACKLOG, FULL, LIVE, LOOKUP_BASE_ROWS, MANY_PARTITIONS, BacklogCase, LiveCase
+from bench.live import DIRECT
+from bench.results import Results
+from bench.stats import TIMES, ratio
+
+Verdict = Literal["met", "not met", "not measured"]
+DRKIT, OTHER = "drkit", "mirrormaker"
+
+SPEED = {1000: (5.0, 15.0), 150: (2.5, 8.0), 1: (1.5, 4.0)}
+"""By records a batch: at least so many times MirrorMaker 2's records/s, at most one so-manieth of its CPU."""
+
+BACKLOG_RECORDS = 10_000_000
+LAUNCH_SECONDS = 1.5
+LIVE_P99_OF_OTHER = 0.5
+LIVE_P99_OF_DIRECT = 1.5
+LIVE_CPU_OF_OTHER = 0.25
+MEMORY_MIB = {100: 200.0, 10_000: 1024.0}
+FLAT_GROWTH = 1.1  # highest memory of the second half of a long backlog against the first half's
+MAPPING_BYTES_PER_MILLION = 1024.0
+LOOKUP_GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A target. `at_least`: whether `limit` is a lower bound (else an upper one). `measured` None: not measured."""
+
+    target: str
+    measured: float | None
+    limit: float
+    unit: str
+    at_least: bool = False
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it is met."""
+        if self.measured is None:
+            return "not measured"
+        met = self.measured >= self.limit if self.at_least else self.measured <= self.limit
+        return "met" if met else "not met"
+
+
+def judge(results: Results) -> list[Judgement]:
+    """Every target of the issue, in its order."""
+    return [
+        *_speed(results),
+        *_launch(results),
+        *_live(results),
+        *_memory(results),
+        *_translate(results),
+        *_mapping(results),
+        *_lookup(results),
+    ]
+
+
+def rate_ratio(results: Results, case: str) -> float | None:
+    """How many times MirrorMaker 2's records/s drkit's are."""
+    return ratio(*(results.typical(case, peer, "records_per_second") for peer in (DRKIT, OTHER)))
+
+
+def cpu_ratio(results: Results, case: str) -> float | None:
+    """How many times drkit's CPU per record MirrorMaker 2's is."""
+    return ratio(*(results.typical(case, peer, "cpu_seconds_per_million") for peer in (OTHER, DRKIT)))
+
+
+def _speed(results: Results) -> Iterator[Judgement]:
+    for case in BACKLOG:
+        if case.named:
+            faster, cheaper = SPEED[case.records_a_batch]
+            batch = f"{case.records_a_batch:,} a batch"
+            note = _backlog_note(results, case)
+            yield Judgement(
+                f"{batch}: records/s of MirrorMaker 2's", rate_ratio(results, case.name), faster, TIMES, True, note
+            )
+            yield Judgement(
+                f"{batch}: its CPU per record of drkit's", cpu_ratio(results, case.name), cheaper, TIMES, True, note
+            )
+
+
+def _backlog_note(results: Results, case: BacklogCase) -> str:
+    runs = results.runs_of(case.name, DRKIT)
+    if not runs:
+        return ""
+    few = f"{runs[0].records:,} records; the target speaks of {BACKLOG_RECORDS:,}"
+    unfinished = any(not run.complete for peer in (DRKIT, OTHER) for run in results.runs_of(case.name, peer))
+    parts = [few if runs[0].records < BACKLOG_RECORDS else "", "time ran out in a run" if unfinished else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def _launch(results: Results) -> Iterator[Judgement]:
+    named = [case.name for case in BACKLOG if case.named]
+    seconds = [results.typical(name, DRKIT, "launch_seconds") for name in named]
+    known = [each for each in seconds if each is not None]
+    yield Judgement(
+        "from launch to the first record, the slowest of the named cases",
+        max(known) if known else None,
+        LAUNCH_SECONDS,
+        "s",
+    )
+
+
+def _live(results: Results) -> Iterator[Judgement]:
+    case: LiveCase = next(each for each in LIVE if each.named)
+    ours, others, direct = (results.typical_live(case.name, peer, "p99_ms") for peer in (DRKIT, OTHER, DIRECT))
+    share = ratio(
+        results.typical_live(case.name, DRKIT, "cpu_share"), results.typical_live(case.name, OTHER, "cpu_share")
+    )
+    rate = f"live at {case.records_per_second:,}/s"
+    yield Judgement(f"{rate}: p99 of MirrorMaker 2's", ratio(ours, others), LIVE_P99_OF_OTHER, TIMES)
+    yield Judgement(f"{rate}: p99 of reading the source directly", ratio(ours, direct), LIVE_P99_OF_DIRECT, TIMES)
+    yield Judgement(f"{rate}: CPU of MirrorMaker 2's", share, LIVE_CPU_OF_OTHER, TIMES)
+
+
+def _memory(results: Results) -> Iterator[Judgement]:
+    for partitions, limit in MEMORY_MIB.items():
+        cases = [case.name for case in (*BACKLOG, MANY_PARTITIONS) if case.partitions == partitions]
+        peaks = [results.typical(name, DRKIT, "peak_rss_mib") for name in cases]
+        known = [peak for peak in peaks if peak is not None]
+        yield Judgement(f"memory with {partitions:,} partitions", max(known) if known else None, limit, "MiB")
+    longest = max((case for case in BACKLOG if case.named), key=lambda case: case.records)
+    growth = ratio(
+        results.typical(longest.name, DRKIT, "rss_second_half_mib"),
+        results.typical(longest.name, DRKIT, "rss_first_half_mib"),
+    )
+    yield Judgement(
+        "memory, second half of the longest backlog against the first",
+        growth,
+        FLAT_GROWTH,
+        TIMES,
+        note=_backlog_note(results, longest),
+    )
+
+
+def _translate(results: Results) -> Iterator[Judgement]:
+    runs = [run for run in results.translate if run.peer == DRKIT]
+    commits = sum(run.commits for run in runs)
+    wrong = commits - sum(run.exact for run in runs)
+    few = commits < FULL.commits
+    note = f"of {commits:,} commits{f'; the target speaks of {FULL.commits:,}' if few else ''}" if runs else ""
+    yield Judgement("translated positions that aren't exact", wrong if runs else None, 0, "", note=note)
+
+
+def mapping_bytes_per_million(results: Results) -> float | None:
+    """Bytes of mapping rows per million records, on the longest backlog (a topic without holes)."""
+    longest = max((case for case in BACKLOG if case.named), key=lambda case: case.records)
+    size = results.typical(longest.name, DRKIT, "mapping_bytes")
+    records = results.typical(longest.name, DRKIT, "mirrored_records")
+    return ratio(size, None if records is None else records / 1e6)
+
+
+def _mapping(results: Results) -> Iterator[Judgement]:
+    longest = max((case for case in BACKLOG if case.named), key=lambda case: case.records)
+    yield Judgement(
+        "mapping rows of a topic without holes, bytes per million records",
+        mapping_bytes_per_million(results),
+        MAPPING_BYTES_PER_MILLION,
+        "B",
+        note=_backlog_note(results, longest),
+    )
+
+
+def _lookup(results: Results) -> Iterator[Judgement]:
+    runs = {run.rows: run for run in results.lookup}
+    small, large = runs.get(LOOKUP_BASE_ROWS), runs.get(max(runs, default=0))
+    if small is None or large is None or large is small:
+        large = small = None
+    note = ""
+    if large is not None and large.rows < FULL.lookup_rows:
+        note = f"{large.rows:,} rows; the target speaks of {FULL.lookup_rows:,}"
+    for name, measure in (("p50", "p50_ms"), ("p99", "p99_ms")):
+        growth = ratio(getattr(large, measure, None), getattr(small, measure, None))
+        rows = f"{large.rows:,}" if large else f"{FULL.lookup_rows:,}"
+        yield Judgement(
+            f"lookup {name} at {rows} rows against {LOOKUP_BASE_ROWS:,}", growth, LOOKUP_GROWTH, TIMES, note=note
+        )

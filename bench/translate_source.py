@@ -1,0 +1,165 @@
+"""The source for the comparison of translated positions: plain, transactional, compacted; and commits on them.
+
+Written with an ordinary client, so that transactions are real ones; every record's source offset is noted
+from its delivery report, by the record's value, which is unique.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from bench.clusters import Cluster
+from bench.judge import Commit, Place
+from bench.reader import read
+from bench.watch import MirrorFailed
+from bench.wire import Connection
+
+PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
+KINDS = (PLAIN, TRANSACTIONS, COMPACTED)
+_PARTITIONS = {PLAIN: 4, TRANSACTIONS: 2, COMPACTED: 2}
+_SHARES = {PLAIN: 0.4, TRANSACTIONS: 0.3, COMPACTED: 0.3}
+_COMPACTION = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1000",
+    "max.compaction.lag.ms": "1000",
+}
+_KEYS = 400
+_LARGEST_TRANSACTION = 60
+_ABORTED_SHARE = 0.2
+_SETTLE_SECONDS = 60.0
+_POLL_SECONDS = 1.0
+_RECENT = 300
+_SEED = 4
+
+
+@dataclass(slots=True)
+class Source:
+    """Topics `PREFIX-plain`, `PREFIX-transactions`, `PREFIX-compacted` on a cluster.
+
+    `offsets`: where each value lies on the source. `half_ends`: the partitions' ends when the mirror started.
+    """
+
+    cluster: Cluster
+    prefix: str
+    offsets: dict[bytes, int] = field(default_factory=dict)
+    written: int = 0
+    half_ends: dict[Place, int] = field(default_factory=dict)
+    _dice: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311 - test data
+
+    def topic(self, kind: str) -> str:
+        """The topic of a kind."""
+        return f"{self.prefix}-{kind}"
+
+    def places(self, kind: str) -> list[Place]:
+        """Its partitions."""
+        return [Place(self.topic(kind), number) for number in range(_PARTITIONS[kind])]
+
+    def create(self) -> None:
+        """Create the topics."""
+        for kind in KINDS:
+            config = _COMPACTION if kind == COMPACTED else {}
+            self.cluster.create_topic(self.topic(kind), _PARTITIONS[kind], config)
+
+    def write(self, records: int) -> None:
+        """Write about so many records to each topic, a good part of the transactional ones in vain."""
+        self._write_plain(PLAIN, records, keyed=False)
+        self._write_plain(COMPACTED, records, keyed=True)
+        self._write_transactions(records)
+
+    def compact(self) -> None:
+        """Wait until compaction has made holes in the compacted topic.
+
+        Raises:
+            MirrorFailed: it has not after a minute.
+        """
+        topic = self.topic(COMPACTED)
+        before = len(read(self.cluster.address, topic))
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while len(read(self.cluster.address, topic)) > before * 2 // 3:
+            if time.monotonic() > deadline:
+                raise MirrorFailed(f"the source did not compact {topic} within {_SETTLE_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+            self._write_plain(COMPACTED, 4 * _PARTITIONS[COMPACTED], keyed=True)  # an append makes a segment roll
+
+    def ends(self) -> dict[Place, int]:
+        """The end of each partition now."""
+        found = {}
+        with Connection(self.cluster.address) as connection:
+            for kind in KINDS:
+                topic = self.topic(kind)
+                for partition, end in connection.ends(topic, range(_PARTITIONS[kind])).items():
+                    found[Place(topic, partition)] = end
+        return found
+
+    def commits(self, count: int, ends: dict[Place, int]) -> dict[str, list[Commit]]:
+        """Random positions by kind of topic: half anywhere, a quarter in what was there before the mirror
+        started (lagging groups), a quarter close to the end. Each is of a group of its own.
+        """
+        made: dict[str, list[Commit]] = {}
+        for kind in KINDS:
+            made[kind] = []
+            for number in range(round(count * _SHARES[kind])):
+                place = self._dice.choice(self.places(kind))
+                end, old = ends[place], self.half_ends[place]
+                low, high = ((0, end), (0, end), (0, old), (max(0, end - _RECENT), end))[number % 4]
+                made[kind].append(Commit(f"{self.prefix}-{kind}-{number}", place, self._dice.randint(low, high)))
+        return made
+
+    def _write_plain(self, kind: str, records: int, *, keyed: bool) -> None:
+        producer = Producer({"bootstrap.servers": self.cluster.address, "linger.ms": 5, "compression.type": "lz4"})
+        for _ in range(records):
+            key = f"key-{self._dice.randrange(_KEYS)}" if keyed else None
+            self._send(producer, kind, key)
+        _flush(producer)
+
+    def _write_transactions(self, records: int) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self.cluster.address, "transactional.id": self.prefix, "linger.ms": 1}
+        )
+        producer.init_transactions(30)
+        left = records // 4  # a commit each for every thirty or so takes its time
+        while left > 0:
+            size = self._dice.randint(1, _LARGEST_TRANSACTION)
+            left -= size
+            producer.begin_transaction()
+            for _ in range(size):
+                self._send(producer, TRANSACTIONS, None)
+            if self._dice.random() < _ABORTED_SHARE:
+                _flush(producer)  # else an abort would drop them unsent
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+
+    def _send(self, producer: Producer, kind: str, key: str | None) -> None:
+        self.written += 1
+        value = f"{kind} {self.written:09d} of the records that groups stand between".encode()
+        partition = partition_of(key, self.written, _PARTITIONS[kind])
+        while True:
+            try:
+                producer.produce(self.topic(kind), value, key, partition, on_delivery=self._delivered)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value, offset = message.value(), message.offset()
+        if error is not None or value is None or offset is None:
+            raise MirrorFailed(f"the source refused a record: {error}")
+        self.offsets[value] = offset
+
+
+def partition_of(key: str | None, number: int, partitions: int) -> int:
+    """The partition of a record: the same for the same key, else by turns."""
+    return (number if key is None else int(key.rpartition("-")[2])) % partitions
+
+
+def _flush(producer: Producer) -> None:
+    if producer.flush(_SETTLE_SECONDS):
+        raise MirrorFailed("the source did not take all records in time")

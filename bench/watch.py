@@ -1,0 +1,105 @@
+"""Watch a mirror from outside: the log ends of its target topic, and what its processes use meanwhile.
+
+The one clock is this process's monotonic one. A record counts as being on the target when the partition's
+high watermark there has passed it; on a single broker that is when it was appended. The watcher asks every
+few milliseconds until the first record is seen, then every 20 ms: that is the resolution of both ends of
+the measured span.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench.measure import ProcessTree
+from bench.wire import Connection
+
+_FIRST_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
+_MEMORY_SECONDS = 0.25
+_MANY_PARTITIONS = 1000
+_POLL_MANY_SECONDS = 0.25
+
+
+class MirrorFailed(Exception):
+    """The mirror ended, or nothing arrived for too long."""
+
+
+@dataclass(slots=True)
+class Moment:
+    """What was true at one look. `seconds`: since the launch."""
+
+    seconds: float
+    records: int
+    cpu_seconds: float
+    rss_bytes: int
+
+
+@dataclass(slots=True)
+class Watched:
+    """A run as seen from outside. `moments`: about four a second from the first record on."""
+
+    first: Moment
+    last: Moment
+    peak_rss_bytes: int
+    complete: bool
+    moments: list[Moment] = field(default_factory=list)
+
+
+def watch(
+    address: str,
+    topic: str,
+    partitions: int,
+    *,
+    expected: int,
+    launched_at: float,
+    process: subprocess.Popen[bytes],
+    quiet_seconds: float,
+    limit_seconds: float,
+    progress: Callable[[int], None],
+) -> Watched:
+    """Watch until `expected` records are on the target, or `limit_seconds` after the launch (then not `complete`).
+
+    Args:
+        address: host:port of the target's one broker.
+        topic: the target topic; need not exist yet.
+        partitions: how many it will have.
+        expected: records to wait for.
+        launched_at: `time.monotonic()` of the launch.
+        process: the mirror; it and its descendants are metered.
+        quiet_seconds: longest time without a new record.
+        limit_seconds: longest time in all.
+        progress: gets the number of records so far.
+
+    Raises:
+        MirrorFailed: the process ended, or was quiet for too long.
+    """
+    tree = ProcessTree(process)
+    numbers = range(partitions)
+    pause = _POLL_MANY_SECONDS if partitions >= _MANY_PARTITIONS else _POLL_SECONDS
+    first: Moment | None = None
+    seen = 0
+    moments: list[Moment] = []
+    moved_at = time.monotonic()
+    with Connection(address) as connection:
+        while True:
+            records = sum(connection.ends(topic, numbers).values())
+            now = time.monotonic()
+            due = not moments or now - launched_at - moments[-1].seconds >= _MEMORY_SECONDS
+            if records and (first is None or records >= expected or due):
+                moments.append(Moment(now - launched_at, records, tree.cpu_seconds(), tree.rss_bytes()))
+                first = first or moments[0]
+                progress(records)
+                tree.peak_rss_bytes()
+            over = now - launched_at > limit_seconds
+            if first is not None and (records >= expected or over):
+                return Watched(first, moments[-1], tree.peak_rss_bytes(), records >= expected, moments)
+            if records != seen:
+                seen, moved_at = records, now
+            if process.poll() is not None:
+                raise MirrorFailed(f"it ended with exit code {process.returncode} after {records:,} records")
+            if now - moved_at > quiet_seconds or over:
+                raise MirrorFailed(f"no new record for {now - moved_at:.0f} s after {records:,} of {expected:,}")
+            time.sleep(pause if first else _FIRST_POLL_SECONDS)
