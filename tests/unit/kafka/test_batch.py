@@ -1,0 +1,159 @@
+"""The record batch as it lies on the wire: read, rewritten, joined. aiokafka builds and reads the other side."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkit.kafka import batch, records
+from drkit.kafka.joined import Joined, scan
+from tests.support.batches import CODECS, batch_bytes
+
+_BYTES = st.none() | st.binary(max_size=40)
+_RECORD = st.tuples(st.integers(0, 2**45), _BYTES, _BYTES, st.lists(st.tuples(st.text(max_size=5), _BYTES), max_size=3))
+
+
+def _read(data: bytes) -> list[tuple[object, ...]]:
+    memory = MemoryRecords(data)
+    found = []
+    while memory.has_next():
+        each = memory.next_batch()
+        assert each.validate_crc()
+        found += [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in each]
+    return found
+
+
+def _produced(built: records.Built, codec: int, *, sequence: int = 5) -> bytes:
+    head = batch.header(
+        attributes=codec,
+        count=built.records_count,
+        base_timestamp=built.base_timestamp,
+        max_timestamp=built.max_timestamp,
+        producer_id=9,
+        producer_epoch=0,
+        base_sequence=sequence,
+        records=built.payload,
+    )
+    return head + built.payload
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=CODECS.get)
+@settings(max_examples=40)
+@given(rows=st.lists(_RECORD, min_size=1, max_size=12))
+def test_taken_apart_and_put_together_a_batch_says_the_same(codec, rows):
+    data = batch_bytes(rows, base_offset=70, codec=codec)
+    (found,) = batch.parse(memoryview(data))
+    assert found.intact()
+    assert (found.base_offset, found.last_offset) == (70, 70 + len(rows) - 1)
+    assert found.codec == codec
+    taken = list(records.read(found))
+    assert [(r.offset, r.timestamp) for r in taken] == [(70 + i, row[0]) for i, row in enumerate(rows)]
+    again = _produced(records.build(taken, codec), codec)
+    assert _read(again) == [(i, *row) for i, row in enumerate(rows)]
+
+
+@settings(max_examples=40)
+@given(rows=st.lists(_RECORD, min_size=1, max_size=12), sequence=st.integers(0, batch.SEQUENCES - 1))
+def test_a_forwarded_batch_keeps_its_records_byte_for_byte(rows, sequence):
+    (found,) = batch.parse(memoryview(batch_bytes(rows, base_offset=3, codec=3)))
+    head = batch.header(
+        attributes=found.attributes | batch.TRANSACTIONAL | batch.DELETE_HORIZON,
+        count=found.records_count,
+        base_timestamp=found.base_timestamp,
+        max_timestamp=found.max_timestamp,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=sequence,
+        records=found.records,
+    )
+    (sent,) = batch.parse(memoryview(head + bytes(found.records)))
+    assert sent.intact()
+    assert bytes(sent.records) == bytes(found.records)
+    assert (sent.base_offset, sent.attributes, sent.leader_epoch, sent.producer_id) == (0, 3, -1, 1)
+
+
+def test_a_batch_cut_off_at_the_end_is_dropped():
+    whole = batch_bytes([(1, b"k", b"v" * 50, [])])
+    data = whole + batch_bytes([(1, b"k", b"w" * 50, [])], base_offset=1)[:-1]
+    assert [each.base_offset for each in batch.parse(memoryview(data))] == [0]
+    found, damaged = scan(memoryview(data))
+    assert ([each.base_offset for each in found], damaged) == ([0], None)
+
+
+def test_sequence_numbers_wrap():
+    assert batch.next_sequence(2**31 - 1, 1) == 0
+    assert batch.next_sequence(2**31 - 2, 5) == 3
+
+
+@settings(max_examples=40)
+@given(rows=st.lists(_RECORD, min_size=2, max_size=30))
+def test_batches_of_one_are_joined_into_what_they_say(rows):
+    data = b"".join(batch_bytes([row], base_offset=40 + i) for i, row in enumerate(rows))
+    found, damaged = scan(memoryview(data))
+    assert damaged is None
+    (run,) = found
+    assert isinstance(run, Joined)
+    assert (run.base_offset, run.last_offset, run.records_count) == (40, 40 + len(rows) - 1, len(rows))
+    built = records.Built(run.records_count, run.base_timestamp, run.max_timestamp, run.payload)
+    assert _read(_produced(built, 0)) == [(i, *row) for i, row in enumerate(rows)]
+    assert [(r.offset, r.timestamp) for r in run.records()] == [(40 + i, row[0]) for i, row in enumerate(rows)]
+
+
+def test_only_plain_neighbours_are_joined():
+    one = [(5, b"k", b"v", [])]
+    parts = [
+        batch_bytes(one, base_offset=0),
+        batch_bytes(one, base_offset=1),
+        batch_bytes(one, base_offset=3),  # a hole before it
+        batch_bytes(one, base_offset=4, codec=3),
+        batch_bytes(one * 2, base_offset=5),
+        batch_bytes(one, base_offset=7),
+    ]
+    found, _ = scan(memoryview(b"".join(parts)))
+    kinds = [(type(each).__name__, each.base_offset, each.records_count) for each in found]
+    assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Batch", 5, 2), ("Batch", 7, 1)]
+
+
+@pytest.mark.parametrize("at", [17, 30, 66])
+def test_a_spoilt_batch_is_named_and_ends_the_scan(at):
+    parts = [bytearray(batch_bytes([(5, b"k", b"v", [])], base_offset=i)) for i in range(4)]
+    parts[2][at] ^= 1
+    found, damaged = scan(memoryview(b"".join(parts)))
+    assert damaged == 2
+    assert sum(each.records_count for each in found) == 2
+
+
+def test_filler_is_records_without_anything():
+    payload = records.filler(1_000)
+    built = records.Built(1_000, 5, 5, payload)
+    assert _read(_produced(built, 0)) == [(i, 5, None, None, []) for i in range(1_000)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1, 3])
+def test_old_formats_are_read(magic, codec):
+    if (magic, codec) == (0, 3):
+        pytest.skip("format 0 writes LZ4 frames with a wrong checksum; Kafka's own readers work round it")
+    rows = [(10 + i, b"k%d" % i, None if i == 1 else b"v%d" % i, []) for i in range(3)]
+    data = batch_bytes(rows, magic=magic, codec=codec)
+    found = records.read_old(memoryview(data))
+    assert [r.offset for r in found] == [0, 1, 2]
+    assert [r.timestamp for r in found] == ([10, 11, 12] if magic else [-1, -1, -1])
+    stamps = [(r.offset, r.timestamp) for r in found]
+    again = _read(_produced(records.build(found, 0), 0))
+    assert [(offset, key, value) for offset, _, key, value, _ in again] == [
+        (i, key, value) for i, (_, key, value, _) in enumerate(rows)
+    ]
+    assert [(offset, stamp) for offset, stamp, *_ in again] == stamps
+
+
+def test_what_cannot_be_read_says_so():
+    (found,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])], codec=4)))
+    broken = found._replace(whole=memoryview(bytes(found.whole[:61]) + b"nonsense"))
+    with pytest.raises(records.Damaged, match="can't be decompressed"):
+        list(records.read(broken))
+    (plain,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])])))
+    with pytest.raises(records.Damaged, match="end too early"):
+        list(records.read(plain._replace(records_count=3)))

@@ -1,0 +1,188 @@
+"""What becomes of fetched batches: forwarded, merged, taken apart, left out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkit.kafka import records
+from drkit.kafka.joined import scan
+from drkit.mirror.pieces import Hole, Rules, Run, TooLarge, pieces
+from tests.support.batches import batch_bytes, control_bytes, retouched
+
+_ROW = (7, b"k", b"v", [])
+RULES = Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: True)
+TOGETHER = RULES._replace(keeps_apart=lambda _: False)
+
+
+def _cut(*parts: bytes, position: int = 0, aborted=(), rules: Rules = RULES):
+    found, damaged = scan(memoryview(b"".join(parts)))
+    assert damaged is None
+    return list(pieces(found, aborted, position, rules))
+
+
+def _told(cut) -> list[tuple[object, ...]]:
+    return [
+        ("hole", each.source_next)
+        if isinstance(each, Hole)
+        else ("run", each.source_first, each.source_next, each.records_count, each.reason)
+        for each in cut
+    ]
+
+
+def _bodies(run: Run) -> list[bytes]:
+    plain = memoryview(records.decompress(run.attributes & 7, run.payload))
+    return [bytes(r.body) for r in records.read_plain(plain, run.records_count, 0, run.base_timestamp)]
+
+
+def _large(offset: int, codec: int = 0, count: int = 30) -> bytes:
+    rows = [(7 + i, b"k%d" % (offset + i), b"v", []) for i in range(count)]
+    return batch_bytes(rows, base_offset=offset, codec=codec)
+
+
+def test_a_complete_batch_goes_as_it_is():
+    data = _large(0, codec=4)
+    (run,) = _cut(data)
+    assert _told([run]) == [("run", 0, 30, 30, None)]
+    assert bytes(run.payload) == data[61:]
+
+
+def test_small_neighbours_become_one():
+    parts = [batch_bytes([_ROW] * 3, base_offset=3 * i, codec=3) for i in range(4)]
+    (run,) = _cut(*parts)
+    assert _told([run]) == [("run", 0, 12, 12, "merged")]
+    assert run.attributes == 3
+    assert _bodies(run) == _bodies(_cut(batch_bytes([_ROW] * 12))[0])
+
+
+def test_neighbours_of_another_codec_or_beyond_a_hole_stay_apart():
+    parts = [
+        batch_bytes([_ROW] * 2, base_offset=0),
+        batch_bytes([_ROW] * 2, base_offset=2, codec=3),
+        batch_bytes([_ROW] * 2, base_offset=6, codec=3),
+    ]
+    assert _told(_cut(*parts)) == [
+        ("run", 0, 2, 2, None),
+        ("run", 2, 4, 2, None),
+        ("hole", 6),
+        ("run", 6, 8, 2, None),
+    ]
+
+
+def test_what_is_below_the_position_is_not_sent_again():
+    assert _told(_cut(_large(0), _large(30), position=30)) == [("run", 30, 60, 30, None)]
+    (run,) = _cut(_large(0, codec=3), position=12)
+    assert _told([run]) == [("run", 12, 30, 18, "partly_mirrored")]
+    assert _bodies(run) == _bodies(_cut(_large(0))[0])[12:]
+    ones = [batch_bytes([_ROW], base_offset=i) for i in range(5)]
+    assert _told(_cut(*ones, position=3)) == [("run", 3, 5, 2, "merged")]
+
+
+def test_markers_and_aborted_transactions_are_holes():
+    open_ = 0x10
+    parts = [
+        retouched(_large(0), attributes=open_, producer_id=5),
+        retouched(_large(30), attributes=open_, producer_id=6),
+        control_bytes(60, 5, commit=False),
+        control_bytes(61, 6, commit=True),
+        retouched(_large(62), attributes=open_, producer_id=5),
+        control_bytes(92, 5, commit=True),
+    ]
+    committed = _cut(*parts, aborted=[(5, 0)])
+    assert _told(committed) == [
+        ("hole", 30),
+        ("run", 30, 60, 30, None),
+        ("hole", 61),
+        ("hole", 62),
+        ("run", 62, 92, 30, None),
+        ("hole", 93),
+    ]
+    everything = _cut(*parts, aborted=[(5, 0)], rules=RULES._replace(committed=False))
+    assert sum(each.records_count for each in everything if isinstance(each, Run)) == 90
+
+
+def test_a_batch_emptied_by_the_cleaner_is_a_hole():
+    header = bytearray(_large(0)[:61])
+    header[8:12] = (49).to_bytes(4, "big")
+    assert _told(_cut(retouched(bytes(header), count=0, last_delta=29))) == [("hole", 30)]
+
+
+def _compacted(keep: list[int], codec: int = 0) -> bytes:
+    """A batch of ten of which the cleaner kept some; their deltas stay."""
+    (whole,) = scan(memoryview(batch_bytes([(7, b"k%d" % i, b"v", []) for i in range(10)])))[0]
+    kept = [record for record in records.read(whole) if record.offset in keep]
+    out = bytearray()
+    for record in kept:
+        middle = b"\0\0" + records.encoded(record.offset)
+        out += records.encoded(len(middle) + len(record.body)) + middle + bytes(record.body)
+    data = bytearray(batch_bytes([_ROW], codec=0)[:61]) + records.compress(codec, bytes(out))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    return retouched(bytes(data), attributes=codec, count=len(kept), last_delta=9)
+
+
+def test_compaction_holes_stand_apart_where_they_are_to_be_matched():
+    assert _told(_cut(_compacted([0, 1, 4, 8], codec=3))) == [
+        ("run", 0, 2, 2, "compacted"),
+        ("hole", 4),
+        ("run", 4, 5, 1, "compacted"),
+        ("hole", 8),
+        ("run", 8, 9, 1, "compacted"),
+        ("hole", 10),
+    ]
+
+
+def test_compaction_holes_are_gaps_of_one_run_otherwise():
+    run, hole = _cut(_compacted([2, 3, 7], codec=4), rules=TOGETHER)[1:]
+    assert _told([run, hole]) == [("run", 2, 8, 3, "compacted"), ("hole", 10)]
+    assert run.gaps == ((2, 7),)
+
+
+@settings(max_examples=40)
+@given(keep=st.sets(st.integers(0, 9), min_size=1, max_size=9), position=st.integers(0, 9), apart=st.booleans())
+def test_every_record_kept_is_sent_once_in_its_order(keep, position, apart):
+    cut = _cut(_compacted(sorted(keep)), position=position, rules=RULES if apart else TOGETHER)
+    sent, at = [], position
+    for each in cut:
+        if isinstance(each, Run):
+            assert each.source_first >= at
+            gaps = dict(each.gaps)
+            offset = each.source_first
+            for index in range(each.records_count):
+                offset = gaps.get(index, offset)
+                sent.append(offset)
+                offset += 1
+            assert offset <= each.source_next
+        assert each.source_next > at
+        at = each.source_next
+    assert sent == [offset for offset in sorted(keep) if offset >= position]
+    assert at == 10
+
+
+def test_append_time_becomes_the_timestamp_of_each_record():
+    data = retouched(_large(0, codec=3), attributes=3 | 0x08, max_timestamp=99)
+    (run,) = _cut(data)
+    assert _told([run]) == [("run", 0, 30, 30, "log_append_time")]
+    assert (run.base_timestamp, run.max_timestamp, run.attributes) == (99, 99, 3)
+
+
+def test_a_batch_above_the_limit_is_split():
+    rows = [(7, b"k", bytes([65 + i]) * 400, []) for i in range(30)]
+    cut = _cut(batch_bytes(rows), rules=RULES._replace(limit=2_000))
+    assert {each.reason for each in cut} == {"too_large"}
+    assert all(61 + len(each.payload) <= 2_000 for each in cut)
+    assert [body for each in cut for body in _bodies(each)] == _bodies(_cut(batch_bytes(rows))[0])
+
+
+def test_a_record_above_the_limit_is_named():
+    rows = [(7, b"k", b"x" * 100, []), (7, b"k", b"x" * 5_000, [])]
+    with pytest.raises(TooLarge, match="offset 1") as caught:
+        _cut(batch_bytes(rows), rules=RULES._replace(limit=2_000))
+    assert caught.value.offset == 1
+
+
+def test_old_formats_become_format_2():
+    rows = [(10 + i, b"k%d" % i, b"v", []) for i in range(3)]
+    cut = _cut(batch_bytes(rows, magic=1, codec=1))
+    assert _told(cut) == [("run", 0, 3, 3, "old_format")]
+    assert cut[0].attributes == 1
