@@ -55,12 +55,19 @@ class TailVerifier:
 
     Args:
         source, target: the clusters.
+        committed: whether records of aborted transactions are left out.
         silence_seconds: how long a broker may send nothing before it counts as unreachable.
     """
 
     def __init__(
-        self, source: ClusterConfig, target: ClusterConfig, *, silence_seconds: float = _SILENCE_SECONDS
+        self,
+        source: ClusterConfig,
+        target: ClusterConfig,
+        *,
+        committed: bool = True,
+        silence_seconds: float = _SILENCE_SECONDS,
     ) -> None:
+        self._isolation = "read_committed" if committed else "read_uncommitted"
         self._source = source
         self._target = target
         self._silence = silence_seconds
@@ -77,7 +84,7 @@ class TailVerifier:
         ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
         first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
         theirs = self._read(
-            self._source, tail.tp.topic, tail.tp.partition, max(first, tail.source_start), last + 1, "read_committed"
+            self._source, tail.tp.topic, tail.tp.partition, max(first, tail.source_start), last + 1, self._isolation
         )
         return compare(tail, begin, ours, theirs)
 
@@ -125,16 +132,19 @@ class TailVerifier:
 
 
 def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Message]) -> str | None:
-    """Walk both sides in step: `ours` the target's records from `begin` on, `theirs` the source's."""
+    """Walk both sides in step: `ours` the target's records from `begin` on, `theirs` the source's.
+
+    Where the target has no record (a marker), the source must have none either.
+    """
     source = next(theirs, None)
     due = begin
     for record in ours:
         offset = int(record.offset() or 0)
-        if offset != due and not tail.compacted:
-            return f"target offset {due} holds no record"
         due = offset + 1
         wanted = tail.source_of(offset)
         while source is not None and (source.offset() or 0) < wanted:
+            if not tail.compacted:
+                return _missing(source)
             source = next(theirs, None)
         if source is None or source.offset() != wanted:
             if wanted < tail.source_start or tail.compacted:
@@ -143,9 +153,14 @@ def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Me
         difference = _difference(record, source)
         if difference is not None:
             return f"target offset {offset} differs from source offset {wanted} in its {difference}"
-    if due < tail.end and not tail.compacted:
-        return f"target offset {due} holds no record"
+        source = next(theirs, None)
+    if due < tail.end and source is not None and not tail.compacted:
+        return _missing(source)
     return None
+
+
+def _missing(source: Message) -> str:
+    return f"the record at source offset {source.offset()} is missing where the target's log has gone on"
 
 
 def _difference(record: Message, source: Message) -> str | None:

@@ -31,8 +31,10 @@ def transactions(producer: Producer, topic: str, pattern: str) -> None:
             producer.commit_transaction(20)
 
 
+@pytest.mark.parametrize("offsets", ["preserve", "translate"])
 @pytest.mark.parametrize("pattern", ["ccc", "caacac", "aaa", "cccccccccca", "ac"])
-def test_transactions_with_aborts_and_markers(mirrored: Mirrored, pattern: str) -> None:
+def test_transactions_with_aborts_and_markers(mirrored: Mirrored, pattern: str, offsets: str) -> None:
+    mirrored.configure(f'offsets = "{offsets}"')
     topic = mirrored.name("tx")
     mirrored.source.create(topic)
     producer = mirrored.source.producer(transactional_id=topic)
@@ -44,6 +46,12 @@ def test_transactions_with_aborts_and_markers(mirrored: Mirrored, pattern: str) 
     assert mirrored.through(topic) == mirrored.source.end(topic), (
         "the trailing marker is a hole that is mirrored through"
     )
+    ours, theirs = mirrored.source.read(topic), mirrored.target.read(topic)
+    if offsets == "preserve":
+        assert [record.offset for record in theirs] == [record.offset for record in ours]
+        assert mirrored.target.end(topic) == mirrored.source.end(topic)
+    else:
+        assert [record.offset for record in theirs] == list(range(len(ours)))
 
 
 def test_an_open_transaction_holds_the_mirror_at_the_last_stable_offset(mirrored: Mirrored) -> None:
