@@ -52,6 +52,7 @@ def load_config(path: Path | None = None) -> Config:
         raise ConfigError(
             _explain(file, error), remedy="Mend the keys named; docs/configuration.md has them all"
         ) from None
+    config._file = file  # noqa: SLF001 - known only here
     _check_secrets(config, file)
     return _anchor_store(config, file)
 

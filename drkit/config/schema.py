@@ -16,9 +16,19 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_valida
 from drkit.config.base import Pattern
 from drkit.config.base import Strict as _Strict
 from drkit.config.topic_schema import TopicSettingsConfig
+from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.timeline import TimelinePolicy
 from drkit.model.topic_policy import AclMode, Deletions
-from drkit.model.topology import DEFAULT_BUFFER_BYTES, EngineChoice, Link, LinkId, OffsetMode, TopicPolicy, is_internal
+from drkit.model.topology import (
+    DEFAULT_BUFFER_BYTES,
+    EngineChoice,
+    Isolation,
+    Link,
+    LinkId,
+    OffsetMode,
+    TopicPolicy,
+    is_internal,
+)
 
 CLIENT_PROPERTIES = frozenset(
     {
@@ -163,6 +173,7 @@ class LinkConfig(_Strict):
     groups: tuple[Pattern, ...] = (".*",)
     exclude_groups: tuple[Pattern, ...] = ()
     offsets: OffsetMode = OffsetMode.PRESERVE
+    isolation: Isolation = Isolation.READ_COMMITTED
     policy: TopicPolicy = TopicPolicy.IDENTITY
     topic_settings: TopicSettingsConfig = Field(default_factory=TopicSettingsConfig)
     deletions: Deletions = Deletions.KEEP
@@ -178,6 +189,7 @@ class LinkConfig(_Strict):
     timeline: TimelineConfig = TimelineConfig()
     canary: bool = False
     _aliases: tuple[str, ...] = PrivateAttr(default=())
+    _shares_target: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
     def _two_clusters(self) -> Self:
@@ -223,6 +235,7 @@ class LinkConfig(_Strict):
             groups=self.groups,
             exclude_groups=self.exclude_groups,
             offsets=self.offsets,
+            isolation=self.isolation,
             policy=self.policy,
             topic_settings=self.topic_settings.policy(),
             deletions=self.deletions,
@@ -236,6 +249,7 @@ class LinkConfig(_Strict):
             provenance=self.provenance,
             renames=tuple(self.rename.items()),
             aliases=self._aliases,
+            shares_target=self._shares_target,
             max_bytes_per_second=self.max_bytes_per_second,
             buffer_bytes=self.buffer_bytes,
         )
@@ -276,3 +290,29 @@ class Config(_Strict):
             seen.add((link.source, link.target))
             link._aliases = tuple(self.clusters)  # noqa: SLF001 - what a link must know of its configuration
         return self
+
+    @model_validator(mode="after")
+    def _no_cycle(self) -> Self:
+        links = [link.link() for link in self.links]
+        clusters = self._by_address()
+        names = names_to_try(links)
+        cycle = find_cycle(links, clusters, names)
+        if cycle is not None:
+            raise ValueError("links: {}. {}. {}".format(*cycle_error(cycle)))
+        clash = find_clash(links, clusters, names)
+        if clash is not None:
+            raise ValueError("links: {}. {}. {}".format(*clash_error(clash, clusters)))
+        shared = {link.id for link in sharing(links, clusters, names)}
+        for link in self.links:
+            link._shares_target = LinkId(link.source, link.target) in shared  # noqa: SLF001 - as above
+        return self
+
+    def _by_address(self) -> dict[str, str]:
+        """What each alias stands for: those that share an address are one cluster."""
+        meant: dict[str, str] = {}
+        by_server: dict[str, str] = {}
+        for alias, cluster in self.clusters.items():
+            servers = [server.strip().lower() for server in cluster.bootstrap_servers.split(",")]
+            meant[alias] = next((by_server[server] for server in servers if server in by_server), alias)
+            by_server.update(dict.fromkeys(servers, meant[alias]))
+        return meant

@@ -15,7 +15,7 @@ import re
 import threading
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import confluent_config
@@ -26,10 +26,10 @@ client_log.addFilter(lambda line: "gapless.guarantee is experimental" not in lin
 
 _BATCH_BYTES = 1_000_000
 _SMALLEST_BATCH = 1_024
-_MEMORY_KIB = 65_536
 _MESSAGES = 200_000
 _LARGEST_RECORD = 1_000_000_000  # librdkafka's own ceiling: the target topic's limit is what decides
 _FATAL = re.compile(r"ProduceRequest for (?P<topic>\S+) \[(?P<partition>\d+)\] with (?P<count>\d+) message")
+_DENIED = frozenset({KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 
 PRODUCER_ERRORS = (KafkaException, SystemError)
 """What poll, produce and flush raise on a fatal error: the exception, or (from a callback that runs
@@ -37,11 +37,15 @@ while it is pending) CPython's complaint about it."""
 
 
 class Fatal(Exception):
-    """A producer can't go on. `topic`, `partition`, `count`: the refused request, where the reason names it."""
+    """A producer can't go on. `topic`, `partition`, `count`: the refused request, where the reason names it.
 
-    def __init__(self, reason: str) -> None:
+    `denied`: the target refuses to let drkit produce at all (an idempotent producer needs a right of its own).
+    """
+
+    def __init__(self, reason: str, *, denied: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.denied = denied
         found = _FATAL.search(reason)
         self.topic = found["topic"] if found else None
         self.partition = int(found["partition"]) if found else None
@@ -51,8 +55,9 @@ class Fatal(Exception):
 class Producers:
     """Producers by the batch size that they pack, made when first needed."""
 
-    def __init__(self, cluster: ClusterConfig, *, compression: str, linger_ms: int) -> None:
+    def __init__(self, cluster: ClusterConfig, *, compression: str, linger_ms: int, memory_bytes: int) -> None:
         self._cluster = cluster
+        self._memory_kib = max(1, memory_bytes // 1024)
         self._compression = compression
         self._linger_ms = linger_ms
         self._by_size: dict[int, Producer] = {}
@@ -127,7 +132,7 @@ class Producers:
             compression_type=self._compression,
             message_timeout_ms=0,  # for ever: a target that is down for minutes must not lose anything
             message_max_bytes=_LARGEST_RECORD,
-            queue_buffering_max_kbytes=_MEMORY_KIB,
+            queue_buffering_max_kbytes=self._memory_kib,
             queue_buffering_max_messages=_MESSAGES,
             reconnect_backoff_max_ms=1_000,
             retry_backoff_max_ms=1_000,
@@ -142,7 +147,8 @@ def fatal(error: BaseException) -> Fatal:
         seen = seen.__cause__ or seen.__context__
     if seen is None:
         return Fatal(f"{type(error).__name__}: {error}")
-    return Fatal(str(seen.args[0].str()))
+    told = seen.args[0]
+    return Fatal(str(told.str()), denied=told.code() in _DENIED)
 
 
 def _let_go(producer: Producer) -> None:

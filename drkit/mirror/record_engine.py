@@ -7,7 +7,10 @@ the writer (`drkit.mirror.record_writer`).
 
 Per record the Python work is a handful of calls into the clients; everything per partition is
 looked up once per run of records of one partition. Memory is bounded by the consumer's prefetch,
-one chunk, and the producers' queues.
+one chunk, and the producers' queues: together about the link's `buffer_bytes`.
+
+Where the link filters, transforms or marks records, each is altered as it is admitted
+(`drkit.mirror.transforms`); one that is left out is a hole, as a compacted one is.
 """
 
 from __future__ import annotations
@@ -27,15 +30,19 @@ from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart
 from drkit.mirror.partition import MirroredPartition
 from drkit.mirror.producers import client_log
 from drkit.mirror.record_writer import NO_RIGHT, PAUSE, AppendOdd, RecordWriter
+from drkit.mirror.refusals import RETRY_NOW
+from drkit.mirror.shared import SharedInFlight
 from drkit.mirror.statistics import EngineStatistics
+from drkit.mirror.throttle import Throttle
+from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.offsets import OffsetMapping
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
 
 log = logging.getLogger(__name__)
 
 _CHUNK = 10_000
-_PREFETCH_KIB = 32_768
-_FETCH_BYTES = 16 * 1024 * 1024
+_CHUNK_THROTTLED = 500
+_MOST_FETCH_BYTES = 16 * 1024 * 1024
 _CLOSE_SECONDS = 5.0
 _TARGET_KINDS = frozenset({IncidentKind.UNCERTAIN, IncidentKind.REJECTED})
 # librdkafka's own event names begin with an underscore
@@ -55,6 +62,11 @@ class RecordEngine:
         append_odd: appends a record that librdkafka can't express.
         stop: set when the runtime is to end; waits end early then.
         compression: of the batches produced.
+        alteration: what is done to each record; None: nothing.
+        throttle: the link's bandwidth limit.
+        buffer_bytes: about how much may be held in memory.
+        shared: the target's partitions have other writers: no offset is expected, no mapping row kept.
+        committed: read committed records only.
     """
 
     name = "record"
@@ -70,11 +82,20 @@ class RecordEngine:
         stop: threading.Event,
         compression: str = "lz4",
         linger_ms: int = 5,
+        alteration: Alteration | None = None,
+        throttle: Throttle | None = None,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        shared: bool = False,
+        committed: bool = True,
     ) -> None:
+        throttle = throttle or Throttle(None)
         self._keep_rows = keep_rows
+        self._alteration = alteration
+        self._shared = shared
+        self._chunk = _CHUNK_THROTTLED if throttle.limits else _CHUNK
         self._partitions: dict[TopicPartition, MirroredPartition] = {}
         self._standing: dict[TopicPartition, MirroredPartition] = {}
-        self._consumer = Consumer(_consumer_config(source), logger=client_log)
+        self._consumer = Consumer(_consumer_config(source, buffer_bytes // 4, committed=committed), logger=client_log)
         self._writer = RecordWriter(
             target,
             stand_still=self._stand_still,
@@ -84,6 +105,8 @@ class RecordEngine:
             stop=stop,
             compression=compression,
             linger_ms=linger_ms,
+            throttle=throttle,
+            memory_bytes=buffer_bytes // 2,
         )
 
     # -- what is mirrored --------------------------------------------------------------------------
@@ -92,6 +115,9 @@ class RecordEngine:
         """See `Engine.start`."""
         self.forget(start.tp for start in partitions)
         fresh = [MirroredPartition(start, gently) for start in partitions]
+        if self._shared:
+            for partition in fresh:
+                partition.window = SharedInFlight(partition.next_source, partition.next_target)
         self._partitions.update((partition.tp, partition) for partition in fresh)
         self._assign(fresh)
 
@@ -161,7 +187,7 @@ class RecordEngine:
         self._writer.poll(0)
         message = self._consumer.poll(wait_seconds)
         if message is not None:
-            touched, rows = self._admit([message, *self._consumer.consume(_CHUNK - 1, 0)])
+            touched, rows = self._admit([message, *self._consumer.consume(self._chunk - 1, 0)])
             try:
                 if rows:
                     self._keep_rows(rows)
@@ -218,11 +244,12 @@ class RecordEngine:
 
     def _admit(self, chunk: Sequence[Message]) -> tuple[list[MirroredPartition], list[OffsetMapping]]:
         """Sort a chunk into the partitions' batches; find the rows that must be durable first."""
-        touched: list[MirroredPartition] = []
+        touched: dict[MirroredPartition, None] = {}
         rows: list[OffsetMapping] = []
         topic, number = "", -1
         partition: MirroredPartition | None = None
         next_target = delta = epoch = 0
+        altered = self._alteration is not None
         append: Callable[[Message], None] = touched.clear  # type: ignore[assignment]  # set before its first use
         for message in chunk:
             if message.error() is not None:
@@ -231,7 +258,7 @@ class RecordEngine:
                     partition, number = None, -1  # the event may stop it: look again before its next record
                 self._event(message)
                 continue
-            if message.partition() != number or message.topic() != topic:
+            if partition is None or message.partition() != number or message.topic() != topic:
                 if partition is not None:
                     partition.next_target, partition.delta = next_target, delta
                 topic, number = str(message.topic()), int(message.partition() or 0)
@@ -239,19 +266,40 @@ class RecordEngine:
                 if partition is None or not partition.reading:
                     partition, number = None, -1
                     continue
-                if not partition.batch:
-                    touched.append(partition)
+                touched[partition] = None
                 append, epoch = partition.batch.append, partition.epoch
                 next_target, delta = partition.next_target, partition.delta
             offset: int = message.offset()  # type: ignore[assignment]  # a record has an offset
-            if next_target - offset != delta:
+            if altered and not self._keeps(partition, message):
+                partition.next_target, partition.delta = next_target, delta
+                number = -1  # it may stand still now: look again before its next record
+                continue
+            if next_target - offset != delta and not self._shared:
                 delta = next_target - offset
                 rows.append(OffsetMapping(topic, number, epoch, offset, next_target))
             next_target += 1
             append(message)
         if partition is not None:
             partition.next_target, partition.delta = next_target, delta
-        return touched, rows
+        return list(touched), rows
+
+    def _keeps(self, partition: MirroredPartition, message: Message) -> bool:
+        """Alter a record; false where it is left out, or where a callable can't answer for it."""
+        try:
+            if self._alteration is None or self._alteration.apply(message):
+                return True
+        except AlterationFailed as error:
+            self._stand_before(partition, str(error))
+        else:
+            partition.end = int(message.offset() or 0) + 1
+        return False
+
+    def _stand_before(self, partition: MirroredPartition, reason: str) -> None:
+        """Stop a partition before a record that a callable can't answer for; those before it are still mirrored."""
+        self._unassign([partition])
+        remedy = f"Mend the callable and start the mirror anew with it; or, where it was passing: {RETRY_NOW}"
+        partition.incident = partition.incident or Incident(partition.tp, IncidentKind.REJECTED, reason, remedy)
+        self._standing[partition.tp] = partition
 
     def _event(self, message: Message) -> None:
         """A consumer's event about a partition: its end, or why it can't be read."""
@@ -299,20 +347,20 @@ class RecordEngine:
         return [partition.incident for partition in ready if partition.incident is not None]
 
 
-def _consumer_config(source: ClusterConfig) -> dict[str, Any]:
+def _consumer_config(source: ClusterConfig, prefetch_bytes: int, *, committed: bool) -> dict[str, Any]:
     return confluent_config(
         source,
         group_id="drkit-mirror",  # a formality of the client: no subscription, no commit
         enable_auto_commit=False,
         enable_auto_offset_store=False,
-        isolation_level="read_committed",
+        isolation_level="read_committed" if committed else "read_uncommitted",
         enable_partition_eof=True,
         auto_offset_reset="error",
         check_crcs=True,
         allow_auto_create_topics=False,
         max_poll_interval_ms=86_400_000,  # a dead target may keep the mirror waiting for long
-        queued_max_messages_kbytes=_PREFETCH_KIB,
-        fetch_max_bytes=_FETCH_BYTES,
+        queued_max_messages_kbytes=prefetch_bytes // 1024,
+        fetch_max_bytes=min(prefetch_bytes, _MOST_FETCH_BYTES),
         fetch_wait_max_ms=200,  # the end of a partition, and so a trailing hole, is told after an empty fetch
         fetch_queue_backoff_ms=10,
         fetch_error_backoff_ms=200,

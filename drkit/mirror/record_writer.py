@@ -24,6 +24,9 @@ from drkit.mirror.engine import Incident, IncidentKind, Stopped
 from drkit.mirror.inflight import Mark
 from drkit.mirror.partition import MirroredPartition
 from drkit.mirror.producers import PRODUCER_ERRORS, Fatal, Producers, fatal
+from drkit.mirror.refusals import RETRY, denied, rejection, size_of, size_with_headers, too_large
+from drkit.mirror.shared import SharedInFlight
+from drkit.mirror.throttle import Throttle
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -34,8 +37,6 @@ _ODD_TIMESTAMP = 0
 _LEARN_SECONDS = 2.0
 _UNKNOWN = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's names
 NO_RIGHT = "the right to produce was lost"
-
-RETRY = "Then `drkit link resume` the topic: it is tried again"
 
 AppendOdd = Callable[[str, int, Message], int]
 """Appends one record that librdkafka can't express to a target partition; returns its offset."""
@@ -50,7 +51,8 @@ class RecordWriter:
         target: the cluster to write.
         stand_still: called when a partition can't go on.
         partitions: all partitions now mirrored.
-        may_produce, append_odd, stop, compression, linger_ms: as `RecordEngine`'s.
+        may_produce, append_odd, stop, compression, linger_ms, throttle: as `RecordEngine`'s.
+        memory_bytes: how much the producers may hold, each.
     """
 
     def __init__(
@@ -64,13 +66,16 @@ class RecordWriter:
         stop: threading.Event,
         compression: str,
         linger_ms: int,
+        throttle: Throttle,
+        memory_bytes: int,
     ) -> None:
+        self._throttle = throttle
         self._stand_still = stand_still
         self._partitions = partitions
         self._may_produce = may_produce
         self._append_odd = append_odd
         self._stop = stop
-        self._producers = Producers(target, compression=compression, linger_ms=linger_ms)
+        self._producers = Producers(target, compression=compression, linger_ms=linger_ms, memory_bytes=memory_bytes)
         self.moved = 0
         self.bytes_moved = 0
         self._pending_bytes: dict[int, int] = defaultdict(int)  # by producer: handed over, no report yet
@@ -78,16 +83,19 @@ class RecordWriter:
     def write(self, touched: Sequence[MirroredPartition]) -> None:
         """Hand over the batches. A partition that can't go on stands still; the others go on."""
         for partition in touched:
-            if partition.window.stopped is not None:
-                continue
             try:
                 batch = partition.batch
+                if partition.window.stopped is None:
+                    self._wait_for_bandwidth(batch)
+                if partition.window.stopped is not None:
+                    continue
                 if partition.gentle:
                     batch = self._produce_gently(partition, batch)
                 if batch:
                     self._hand_over(partition, batch)
                 if partition.end >= 0:
                     partition.window.hole(partition.end)
+                    partition.next_source = max(partition.next_source, partition.end)
                     partition.end = -1
             except _Uncertain as error:
                 self._stand_still(partition, Incident(partition.tp, IncidentKind.UNCERTAIN, str(error)))
@@ -95,6 +103,15 @@ class RecordWriter:
                 self._stand_still(partition, error.incident)
             except Fatal as error:
                 self._producer_failed(partition.batch_bytes, error, meanwhile=partition)
+
+    def _wait_for_bandwidth(self, batch: Sequence[Message]) -> None:
+        """Wait until the link's limit lets these records through; reports are served meanwhile."""
+        if not batch or not self._throttle.limits:
+            return
+        due = time.monotonic() + self._throttle.take(sum(map(size_with_headers, batch)))
+        while (left := due - time.monotonic()) > 0:
+            self.poll(min(left, PAUSE))
+            self._check_waiting()
 
     def _hand_over(self, partition: MirroredPartition, batch: Sequence[Message]) -> None:
         """Produce a stretch; its last record carries the delivery report."""
@@ -119,19 +136,19 @@ class RecordWriter:
                 try:
                     produce(topic, value, key, number, timestamp=stamp, headers=headers)
                 except (BufferError, KafkaException):
-                    self._when_possible(
-                        producer, topic, partial(produce, topic, value, key, number, timestamp=stamp, headers=headers)
-                    )
-            size += _size(last)
+                    again = partial(produce, topic, value, key, number, timestamp=stamp, headers=headers)
+                    self._when_possible(producer, partition, message, again)
+            size += size_of(last)
             if last.timestamp()[1] == _ODD_TIMESTAMP:
-                self._hand_over_odd(partition, last, partition.next_target - 1)
-                self.moved += partition.window.acknowledge(mark, partition.next_target - 1)
+                landed = self._hand_over_odd(partition, last, partition.next_target - 1)
+                self.moved += partition.window.acknowledge(mark, landed)
                 self.bytes_moved += size
             else:
                 report = partial(self._delivered, partition, mark, size)
                 self._when_possible(
                     producer,
-                    topic,
+                    partition,
+                    last,
                     partial(
                         produce,
                         topic,
@@ -153,19 +170,24 @@ class RecordWriter:
             ) from error
         partition.next_source = max(partition.next_source, source_next)
 
-    def _when_possible(self, producer: Producer, topic: str, produce: Callable[[], None]) -> None:
+    def _when_possible(
+        self, producer: Producer, partition: MirroredPartition, message: Message, produce: Callable[[], None]
+    ) -> None:
         """Produce, waiting while the producer's queue is full (a slow or dead target), or until the
         producer has learned of a partition that was added."""
         deadline = time.monotonic() + _LEARN_SECONDS
         while True:
+            empty = not len(producer)
             try:
                 produce()
             except BufferError:
+                if empty:
+                    raise _Rejected(too_large(partition.tp, message)) from None
                 self.poll(PAUSE)
             except KafkaException as error:
                 if error.args[0].code() not in _UNKNOWN or time.monotonic() > deadline:
                     raise
-                producer.list_topics(topic, timeout=_LEARN_SECONDS)  # makes the producer learn of it
+                producer.list_topics(partition.target_topic, timeout=_LEARN_SECONDS)  # makes the producer learn of it
                 self.poll(PAUSE)
             else:
                 return
@@ -178,8 +200,8 @@ class RecordWriter:
         if not self._may_produce():
             raise _Uncertain(NO_RIGHT)
 
-    def _hand_over_odd(self, partition: MirroredPartition, message: Message, expected: int) -> None:
-        """Append a record that librdkafka can't express, after everything before it has landed."""
+    def _hand_over_odd(self, partition: MirroredPartition, message: Message, expected: int) -> int:
+        """Append a record that librdkafka can't express, after everything before it has landed; returns where."""
         producer = self._producers.get(partition.batch_bytes)
         try:
             while producer.flush(PAUSE):
@@ -187,8 +209,9 @@ class RecordWriter:
         except PRODUCER_ERRORS as error:
             raise fatal(error) from error
         landed = self._append(partition, message)
-        if landed != expected:
+        if landed != expected and not isinstance(partition.window, SharedInFlight):
             raise _Uncertain(f"a record expected at target offset {expected} landed at {landed}")
+        return landed
 
     def _append(self, partition: MirroredPartition, message: Message) -> int:
         try:
@@ -207,7 +230,7 @@ class RecordWriter:
             source = int(message.offset() or 0)
             mark = partition.window.send(source + 1, expected + 1)
             self.moved += partition.window.acknowledge(mark, self._deliver_one(partition, message))
-            self.bytes_moved += _size(message)
+            self.bytes_moved += size_of(message)
             if partition.window.stopped is not None:
                 raise _Uncertain(partition.window.stopped)
             partition.next_source = source + 1
@@ -234,13 +257,16 @@ class RecordWriter:
                 timestamp=stamp,
                 headers=message.headers(),
             )
-            self._when_possible(producer, partition.target_topic, produce)
+            self._when_possible(producer, partition, message, produce)
             while not answers:
                 producer.poll(PAUSE)
                 self._check_waiting()
         except PRODUCER_ERRORS as error:
             self._producers.discard_gentle()
-            raise _Uncertain(fatal(error).reason) from error
+            failed = fatal(error)
+            if failed.denied:
+                raise _Rejected(denied(partition.tp, failed)) from error
+            raise _Uncertain(failed.reason) from error
         refusal, sent = answers[0]
         if refusal is not None:
             raise _Rejected(rejection(partition.tp, partition.target_topic, message, refusal))
@@ -299,6 +325,9 @@ class RecordWriter:
             if partition.batch_bytes != batch_bytes or not (partition.outstanding or partition is meanwhile):
                 continue
             partition.outstanding = 0
+            if error.denied:
+                self._stand_still(partition, denied(partition.tp, error))
+                continue
             refused = error.topic is None or (error.topic, error.partition) == (
                 partition.target_topic,
                 partition.tp.partition,
@@ -321,22 +350,6 @@ class _Rejected(Exception):
         self.incident = incident
 
 
-def rejection(tp: TopicPartition, target_topic: str, message: Message, error: KafkaError) -> Incident:
-    """What an operator must know of a record that the target refuses."""
-    size = len(message.key() or b"") + len(message.value() or b"")
-    reason = (
-        f"the target refuses the record at source offset {message.offset()} of {tp} "
-        f"({size} bytes of key and value): {error.str()}"
-    )
-    remedies = {
-        KafkaError.MSG_SIZE_TOO_LARGE: f"Raise max.message.bytes of {target_topic} on the target above its size",
-        KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Grant drkit's principal WRITE on {target_topic} on the target",
-        KafkaError.INVALID_TIMESTAMP: f"Raise message.timestamp.after.max.ms of {target_topic} on the target",
-    }
-    remedy = remedies.get(error.code(), "Remove the cause named on the target")
-    return Incident(tp, IncidentKind.REJECTED, reason, f"{remedy}. {RETRY}")
-
-
 def append_odd(target: ClusterAdmin, topic: str, partition: int, message: Message) -> int:
     """Append a record that librdkafka can't express (see `drkit.kafka.append`)."""
     return target.append_record(
@@ -346,11 +359,6 @@ def append_odd(target: ClusterAdmin, topic: str, partition: int, message: Messag
         headers=[(str(header[0]), _bytes(header[1])) for header in message.headers() or []],
         timestamp=message.timestamp()[1],
     )
-
-
-def _size(message: Message) -> int:
-    """Bytes of key and value."""
-    return len(message.value() or b"") + len(message.key() or b"")
 
 
 def _bytes(value: object) -> bytes | None:

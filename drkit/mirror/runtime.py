@@ -18,6 +18,7 @@ from drkit.mirror.control import check_not_held, read_orders
 from drkit.mirror.events import MirrorEvent, OnEvent
 from drkit.mirror.lease import WorkerLease
 from drkit.mirror.session import MirrorReport, Options, Session
+from drkit.mirror.transforms import Alteration
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -34,6 +35,9 @@ class MirrorRuntime:
         compression: of the batches written to the target.
         topic_seconds: time between looks at the topics.
         patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
+
+    Raises:
+        ConfigError: the link's filter or transform can't be used.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class MirrorRuntime:
         topic_seconds: float = 3.0,
         patience_seconds: float = 60.0,
     ) -> None:
+        Alteration.of(config, link)  # a callable that can't be used is an error now, not once others run
         self._config = config
         self._link = link
         self._store = store

@@ -34,16 +34,15 @@ from drkit.mirror.engine import Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent, ProgressEvent
 from drkit.mirror.groups import GroupCapture
 from drkit.mirror.lease import TTL_SECONDS, WorkerLease
+from drkit.mirror.link_work import LinkWork
 from drkit.mirror.periodic import Periodic
 from drkit.mirror.problems import Problems
 from drkit.mirror.progress import Progress
-from drkit.mirror.record_engine import RecordEngine
 from drkit.mirror.record_writer import append_odd
-from drkit.mirror.resume import Resumed, Resumer
+from drkit.mirror.resume import Resumed
 from drkit.mirror.rows import RowKeeper
 from drkit.mirror.sharing import Sharing
 from drkit.mirror.statistics import Rates
-from drkit.mirror.tail import TailVerifier
 from drkit.mirror.topics import TopicSync
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
@@ -121,15 +120,14 @@ class Session:
         self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
+        self._work = LinkWork(config, link, self._source, self._target)
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
         self._sharing = Sharing(
             target, link, store, lease, partial(Assignment, self._problems.halts), self._inbox.put, self._ending
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
         self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
-        self._engine = RecordEngine(
-            source,
-            target,
+        self._engine = self._work.record_engine(
             keep_rows=self._rows.keep,
             may_produce=self._worker.valid,
             append_odd=partial(append_odd, self._target),
@@ -138,9 +136,7 @@ class Session:
         )
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
         mappings = cast("Store", self._sharing.mappings)  # the resumer asks only for what a MappingStore has
-        self._resumer = Resumer(
-            link.id, self._source, self._target, mappings, self._problems, TailVerifier(source, target)
-        )
+        self._resumer = self._work.resumer(mappings, self._problems, None)
         self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine.positions)
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
@@ -288,14 +284,19 @@ class Session:
                 self._ending.set()
 
     def _read_orders(self) -> None:
-        orders = read_orders(self._store, self._link)
+        orders = self._work.orders(read_orders(self._store, self._link))
         if orders != self._orders:
             self._orders = orders
 
     def _look_at_topics(self) -> None:
+        if not self._work.may_run():
+            return  # the orders say why
         for problem in self._problems.cleared():
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
-        gone = self._sharing.topics(self._sync.look() if self._worker.leads() else self._sync.follow())
+        ready = self._sync.look() if self._worker.leads() else self._sync.follow()
+        if not self._work.may_run(ready):
+            return
+        gone = self._sharing.topics(ready)
         if gone:
             self._inbox.put(lambda: self._sharing.forget(gone))
         if self._options.until_caught_up and self._goals is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from drkit.model.timeline import TimelinePolicy
@@ -22,6 +23,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}"
+
+
+class Isolation(StrEnum):
+    """Which records of the source count: without those of open and aborted transactions, or all of them."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
 
 
 class OffsetMode(StrEnum):
@@ -113,6 +121,7 @@ class Link:
     offsets: OffsetMode = OffsetMode.PRESERVE
     policy: TopicPolicy = TopicPolicy.IDENTITY
     inverse: bool = False
+    isolation: Isolation = Isolation.READ_COMMITTED
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     deletions: Deletions = Deletions.KEEP
     deletion_limit: int = 5
@@ -128,6 +137,11 @@ class Link:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     timeline: TimelinePolicy = field(default_factory=TimelinePolicy)
     canary: bool = False
+
+    @property
+    def committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation is Isolation.READ_COMMITTED
 
     @property
     def canary_topic(self) -> str | None:
@@ -149,6 +163,11 @@ class Link:
         """Whether topics deleted on the source are deleted on the target; never on the way back, and
         never where the target's topics are somebody else's too."""
         return self.deletions is Deletions.MIRROR and not self.inverse and not self.shares_target
+
+    @property
+    def marks(self) -> bool:
+        """Whether the link marks records with their provenance, and sends none back where it has been."""
+        return self.provenance and not self.inverse
 
     def covers_topic(self, topic: str) -> bool:
         """Whether the link mirrors this topic of its source (whole-name match, internals and canaries never)."""
@@ -220,4 +239,14 @@ class Link:
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in patterns)
+    plain, others = _compiled(patterns)
+    return name in plain or any(pattern.fullmatch(name) for pattern in others)
+
+
+@lru_cache(maxsize=256)
+def _compiled(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """Patterns that are names as they stand, and the others: a link may list hundreds of topics."""
+    plain = {pattern: re.sub(r"\[\.\]|\\\.", ".", pattern) for pattern in patterns}
+    names = {pattern for pattern in patterns if re.fullmatch(r"(?:[\w-]|\[\.\]|\\\.)+", pattern)}
+    others = tuple(re.compile(pattern) for pattern in patterns if pattern not in names)
+    return frozenset(plain[pattern] for pattern in names), others

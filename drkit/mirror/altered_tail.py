@@ -1,0 +1,72 @@
+"""Verifying the tail of a link that alters records: what landed is what the link makes of its source.
+
+With provenance each record on the target names the record that it was read as, which is all that needs
+to be known. Without it the link's callables are asked again, and their answers compared; so they must
+answer the same whenever they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from confluent_kafka import Message
+
+from drkit.config.schema import ClusterConfig
+from drkit.mirror.provenance import Hop, last_hop
+from drkit.mirror.tail import Tail, TailVerifier, compare
+from drkit.mirror.transforms import Alteration, AlterationFailed
+from drkit.model.topology import Link
+
+
+class AlteredTailVerifier(TailVerifier):
+    """As `TailVerifier`.
+
+    Args:
+        source, target: the clusters.
+        link: the link.
+        alteration: what it does to records.
+    """
+
+    def __init__(self, source: ClusterConfig, target: ClusterConfig, link: Link, alteration: Alteration) -> None:
+        super().__init__(source, target)
+        self._link = link
+        self._alteration = alteration
+
+    def mismatch(self, tail: Tail) -> str | None:
+        """See `TailVerifier.mismatch`."""
+        begin = max(tail.begin, tail.target_start)
+        if begin >= tail.end:
+            return None
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
+        if self._link.provenance:
+            return compare_provenance(tail, begin, ours, self._alteration.source_id)
+        first, last = max(tail.source_of(begin), tail.source_start), tail.source_of(tail.end - 1)
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, last + 1, "read_committed")
+        try:
+            found = compare(tail, begin, ours, self._altered(theirs))
+        except AlterationFailed as error:
+            return f"what it holds can't be checked: {error}"
+        if found is None:
+            return None
+        return f"{found} (compared with what filter and transform answer now: they must always answer the same)"
+
+    def _altered(self, records: Iterator[Message]) -> Iterator[Message]:
+        return (record for record in records if self._alteration.apply(record))
+
+
+def compare_provenance(tail: Tail, begin: int, ours: Iterator[Message], source_id: str) -> str | None:
+    """Walk the target's records from `begin` on: each must name the source record that the mapping gives it."""
+    due = begin
+    for record in ours:
+        offset = int(record.offset() or 0)
+        if offset != due and not tail.compacted:
+            return f"target offset {due} holds no record"
+        due = offset + 1
+        wanted = Hop(source_id, tail.tp.topic, tail.tp.partition, tail.source_of(offset))
+        found = last_hop(record.headers() or [])  # type: ignore[arg-type]  # bytes, as they were consumed
+        if found != wanted:
+            what = "names no record that it was mirrored from" if found is None else f"was mirrored from {found}"
+            return f"target offset {offset} stands for source offset {wanted.offset}, but {what}"
+    if due < tail.end and not tail.compacted:
+        return f"target offset {due} holds no record"
+    return None
