@@ -16,6 +16,8 @@ from drkit.store.api import LinkStore
 
 _TRIES = 10
 _RECREATED = frozenset({"topic_recreated", "target_recreated"})
+_BY_NAME = frozenset({"deletion_held"})
+"""Clearing one of these deletes a topic: that takes its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,8 @@ def go_on(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkC
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link.id, released)
-    problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in _RECREATED]
+    unnamed = _RECREATED if topic is not None else _RECREATED | _BY_NAME
+    problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in unnamed]
     cleared = sum(store.clear_problems(link.id, *place) for place in sorted({(p.topic, p.kind) for p in problems}))
     return control, cleared
 

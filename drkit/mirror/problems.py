@@ -34,6 +34,7 @@ class Problems:
         self._lock = threading.Lock()
         self._known: dict[Place, Problem] = {}
         self._found: set[Place] = set()
+        self._on_cleared: list[Callable[[Problem], None]] = []
 
     def load(self) -> None:
         """Begin with what earlier runtimes left. It halts nothing until it is found again."""
@@ -94,6 +95,18 @@ class Problems:
                 if problem.kind == kind:  # the store forgets a kind of all partitions at once
                     self._store.put_problem(self._link, problem)
 
+    def forget(self, topic: str) -> None:
+        """The topic is no more: nothing about it holds."""
+        with self._lock:
+            for place in [place for place, problem in self._known.items() if problem.topic == topic]:
+                del self._known[place]
+                self._found.discard(place)
+        self._store.clear_problems(self._link, topic)
+
+    def on_cleared(self, call: Callable[[Problem], None]) -> None:
+        """Call this with each problem that `cleared` finds: clearing one is an operator's word about it."""
+        self._on_cleared.append(call)
+
     def cleared(self) -> list[Problem]:
         """Problems that an operator cleared in the store since the last look; they are forgotten here too."""
         with self._lock:
@@ -104,6 +117,9 @@ class Problems:
             for problem in gone:
                 self._known.pop(_place(problem), None)
                 self._found.discard(_place(problem))
+        for problem in gone:
+            for call in self._on_cleared:
+                call(problem)
         return gone
 
     def halted(self) -> list[Problem]:
