@@ -12,7 +12,7 @@ from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption
 from drkit.cli.failover_run import confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
-from drkit.cli.when import AtOption, TimezoneOption, moment
+from drkit.cli.when import AtOption, PositionsAtOption, TimezoneOption, either_moment
 from drkit.failover.estate import Estate
 from drkit.failover.machine import Mode
 from drkit.failover.plan import FailoverPlan, read_plan, write_plan
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
 def failover(
     to: Annotated[str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.")] = None,
     at: AtOption = None,
+    positions_at: PositionsAtOption = None,
     timezone: TimezoneOption = None,
     planned: Annotated[
         bool | None,
@@ -78,17 +79,18 @@ def failover(
         selection = Selection(
             tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
         )
+        when = either_moment(at, positions_at, timezone)
         only_plan = dry_run or (out is not None and not execute and not yes)
         with Estate(run.config, run.store(create=not only_plan)) as estate:
             if plan is not None:
                 kept = read_plan(plan)
-                _same_as_planned(kept, to=to, planned=planned, at=moment(at, timezone), selection=selection)
+                _same_as_planned(kept, to=to, planned=planned, at=when, selection=selection)
                 chosen = plan_again(estate, kept, allow_rewind=allow_rewind)
             else:
                 request = Request(
                     to=_required(to),
                     mode=Mode.PLANNED if planned else Mode.UNPLANNED,
-                    at=moment(at, timezone),
+                    at=when,
                     selection=selection,
                     allow_rewind=allow_rewind,
                     link=run.links(link)[0] if link is not None else None,
@@ -147,10 +149,10 @@ def _same_as_planned(
 ) -> None:
     """A plan file says it all: flags beside it may repeat what it says, and nothing else."""
     mode = None if planned is None else Mode.PLANNED if planned else Mode.UNPLANNED
-    planned_at = None if plan.at is None else plan.at.instant
+    planned_at = None if plan.at is None else (plan.at.instant, plan.at.basis)
     said = {
         "--to": to is None or to == plan.link.target,
-        "--at": at is None or at.instant == planned_at,
+        "--at or --positions-at": at is None or (at.instant, at.basis) == planned_at,
         "--planned/--unplanned": mode is None or mode is plan.mode,
         "--group or --topic": selection.everything or selection == plan.selection,
     }

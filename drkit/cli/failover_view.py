@@ -175,7 +175,8 @@ class StagePrinter:
 def _failover_head(console: Console, plan: FailoverPlan) -> None:
     how = f"{plan.mode}, by mapping"
     if plan.at is not None:
-        how = f"{plan.mode}, at {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
+        what = "groups as they stood at" if plan.at.by_commits else "at"
+        how = f"{plan.mode}, {what} {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
     grid = Table.grid(padding=(0, 2))
     grid.add_row("[dim]how[/]", escape(how))
     arrow = "──▶" if plan.control in {"active", "paused"} else "─✗─"

@@ -35,7 +35,11 @@ class Translate:
 
     def explain(self) -> str:
         """What it will do."""
-        how = f"by time ({self.at.local}), never past what was unread" if self.at else "by mapping"
+        how = "by mapping"
+        if self.at is not None:
+            how = f"by time ({self.at.local}), never past what was unread"
+            if self.at.by_commits:
+                how = f"by mapping from where each group had committed at {self.at.local}"
         return f"compute the final positions {how}; {self.expected} as of now"
 
     def execute(self, context: StageContext) -> StageReport:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.estate import Estate
+from drkit.failover.past import Key, PastPosition, positions_at
 from drkit.failover.positions import Selection
 from drkit.failover.when import Moment
 from drkit.failover.world import ClusterView, PartitionView, World
@@ -23,7 +24,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.topology import Link, TopicPartition, is_canary
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class _Memory:
     watermarks: Mapping[TopicPartition, Watermark]
     positions: tuple[GroupPosition, ...]
     mirror: str | None
+    past: Mapping[Key, PastPosition]
 
 
 def observe(
@@ -64,7 +66,8 @@ def observe(
     Args:
         estate: where to look.
         link: the link; its source may be gone, and so may its target.
-        at: also find the first target offset stamped at or after this moment.
+        at: also find the first target offset stamped at or after this moment, or where groups had
+            committed then.
         selection: groups named in it are looked up on the target even if nobody knows them.
         settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
             (default: yes, until the link is sealed; from then on clients may write there).
@@ -72,12 +75,13 @@ def observe(
     Raises:
         Unreachable: the store doesn't answer.
     """
-    memory = _remember(estate, link)
+    memory = _remember(estate, link, at)
     if settle is None:
         settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
     named = selection.groups if selection is not None else ()
     with ThreadPoolExecutor(max_workers=2) as pool:
-        remembered = {position.group for position in memory.positions} | set(named)
+        remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
+        remembered |= set(named)
         there = sorted(remembered)
         asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link))
         asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
@@ -104,6 +108,7 @@ def observe(
         problems=tuple(estate.store.problems(link.id)),
         mirror=memory.mirror,
         notes=source.notes,
+        past=memory.past,
     )
 
 
@@ -113,18 +118,24 @@ def mirror_at_work(estate: Estate, link: Link) -> str | None:
     return lease.owner if lease is not None and lease.expires_at > now() else None
 
 
-def _remember(estate: Estate, link: Link) -> _Memory:
+def _remember(estate: Estate, link: Link, at: Moment | None) -> _Memory:
     store = estate.store
+
+    def covers(group: str, topic: str) -> bool:
+        return link.covers_group(group) and link.covers_topic(topic)
+
+    positions = tuple(p for p in store.group_positions(link.id) if covers(p.group, p.topic))
+    past: Mapping[Key, PastPosition] = {}
+    if at is not None and at.by_commits:
+        states = store.group_states_around(link.id, at.instant)
+        past = positions_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
     return _Memory(
         control=store.link_control(link.id),
-        topics=store.topic_states(link.id),
-        watermarks=store.watermarks(link.id),
-        positions=tuple(
-            position
-            for position in store.group_positions(link.id)
-            if link.covers_group(position.group) and link.covers_topic(position.topic)
-        ),
+        topics={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
+        watermarks={tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)},
+        positions=positions,
         mirror=mirror_at_work(estate, link),
+        past=past,
     )
 
 
@@ -172,7 +183,8 @@ def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[st
     topics = admin.topics({link.target_topic(name) for name in names})
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
-    times = admin.offsets_for_times(dict.fromkeys(end, at.millis)) if at is not None else {}
+    by_stamp = None if at is None or at.by_commits else at.millis
+    times = {} if by_stamp is None else admin.offsets_for_times(dict.fromkeys(end, by_stamp))
     side = _Side(view, topics, start, end, times, (), {})
     return _with_groups(estate, link, side, groups)
 

@@ -216,6 +216,7 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         "link": str(plan.link),
         "mode": plan.mode,
         "at": None if plan.at is None else iso(plan.at.instant),
+        **({"basis": plan.at.basis} if plan.at is not None and plan.at.by_commits else {}),
         "groups": list(plan.selection.groups),
         "topics": [str(selector) for selector in plan.selection.topics],
         "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],

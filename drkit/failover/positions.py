@@ -1,11 +1,14 @@
 """Where each group goes on the target. Pure.
 
-Two answers can be known for a partition, and the choice between them never skips a record:
+What can be known of a group and a partition:
 
 - by mapping: what the group's committed source offset is on the target (`drkit.mapping.translate`);
 - by time (`--at`): the first target offset stamped at or after the moment asked for, the log end
   where there is none. Everything below it is stamped earlier, but a group that lagged, or a record
   that a slow clock stamped late, may leave something unread down there.
+
+- by the timeline (`--positions-at`): what the source offset that the group had committed at that
+  moment is on the target; where it isn't known what it had committed, it isn't placed.
 
 So with `--at` the position is the *earlier* of the two: at least back to that moment, and never past
 what was unread. Where only one is known it is taken, and the reason says so.
@@ -21,11 +24,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from drkit.failover.past import Key, PastPosition
 from drkit.failover.when import Moment
 from drkit.failover.world import PartitionView, World
 from drkit.mapping.translate import translate
@@ -40,6 +44,9 @@ class Strategy(StrEnum):
     TIMESTAMP = "timestamp"
     MAPPING = "mapping"
     PRESERVED = "preserved"
+
+
+_NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +145,12 @@ def choose_positions(world: World, selection: Selection, at: Moment | None) -> t
     """
     _check_names(world, selection)
     chosen = []
-    for position in world.positions:
+    present = {(position.group, position.tp): position for position in world.positions}
+    for position in world.positions if at is None or not at.by_commits else _then(world, present):
         if not selection.covers(position.group, position.tp):
             continue
         view = world.partitions.get(position.tp)
-        placed = place(position, view, world, at)
+        placed = place(position, view, world, at, present.get((position.group, position.tp)))
         chosen.append(replace(placed, existing=world.committed.get((position.group, position.tp))))
     return tuple(sorted(chosen, key=lambda p: (p.group, p.topic, p.partition)))
 
@@ -164,8 +172,24 @@ def never_committed(world: World, selection: Selection) -> dict[str, list[TopicP
     return missing
 
 
-def place(position: GroupPosition, view: PartitionView | None, world: World, at: Moment | None) -> Position:
-    """One group's position on one partition."""
+def _then(world: World, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
+    """The positions that groups had at the moment asked for; of those not known, the present ones."""
+    found = dict(present)
+    for (group, tp), past in world.past.items():
+        if past.offset is not None:
+            seen_at = past.seen_at or world.observed_at
+            found[group, tp] = GroupPosition(group, *tp, past.offset, past.metadata, seen_at)
+    return [position for _, position in sorted(found.items())]
+
+
+def place(
+    position: GroupPosition,
+    view: PartitionView | None,
+    world: World,
+    at: Moment | None,
+    present: GroupPosition | None = None,
+) -> Position:
+    """One group's position on one partition; `present`: where it stands now, if that is another one."""
     target = world.target.alias
     base = Position(
         group=position.group,
@@ -192,6 +216,8 @@ def place(position: GroupPosition, view: PartitionView | None, world: World, at:
         if not world.target.reachable:
             reason = f"{target} did not answer: {world.target.reason}"
         return replace(base, reason=reason, why=reason)
+    if at is not None and at.by_commits:
+        return _by_commits(base, view, world, at, present)
     mapped = _mapped(position.offset, view, target)
     base = replace(base, translation=mapped.certainty, lost=_lost(position.offset, view))
     if at is None:
@@ -214,6 +240,44 @@ def _by_mapping(base: Position, mapped: Translation, view: PartitionView) -> Pos
         reason=None if exact else mapped.reason,
         why=_why_mapped(mapped, preserved=preserved),
     )
+
+
+def _by_commits(
+    base: Position, view: PartitionView, world: World, at: Moment, present: GroupPosition | None
+) -> Position:
+    """Where the group had committed at the moment, by mapping; `base` has that source offset."""
+    past = world.past.get((base.group, TopicPartition(base.topic, base.partition)), _NOT_KNOWN)
+    if past.offset is None:
+        reason = past.reason or str(_NOT_KNOWN.reason)
+        return replace(base, source_offset=None, metadata="", captured_at=None, reason=reason, why=reason)
+    mapped = _mapped(past.offset, view, world.target.alias)
+    base = replace(base, translation=mapped.certainty, lost=_lost(past.offset, view))
+    placed = _by_mapping(base, mapped, view)
+    if placed.target_offset is None:
+        return placed
+    had = f"where {base.group} had committed at {at.local}: source offset {past.offset}"
+    stands = None if present is None else _mapped(present.offset, view, world.target.alias)
+    reread, skipped = _since(placed.target_offset, mapped, stands)
+    exact = past.certainty is Certainty.EXACT and mapped.certainty is Certainty.EXACT
+    return replace(
+        placed,
+        strategy=Strategy.MAPPING,
+        translation=Certainty.EXACT if exact else Certainty.CONSERVATIVE,
+        reread=reread,
+        skipped=skipped,
+        reason=_and(_and(had, past.reason), placed.reason),
+        why=_and(had, past.reason) or had,
+    )
+
+
+def _since(target_offset: int, mapped: Translation, present: Translation | None) -> tuple[int | None, int | None]:
+    """What the group reads again, and what it skips, of all it has read until now; None: not known."""
+    if present is None or present.target_offset is None:
+        return None, mapped.skipped
+    back = present.target_offset - target_offset
+    if back < 0:  # it was put back since: what lies between is passed over
+        return 0, None if mapped.skipped is None else mapped.skipped - back
+    return None if present.reread is None else present.reread + back, mapped.skipped
 
 
 def _by_time(base: Position, mapped: Translation, view: PartitionView, end: int, at: Moment) -> Position:

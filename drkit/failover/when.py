@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from whenever import (
     SYSTEM_TZ,
@@ -37,6 +38,13 @@ _BARE_TIME = re.compile(r"(\d{1,2}:\d{2})(:\d{2}(\.\d{1,9})?)?")
 _WITH_OFFSET = re.compile(r".*[T ].*(Z|[+-]\d{2}(:?\d{2})?)", re.IGNORECASE)
 
 
+class Basis(StrEnum):
+    """What of a moment decides where a group goes."""
+
+    STAMPS = "stamps"  # `--at`: where the records stamped then are
+    COMMITS = "commits"  # `--positions-at`: where the group had committed then
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """A point in time, as typed and as understood.
@@ -48,6 +56,12 @@ class Moment:
     instant: datetime
     timezone: str
     local: str
+    basis: Basis = Basis.STAMPS
+
+    @property
+    def by_commits(self) -> bool:
+        """Whether groups go where they had committed then."""
+        return self.basis is Basis.COMMITS
 
     @property
     def millis(self) -> int:

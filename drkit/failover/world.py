@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from drkit.failover.past import Key, PastPosition
 from drkit.model.links import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
@@ -91,7 +92,7 @@ class World:
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered
     (`positions_live`). `committed` and `members` are the target's; `source_members` the source's.
     `mirror` names the worker that holds the link's mirror lease, None where nobody does. `notes` say
-    what could not be read.
+    what could not be read. `past`: where groups had committed at the moment asked for, where one was.
     """
 
     link: Link
@@ -109,6 +110,7 @@ class World:
     problems: tuple[Problem, ...] = ()
     mirror: str | None = None
     notes: tuple[str, ...] = ()
+    past: Mapping[Key, PastPosition] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:

@@ -12,8 +12,8 @@ from drkit.failover.plan import same_decision
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.positions import Selection, Strategy
 from drkit.failover.service import plan_again, resume_run, run_failover, standing_obstacles
-from drkit.failover.when import parse_moment
-from drkit.model.clock import now
+from drkit.failover.when import Basis, parse_moment
+from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
 from drkit.model.links import Direction
 from drkit.model.offsets import Certainty
@@ -366,3 +366,52 @@ def make_positions(own):
     with own.estate() as estate:
         plan = make_plan(estate, Request("dr", mode=Mode.UNPLANNED))
     return [replace(p, existing=None) for p in plan.positions]
+
+
+def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
+    """What the group had read since is read again, whatever its records are stamped; a later group isn't guessed at."""
+    topic = own.create("primary", "t", partitions=2)
+    own.produce("primary", topic, texts("old", 50, range(2)), stamp=1_000_000)
+    name = own.commit("primary", "g", topic, {0: 10, 1: 20})
+    with mirroring(own):
+        wait_until(lambda: reached(own, 50), what="the records on the target")
+        wait_until(lambda: captured_at(own, name) is not None, what="the first capture")
+        committed = captured_at(own, name)
+        wait_until(lambda: captured_at(own, name) > committed, what="a later look that saw the same")
+        then = captured_at(own, name)
+        own.commit("primary", "g", topic, {0: 45, 1: 50})
+        late = own.commit("primary", "late", topic, {0: 5})
+        wait_until(lambda: {45, 50} <= offsets_of(own, name), what="the new positions")
+        wait_until(lambda: offsets_of(own, late) == {5}, what="the late group")
+        wait_until(lambda: stands_since(own, name, then), what="the timeline")
+    when = replace(parse_moment(iso(then), now=now(), option="--positions-at"), basis=Basis.COMMITS)
+    plan, result = away(own, without_primary(own), at=when)
+    assert result.error is None
+    assert own.committed("dr", name) == {(topic, 0): 10, (topic, 1): 20}
+    assert own.committed("dr", late) == {}
+    moved = {p.partition: p for p in result.positions if p.group == name}
+    assert {p.strategy for p in moved.values()} == {Strategy.MAPPING}
+    assert [moved[p].reread for p in (0, 1)] == [35, 30]
+    assert all(f"had committed at {when.local}" in moved[p].reason for p in (0, 1))
+    assert all(p.translation is Certainty.EXACT for p in moved.values())
+    (unplaced,) = [p for p in result.positions if p.group == late]
+    assert unplaced.target_offset is None
+    assert "begins at" in unplaced.reason
+    assert any(late in warning for warning in plan.warnings)
+
+
+def offsets_of(own, group):
+    return {p.offset for p in own.store.group_positions(own.link.id) if p.group == group}
+
+
+def captured_at(own, group):
+    """The moment at which all of the group's positions were surely as they are kept; None: not captured yet."""
+    return min((p.captured_at for p in own.store.group_positions(own.link.id) if p.group == group), default=None)
+
+
+def stands_since(own, group, then):
+    """Whether the timeline knows a state of the group after this moment."""
+    return any(
+        around.group == group and around.then is not None and around.following is not None
+        for around in own.store.group_states_around(own.link.id, then)
+    )
