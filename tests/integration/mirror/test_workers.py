@@ -1,0 +1,214 @@
+"""Several workers of one link: they share its partitions, replace each other, and no late one does harm."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from drkit.mirror.lease import lease_name
+from drkit.model.clock import now
+from drkit.store.workers import WorkerNote, live_workers
+from tests.support.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+PARTITIONS = 8
+
+
+class Load(threading.Thread):
+    """Writes numbered records to all partitions of a topic until told to end."""
+
+    def __init__(self, mirrored: Mirrored, topic: str) -> None:
+        super().__init__(name="test-load")
+        self.ending = threading.Event()
+        self.written = 0
+        self._topic = topic
+        self._producer = mirrored.source.producer(compression_type="lz4", linger_ms=5)
+
+    def run(self) -> None:
+        while not self.ending.wait(0.005):
+            for _ in range(40):
+                self._producer.produce(self._topic, value=b"%09d" % self.written, partition=self.written % PARTITIONS)
+                self.written += 1
+            self._producer.poll(0)
+        assert self._producer.flush(30) == 0
+
+
+@contextmanager
+def load(mirrored: Mirrored, topic: str) -> Iterator[Load]:
+    """Load while the body runs."""
+    thread = Load(mirrored, topic)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.ending.set()
+        thread.join(60)
+
+
+def workers(mirrored: Mirrored) -> list[WorkerNote]:
+    """The live workers, the leader first."""
+    return sorted(live_workers(mirrored.store, mirrored.link.id, now()), key=lambda worker: not worker.leads)
+
+
+def shares(mirrored: Mirrored) -> list[int]:
+    """How many partitions each worker mirrors, ascending."""
+    return sorted(worker.partitions for worker in workers(mirrored))
+
+
+def generations(mirrored: Mirrored) -> dict[int, int]:
+    """The generation that holds each partition now."""
+    with sqlite3.connect(mirrored.folder / "drkit.db") as store:
+        return dict(store.execute("SELECT partition, generation FROM mapping_claim"))
+
+
+def wait_shares(mirrored: Mirrored, *expected: int) -> None:
+    wait_until(lambda: shares(mirrored) == sorted(expected), 60, f"shares {expected}")
+    assert not any(worker.everything for worker in workers(mirrored)) or len(expected) == 1
+
+
+def wait_moving(mirrored: Mirrored, topic: str) -> None:
+    """Every partition goes on: what its source holds now gets recorded."""
+    for partition in range(PARTITIONS):
+        mirrored.wait_through(topic, partition)
+
+
+def assert_exact(mirrored: Mirrored, topic: str) -> None:
+    """Nothing missing, nothing twice, every mapping right."""
+    wait_moving(mirrored, topic)
+    for partition in range(PARTITIONS):
+        records = mirrored.assert_same(topic, partition)
+        assert records
+        commits = [record.offset for record in records]
+        mirrored.assert_translates(topic, partition, commits[:: max(1, len(commits) // 50)])
+    assert not mirrored.problems(), mirrored.problems()
+
+
+def owner_of(process: subprocess.Popen[str], mirrored: Mirrored) -> WorkerNote | None:
+    """The note of a worker that runs as this process."""
+    return next((note for note in workers(mirrored) if note.owner.split(":")[1] == str(process.pid)), None)
+
+
+def test_workers_share_a_link_and_a_third_stops_nothing_that_stays(mirrored: Mirrored) -> None:
+    topic = mirrored.name("shared")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic):
+        with mirrored.running() as first:
+            wait_moving(mirrored, topic)
+            assert [worker.everything for worker in workers(mirrored)] == [True], "alone it waits for nobody"
+            with mirrored.running() as second:
+                wait_shares(mirrored, 4, 4)
+                wait_moving(mirrored, topic)
+                before = generations(mirrored)
+                with mirrored.running() as third:
+                    wait_shares(mirrored, 2, 3, 3)
+                    wait_moving(mirrored, topic)
+                    after = generations(mirrored)
+                    moved = {partition for partition in before if before[partition] != after[partition]}
+                    assert len(moved) == 2, "only what went to the third was taken up anew"
+                wait_shares(mirrored, 4, 4)
+                wait_moving(mirrored, topic)
+            wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the first again")
+            wait_moving(mirrored, topic)
+        for running in (first, second, third):
+            assert running.error is None
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic)
+
+
+def test_a_killed_worker_is_replaced(mirrored: Mirrored) -> None:
+    topic = mirrored.name("killed")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic):
+        leader = mirrored.process()
+        wait_until(lambda: owner_of(leader, mirrored), 30, "the first worker")
+        other = mirrored.process()
+        wait_shares(mirrored, 4, 4)
+        wait_moving(mirrored, topic)
+        mirrored.kill(leader)
+        wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the other")
+        wait_moving(mirrored, topic)
+        held = mirrored.store.lease(lease_name(mirrored.link.id))
+        assert held is not None
+        assert held.owner == owner_of(other, mirrored).owner, "it leads, too"
+    other.send_signal(signal.SIGTERM)
+    output, errors = other.communicate(timeout=60)
+    assert other.returncode == 0, (output, errors)
+    assert workers(mirrored) == []
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic)
+
+
+@pytest.mark.parametrize("asleep", ["leader", "other"])
+def test_a_worker_that_was_stopped_does_no_harm_when_it_goes_on(mirrored: Mirrored, asleep: str) -> None:
+    topic = mirrored.name("slept")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic):
+        first = mirrored.process()
+        wait_until(lambda: owner_of(first, mirrored), 30, "the first worker")
+        second = mirrored.process()
+        wait_shares(mirrored, 4, 4)
+        wait_moving(mirrored, topic)
+        zombie = first if asleep == "leader" else second
+        before = generations(mirrored)
+        zombie.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(
+                lambda: sum(generations(mirrored)[p] != before[p] for p in before) == 4, 60, "its partitions taken"
+            )
+            wait_moving(mirrored, topic)
+        finally:
+            zombie.send_signal(signal.SIGCONT)
+        wait_shares(mirrored, 4, 4)
+        wait_moving(mirrored, topic)
+    for process in (first, second):
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, (output, errors)
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic)
+
+
+def test_a_lone_worker_that_was_stopped_goes_on_beside_the_one_that_took_over(mirrored: Mirrored) -> None:
+    topic = mirrored.name("lone")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic):
+        zombie = mirrored.process()
+        wait_moving(mirrored, topic)
+        zombie.send_signal(signal.SIGSTOP)
+        try:
+            with mirrored.running() as other:
+                wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the other")
+                wait_moving(mirrored, topic)
+                zombie.send_signal(signal.SIGCONT)
+                wait_shares(mirrored, 4, 4)
+                wait_moving(mirrored, topic)
+            assert other.error is None
+        finally:
+            zombie.send_signal(signal.SIGCONT)
+        wait_moving(mirrored, topic)
+    zombie.send_signal(signal.SIGTERM)
+    output, errors = zombie.communicate(timeout=60)
+    assert zombie.returncode == 0, (output, errors)
+    assert_exact(mirrored, topic)
+
+
+def test_one_that_catches_up_beside_others_waits_for_their_share(mirrored: Mirrored) -> None:
+    topic = mirrored.name("beside")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic):
+        with mirrored.running() as running:
+            wait_moving(mirrored, topic)
+            report = mirrored.catch_up()
+            assert report.caught_up
+            assert not report.halted
+        assert running.error is None
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic)
