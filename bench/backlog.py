@@ -67,6 +67,7 @@ class Backlog:
                         limit_seconds=_LIMIT_SECONDS + (_MANY_QUIET_SECONDS if many else 0),
                         progress=bar.at,
                     )
+                peer.check(job, running)
             except MirrorFailed as error:
                 raise MirrorFailed(f"{case.name}, {peer.title}: {error}\n{running.last_words()}") from error
             finally:

@@ -48,10 +48,13 @@ class Live:
         self.screen.say(f"{case.name}: {title}, {self.extent.live_warm_seconds + self.extent.live_seconds} s")
         with TemporaryDirectory(dir=self.work) as folder:
             producer = self._producer(case, topic, Path(folder))
-            running = peer.launch(self._job(Path(folder), case, topic)) if peer else None
+            job = Job(Path(folder), self.clusters.source, self.clusters.target, topic, case.codec, live=True)
+            running = peer.launch(job) if peer else None
             try:
                 read_from = self.clusters.target if peer else self.clusters.source
                 _await_first(read_from, topic, case.partitions, producer, running)
+                if peer is not None and running is not None:
+                    peer.check(job, running)
                 time.sleep(self.extent.live_warm_seconds)  # compilers, buffers and catching up, for each alike
                 return self._measure(case, peer.name if peer else DIRECT, repeat, read_from, topic, producer, running)
             finally:
@@ -60,9 +63,6 @@ class Live:
                     running.stop()
                 self.clusters.target.delete_topics()
                 self.clusters.source.delete_topics()
-
-    def _job(self, folder: Path, case: LiveCase, topic: str) -> Job:
-        return Job(folder, self.clusters.source, self.clusters.target, topic, case.codec, live=True)
 
     def _producer(self, case: LiveCase, topic: str, folder: Path) -> subprocess.Popen[bytes]:
         numbers = (case.partitions, case.record_bytes, case.codec, case.records_per_second)

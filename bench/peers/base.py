@@ -59,6 +59,9 @@ class Peer(Protocol):
     def launch(self, job: Job) -> Running:
         """Start it; returns at once."""
 
+    def check(self, job: Job, running: Running) -> None:
+        """Raise `MirrorFailed` where it did not run as it was to; once it has mirrored something."""
+
 
 def launched(command: list[str], log: Path, *, cwd: Path, environment: dict[str, str] | None = None) -> Running:
     """Start a command and note when."""

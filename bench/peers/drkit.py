@@ -50,3 +50,6 @@ class Drkit:
         config.write_text(render(job), encoding="utf-8")
         command = [sys.executable, "-m", "drkit", "mirror", "--config", str(config), "--output", "json"]
         return launched(command, job.folder / "mirror.log", cwd=job.folder)
+
+    def check(self, job: Job, running: Running) -> None:
+        """Nothing was tuned: it runs with its defaults."""

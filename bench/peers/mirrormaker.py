@@ -7,6 +7,7 @@ from pathlib import Path
 from string import Template
 
 from bench.peers.base import Job, Running, launched
+from bench.watch import MirrorFailed
 from drkit.lab.toolchain import Toolchain
 
 PROPERTIES = Path(__file__).parents[1] / "mm2.properties"
@@ -15,6 +16,8 @@ _HEAP = "-Xmx1g"
 _CALM_SECONDS = 60  # between checkpoints, and 600 between looks at groups: MirrorMaker 2's defaults
 _CALM_GROUP_SECONDS = 600
 _BUSY_SECONDS = 2
+
+_DATA_PATH = re.compile(r"^connector-producer-MirrorSourceConnector|\|replication-consumer$")
 
 _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR">
@@ -67,19 +70,38 @@ class MirrorMaker:
         ]
         return launched(command, job.folder / "mirror.log", cwd=job.folder)
 
+    def check(self, job: Job, running: Running) -> None:
+        """Compare the settings that its clients logged with those it was given."""
+        wrong = untuned(render(job), running.log.read_text(encoding="utf-8", errors="replace"), job)
+        if wrong:
+            raise MirrorFailed(f"MirrorMaker 2 did not run as tuned: {'; '.join(wrong)}")
+
 
 def effective_settings(log: str) -> dict[str, set[str]]:
     """What the clients of the data path say they run with, from MirrorMaker 2's own log.
 
-    The logged blocks `ConsumerConfig values:` and `ProducerConfig values:` whose client id is that of the
-    source connector: every value seen of each setting named in mm2.properties.
+    Every value seen of each setting, as `consumer.NAME` or `producer.NAME`, in the blocks that the source
+    connector's consumers and producers log when they start; not those of its bookkeeping.
     """
     found: dict[str, set[str]] = {}
     for kind, block in re.findall(r"(Consumer|Producer)Config values:\s*\n((?:\t[^\n]*\n)+)", log):
-        settings = {name.strip(): value for name, _, value in (line.partition(" = ") for line in block.splitlines())}
-        client = settings.get("client.id", "")
-        if "MirrorSourceConnector" not in client or ("replication-consumer" not in client and kind == "Consumer"):
-            continue
-        for name, value in settings.items():
-            found.setdefault(f"{kind.lower()}.{name}", set()).add(value)
+        pairs = (line.partition(" =") for line in block.splitlines())
+        settings = {name.strip(): value.strip() for name, _, value in pairs}
+        if _DATA_PATH.search(settings.get("client.id", "")):
+            for name, value in settings.items():
+                found.setdefault(f"{kind.lower()}.{name}", set()).add(value)
     return found
+
+
+def untuned(properties: str, log: str, job: Job) -> list[str]:
+    """Client settings of a properties text that aren't the ones in force, each with what is."""
+    in_force = effective_settings(log)
+    prefixes = {f"{job.source.alias}.consumer.": "consumer.", f"{job.target.alias}.producer.": "producer."}
+    wrong = []
+    for line in properties.splitlines():
+        name, _, value = line.partition(" = ")
+        for prefix, kind in prefixes.items():
+            seen = in_force.get(kind + name.removeprefix(prefix), set())
+            if name.startswith(prefix) and seen != {value}:
+                wrong.append(f"{name} = {value}, in force: {', '.join(sorted(seen)) or 'nothing'}")
+    return wrong

@@ -1,0 +1,40 @@
+import json
+
+import pytest
+
+from bench.results import LookupRun, TranslateRun, load
+from drkit.model.errors import ConfigError
+
+
+def test_what_is_kept_is_read_back(tmp_path, results, backlog_run, live_run):
+    results.backlog.append(backlog_run(progress=((0.5, 10), (1.0, 20)), mapping_rows=8))
+    results.live.append(live_run(percentiles=(1.0, 2.0)))
+    results.translate.append(TranslateRun("drkit", "plain", 3, 2, 2, 0, 0, 0, 0))
+    results.lookup.append(LookupRun(10_000, 1, 100, 1.0, 4.0, 1.0))
+    results.failures.append("single: it ended")
+    results.save(tmp_path / "results.json")
+    assert load(tmp_path / "results.json") == results
+
+
+def test_repeats_of_a_case_are_those_of_one_mirror(results, backlog_run):
+    results.backlog += [backlog_run(), backlog_run(repeat=2), backlog_run(peer="mirrormaker")]
+    assert [run.repeat for run in results.runs_of("large", "drkit")] == [1, 2]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 1}', '{"format": 99, "machine": {}}'])
+def test_a_file_that_is_no_result_is_refused_with_its_name(tmp_path, text):
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=r"results\.json holds no results"):
+        load(path)
+
+
+def test_a_damaged_run_is_refused(tmp_path, results, backlog_run):
+    results.backlog.append(backlog_run())
+    results.save(tmp_path / "results.json")
+    document = json.loads((tmp_path / "results.json").read_text())
+    del document["backlog"][0]["peer"]
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    with pytest.raises(ConfigError):
+        load(tmp_path / "results.json")

@@ -1,0 +1,88 @@
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bench.__main__ import _steps
+from bench.backlog import summary
+from bench.cases import BACKLOG, FULL, LIVE, QUICK, STEPS
+from bench.estimate import seconds
+from bench.measure import ProcessTree
+from bench.plot import render, scale
+from bench.watch import Moment, Watched
+from drkit.model.errors import ConfigError
+
+MIB = 1 << 20
+
+
+def test_names_are_unique_and_an_unknown_one_is_refused_with_the_list():
+    assert len(set(STEPS)) == len(STEPS)
+    assert _steps(["live", "large"]) == ["large", "live"]
+    with pytest.raises(ConfigError, match=r"'big'.*large"):
+        _steps(["big"])
+
+
+def test_each_target_has_its_case():
+    assert [case.records_a_batch for case in BACKLOG if case.named] == [1000, 150, 1]
+    assert next(case for case in BACKLOG if case.named).records >= 10_000_000
+    assert sum(case.named for case in LIVE) == 1
+
+
+def test_the_estimate_grows_with_the_work():
+    small = seconds(["large"], QUICK, None, 1)
+    assert small < seconds(["large"], FULL, None, 1) < seconds(["large"], FULL, None, 2)
+    assert seconds(["large"], FULL, 100_000, 1) < seconds(["large"], FULL, None, 1)
+
+
+def test_a_full_run_is_estimated_at_about_25_minutes():
+    assert seconds(STEPS, FULL, None, 1) < 25 * 60
+
+
+def test_a_run_is_summed_up_from_its_first_to_its_last_record():
+    moments = [
+        Moment(2.0, 1_000, 1.0, 100 * MIB),
+        Moment(4.0, 400_000, 2.0, 130 * MIB),
+        Moment(7.0, 801_000, 3.0, 120 * MIB),
+    ]
+    run = summary(BACKLOG[0], "drkit", 1, 801_000, Watched(moments[0], moments[-1], 140 * MIB, True, moments))
+    assert (run.seconds, run.records_per_second, run.mb_per_second) == (5.0, 160_000.0, 16.0)
+    assert run.cpu_seconds_per_million == pytest.approx(2.5)
+    assert (run.launch_seconds, run.launch_cpu_seconds) == (2.0, 1.0)
+    assert (run.peak_rss_mib, run.rss_first_half_mib, run.rss_second_half_mib) == (140.0, 130.0, 120.0)
+
+
+def test_a_run_seen_in_one_look_has_no_rate():
+    only = Moment(2.0, 1_000, 1.0, 100 * MIB)
+    run = summary(BACKLOG[0], "drkit", 1, 1_000, Watched(only, only, 100 * MIB, True, [only]))
+    assert run.records_per_second is None
+    assert run.cpu_seconds_per_million is None
+
+
+def test_the_picture_is_xml_with_a_bar_for_each_figure(results, backlog_run, live_run):
+    results.backlog += [backlog_run(), backlog_run(peer="mirrormaker", records_per_second=None)]
+    results.live.append(live_run())
+    names = [element.tag.rpartition("}")[2] for element in ET.fromstring(render(results)).iter()]  # noqa: S314 - ours
+    legend, background = 3, 1
+    assert names.count("rect") == legend + background + 1 + 2 + 2
+
+
+def test_a_picture_of_nothing_is_a_picture(results):
+    assert ET.fromstring(render(results)) is not None  # noqa: S314 - ours
+
+
+def test_a_scale_spans_whole_decades():
+    assert scale([0.2, 4.0]) == pytest.approx((0.1, 10.0))
+    assert scale([10.0]) == pytest.approx((10.0, 100.0))
+
+
+def test_a_process_tree_counts_its_children():
+    program = "import subprocess,sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout.readline() == b"1\n"  # the grandchild runs
+        tree = ProcessTree(child)
+        assert tree.cpu_seconds() > 0
+        assert tree.peak_rss_bytes() >= tree.rss_bytes() > 8 * MIB  # two interpreters
+    finally:
+        child.communicate(b"\n", timeout=30)

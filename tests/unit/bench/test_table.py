@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from bench.cases import BACKLOG
+from bench.report import render as render_report
+from bench.results import TranslateRun
+from bench.table import class_verdict, grids, markdown, number, rich_table, significant
+
+LARGE = next(case for case in BACKLOG if case.name == "large")
+TEN = next(case for case in BACKLOG if case.name == "ten")
+
+
+def test_an_empty_run_has_only_the_targets(results):
+    assert [grid.title for grid in grids(results)] == ["Targets"]
+
+
+def test_a_backlog_case_has_a_line_for_each_mirror(results, backlog_run):
+    results.backlog += [
+        backlog_run(),
+        backlog_run(peer="mirrormaker", records_per_second=125_000.0, cpu_seconds_per_million=4.0),
+    ]
+    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
+    assert grid.rows[0] == (
+        "★ large: 100 B JSON, lz4, 1,000 a batch, 8 partitions",
+        "10,000,000",
+        "drkit",
+        "1,000,000",
+        "100.0",
+        "0.200",
+        "8.0 ×",  # noqa: RUF001 - the sign of a multiple
+        "1/20.0",
+        "met",
+    )
+    assert grid.rows[1][2:6] == ("MirrorMaker 2", "125,000", "100.0", "4.00")
+
+
+def test_a_run_whose_time_ran_out_says_how_far_it_came(results, backlog_run):
+    results.backlog.append(backlog_run(complete=False, mirrored_records=123_456))
+    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
+    assert grid.rows[0][1] == "10,000,000 (stopped at 123,456)"
+
+
+@pytest.mark.parametrize(
+    ("case", "faster", "cheaper", "verdict"),
+    [
+        (LARGE, 5.0, 15.0, "met"),
+        (LARGE, 4.9, 15.0, "not met: 5 ×"),  # noqa: RUF001
+        (LARGE, 4.9, 14.0, "not met: 5 ×, 1/15"),  # noqa: RUF001
+        (LARGE, None, 15.0, "not measured"),
+        (TEN, 9.0, 9.0, "none"),
+    ],
+)
+def test_each_case_is_judged_by_its_records_a_batch(case, faster, cheaper, verdict):
+    assert class_verdict(case, faster, cheaper) == verdict
+
+
+def test_what_is_not_known_is_a_dash():
+    assert number(None) == "-"
+    assert significant(None) == "-"
+    assert number(1234.5, 1) == "1,234.5"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234.5, "1,234"), (12.34, "12.3"), (1.234, "1.23"), (0.1234, "0.123"), (0.0, "0.000")]
+)
+def test_three_digits_that_mean_something(value, text):
+    assert significant(value) == text
+
+
+def test_markdown_rows_are_as_wide_as_their_head(results, backlog_run, live_run):
+    results.backlog.append(backlog_run(mapping_rows=8, mapping_bytes=250, store_growth_bytes=0))
+    results.live.append(live_run())
+    results.translate.append(TranslateRun("drkit", "a|b", 1, 1, 1, 0, 0, 0, 0))
+    for grid in grids(results):
+        assert {len(row) for row in grid.rows} == {len(grid.columns)}
+        assert grid.left <= set(grid.columns)
+        assert markdown(grid).count("\n| ") == len(grid.rows) + 2
+    assert "a\\|b" in markdown(next(grid for grid in grids(results) if "Translated" in grid.title))
+
+
+def test_the_terminal_shows_the_same_cells(results, backlog_run):
+    results.backlog.append(backlog_run())
+    console = Console(width=250, record=True, quiet=True)
+    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
+    with console.capture() as captured:
+        console.quiet = False
+        console.print(rich_table(grid))
+    assert all(cell in captured.get() for cell in grid.rows[0])
+
+
+def test_the_report_names_machine_and_failures(results):
+    results.failures.append("live: the producer could not keep the rate\nits last words")
+    text = render_report(replace(results, machine={"cores": 2, "kafka": "4.3.1", "cpu": "some CPU"}), "results.svg")
+    assert "| Kafka and MirrorMaker 2 | 4.3.1 |" in text
+    assert "- live: the producer could not keep the rate\n" in text
+    assert "its last words" not in text
+    assert "](results.svg)" in text

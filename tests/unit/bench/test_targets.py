@@ -1,0 +1,94 @@
+import pytest
+
+from bench.results import LookupRun, TranslateRun
+from bench.targets import Judgement, judge, mapping_bytes_per_million
+
+
+def verdicts(results) -> dict[str, str]:
+    return {each.target: each.verdict for each in judge(results)}
+
+
+def test_nothing_measured_is_nothing_met(results):
+    assert set(verdicts(results).values()) == {"not measured"}
+
+
+@pytest.mark.parametrize(
+    ("measured", "at_least", "verdict"),
+    [(5.0, True, "met"), (4.99, True, "not met"), (5.0, False, "met"), (5.01, False, "not met")],
+)
+def test_a_limit_itself_is_met(measured, at_least, verdict):
+    assert Judgement("t", measured, 5.0, "", at_least).verdict == verdict
+
+
+def test_speed_and_cpu_are_judged_against_the_other_mirror(results, backlog_run):
+    results.backlog += [
+        backlog_run(),
+        backlog_run(peer="mirrormaker", records_per_second=200_000.0, cpu_seconds_per_million=2.9),
+    ]
+    found = {each.target: each for each in judge(results)}
+    speed = found["1,000 a batch: records/s of MirrorMaker 2's"]
+    cpu = found["1,000 a batch: its CPU per record of drkit's"]
+    assert (speed.measured, speed.verdict, speed.note) == (5.0, "met", "")
+    assert (pytest.approx(14.5), "not met") == (cpu.measured, cpu.verdict)
+
+
+def test_the_median_of_the_repeats_counts(results, backlog_run):
+    rates = (100_000.0, 900_000.0, 1_000_000.0)
+    results.backlog += [backlog_run(repeat=n, records_per_second=rate) for n, rate in enumerate(rates, 1)]
+    results.backlog += [backlog_run(peer="mirrormaker", records_per_second=300_000.0)]
+    found = {each.target: each.measured for each in judge(results)}
+    assert found["1,000 a batch: records/s of MirrorMaker 2's"] == 3.0
+
+
+def test_a_shorter_backlog_and_an_unfinished_run_are_named(results, backlog_run):
+    results.backlog += [backlog_run(records=600_000), backlog_run(peer="mirrormaker", complete=False)]
+    note = next(each.note for each in judge(results) if each.target.startswith("1,000 a batch"))
+    assert "600,000 records; the target speaks of 10,000,000" in note
+    assert "time ran out" in note
+
+
+def test_live_is_judged_against_both(results, live_run):
+    results.live += [
+        live_run(),
+        live_run(peer="drkit", p99_ms=10.0, cpu_share=0.1),
+        live_run(peer="mirrormaker", p99_ms=19.0, cpu_share=0.5),
+    ]
+    found = verdicts(results)
+    assert found["live at 5,000/s: p99 of MirrorMaker 2's"] == "not met"  # 10 of 19 is more than half
+    assert found["live at 5,000/s: p99 of reading the source directly"] == "met"
+    assert found["live at 5,000/s: CPU of MirrorMaker 2's"] == "met"
+
+
+def test_memory_is_the_highest_of_the_cases_with_so_many_partitions(results, backlog_run):
+    results.backlog += [
+        backlog_run(case="large-100p", peak_rss_mib=150.0),
+        backlog_run(case="single-100p", peak_rss_mib=210.0),
+    ]
+    found = {each.target: each for each in judge(results)}
+    assert found["memory with 100 partitions"].measured == 210.0
+    assert found["memory with 100 partitions"].verdict == "not met"
+    assert found["memory with 10,000 partitions"].verdict == "not measured"
+
+
+def test_one_position_that_is_not_exact_is_one_too_many(results):
+    target = "translated positions that aren't exact"
+    exact = TranslateRun("drkit", "plain", 600, 600, 600, 0, 0, 0, 0)
+    results.translate += [exact, TranslateRun("mirrormaker", "plain", 600, 600, 3, 9999, 99, 0, 0)]
+    assert verdicts(results)[target] == "met"
+    results.translate.append(TranslateRun("drkit", "compacted", 400, 399, 399, 0, 0, 0, 0))
+    found = {each.target: each for each in judge(results)}[target]
+    assert (found.measured, found.verdict) == (1, "not met")  # the one without an answer
+
+
+def test_mapping_bytes_are_those_of_the_longest_backlog(results, backlog_run):
+    results.backlog += [backlog_run(mapping_bytes=400), backlog_run(case="single", mapping_bytes=99_999)]
+    assert mapping_bytes_per_million(results) == 40.0
+
+
+def test_lookup_growth_needs_both_sizes(results):
+    small, large = LookupRun(10_000, 1, 100, 1.0, 4.0, 1.0), LookupRun(10_000_000, 1, 100, 1.4, 6.4, 300.0)
+    results.lookup.append(small)
+    assert {each.verdict for each in judge(results) if "lookup" in each.target} == {"not measured"}
+    results.lookup.append(large)
+    found = [each for each in judge(results) if "lookup" in each.target]
+    assert [(each.measured, each.verdict) for each in found] == [(1.4, "met"), (1.6, "not met")]
