@@ -19,6 +19,7 @@ from rich.text import Text
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode, Writer
+from drkit.cli.processes import Processes, end_with_parent
 from drkit.mirror.control import link_to_run
 from drkit.mirror.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
@@ -41,21 +42,52 @@ def mirror(
         bool,
         typer.Option("--until-caught-up", help="End once all that the source holds now is on the target and recorded."),
     ] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=64, help="Share the partitions among so many processes here.")
+    ] = 1,
+    supervised_by: Annotated[int | None, typer.Option("--supervised-by", hidden=True)] = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Mirror records, topics and group positions; exact after any stop. SIGTERM ends it in order."""
+    """Mirror records, topics and group positions; exact after any stop. SIGTERM ends it in order.
+
+    Several of them, here or on other machines, share a link's partitions.
+    """
     with command(config, output, verbose) as run:
+        if processes > 1:
+            _supervise(run, processes, link, until_caught_up=until_caught_up)
+            return
         links = [link_to_run(run.store(), each) for each in run.links(link)]
         listener = _Listener(run.writer)
         with _logging(run), _stop_on_signals() as stop, listener.showing():
+            if supervised_by is not None:
+                end_with_parent(supervised_by, stop)
             workers = [_Worker(run, each, listener, stop, until_caught_up=until_caught_up) for each in links]
             for worker in workers:
                 worker.start()
             for worker in workers:
                 worker.join()
         _end(run, workers, until_caught_up=until_caught_up)
+
+
+def _supervise(run: Invocation, processes: int, link: str | None, *, until_caught_up: bool) -> None:
+    """Run so many children; their configuration is checked first, once."""
+    run.links(link)
+    run.store()  # created or brought up to date by one process
+    arguments = ["--output", run.writer.mode.value]
+    if run.config_path is not None:
+        arguments += ["--config", str(run.config_path)]
+    if link is not None:
+        arguments += ["--link", link]
+    if until_caught_up:
+        arguments.append("--until-caught-up")
+    if run.verbose:
+        arguments.append("--verbose")
+    with _stop_on_signals() as stop:
+        code = Processes(processes, arguments, run.writer, until_done=until_caught_up).run(stop)
+    if code is not ExitCode.OK:
+        run.exit(code)
 
 
 class _Worker(threading.Thread):
