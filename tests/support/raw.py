@@ -1,0 +1,63 @@
+"""Raw Produce requests to a broker: what no ordinary client would write."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka import records
+from drkit.kafka.batch import header
+from drkit.kafka.messages import Produce
+from drkit.kafka.stream import Stream
+
+_ZSTD = 4
+
+
+def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, bytes | memoryview]) -> list[int]:
+    """Append batches (header, records) as they are, one request each; returns their base offsets."""
+
+    async def work() -> list[int]:
+        stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
+        await stream.connect()
+        try:
+            await stream.track([topic])
+            while (leader := stream.leader(topic, partition)) is None:
+                stream.refresh()
+                await asyncio.sleep(0.05)
+            connection = await stream.connection(leader, "test")
+            assert connection is not None
+            offsets = []
+            for batch in batches:
+                answer = await connection.send(Produce({topic: [(partition, batch)]}, timeout_ms=20_000))
+                (result,) = answer.partitions
+                assert result.error == 0, result
+                offsets.append(result.base_offset)
+            return offsets
+        finally:
+            await stream.close()
+
+    return asyncio.run(work())
+
+
+def advance(bootstrap: str, topic: str, partition: int, count: int) -> None:
+    """Append so many empty records."""
+    batches = []
+    stamp = int(time.time() * 1000)
+    payloads: dict[int, bytes] = {}
+    while count:
+        size = min(count, 500_000)
+        payload = payloads.setdefault(size, records.compress(_ZSTD, records.filler(size)))
+        head = header(
+            attributes=_ZSTD,
+            count=size,
+            base_timestamp=stamp,
+            max_timestamp=stamp,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            records=payload,
+        )
+        batches.append((head, payload))
+        count -= size
+    produce(bootstrap, topic, partition, *batches)
