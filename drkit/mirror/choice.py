@@ -8,6 +8,8 @@ from drkit.model.topology import EngineChoice, Link
 
 BATCH = "batch"
 RECORD = "record"
+ENGINES = ("batch engine", "record engine")
+"""How each reason begins."""
 
 
 class EngineFor(NamedTuple):

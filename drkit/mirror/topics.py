@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.mirror.aligning import Aligning
-from drkit.mirror.choice import BATCH
+from drkit.mirror.choice import BATCH, ENGINES, engine_for
 from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
 from drkit.mirror.problems import Problems
 from drkit.mirror.topic_deletions import TopicDeletions
@@ -82,6 +82,7 @@ class TopicSync:
         self._store = store
         self._problems = problems
         self._engine = engine
+        self._engine_reason = engine_for(link).reason
         self._preserves = link.offsets is OffsetMode.PRESERVE and engine == BATCH
         self._missed: set[tuple[str, str]] = set()
         self._last: dict[str, ReadyTopic] = {}
@@ -165,8 +166,11 @@ class TopicSync:
         """Note a topic's two incarnations; from here on they must stay the same."""
         info, target = look.source[topic], look.target[self._link.target_topic(topic)]
         known = look.states.get(topic)
-        reason = "offsets are preserved" if self._preserves and created else "offsets are translated"
-        if not created:
+        reason = f"{self._engine_reason}; "
+        reason += "offsets are preserved" if self._preserves and created else "offsets are translated"
+        if self._link.shares_target:
+            reason = f"{self._engine_reason}; {target.name} has other writers too, so offsets are not translated"
+        elif not created:
             reason += f"; {target.name} was on {self._link.id.target} before drkit, and is appended to"
         replicas, due = self._writer.replicas(look, topic)
         if created and replicas < due:
@@ -202,6 +206,10 @@ class TopicSync:
             self._halt_target(look, state, target)
             return
         self._missed.discard(("target", topic))
+        if state.engine != self._engine or not state.reason.startswith(self._engine_reason):
+            others = [each for each in state.reason.split("; ") if not each.startswith(ENGINES)]
+            state = replace(state, engine=self._engine, reason="; ".join([self._engine_reason, *others]))
+            look.keep(state)
         self._problems.settle(topic, kinds=TOPIC_KINDS)
         settings = look.target_settings.get(target.name) or look.source_settings.get(topic, {})
         look.ready[topic] = ReadyTopic(
