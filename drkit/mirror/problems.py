@@ -95,6 +95,11 @@ class Problems:
                 if problem.kind == kind:  # the store forgets a kind of all partitions at once
                     self._store.put_problem(self._link, problem)
 
+    def knows(self, kind: str, topic: str) -> bool:
+        """Whether a problem of this kind is kept for the topic as a whole."""
+        with self._lock:
+            return (kind, topic, None) in self._known
+
     def forget(self, topic: str) -> None:
         """The topic is no more: nothing about it holds."""
         with self._lock:

@@ -157,7 +157,7 @@ class TopicDeletions:
             return
         book.deleted_at = [when for when in book.deleted_at if at - when < _WINDOW_SECONDS]
         hold = self._why_held(look)
-        go = [topic for topic in ripe if hold is None or (topic in book.named and not hold.always)]
+        go = [topic for topic in ripe if self._may_go(topic, hold)]
         for topic in ripe:
             if topic not in go and hold is not None:
                 self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", hold.remedy, halted=False)
@@ -169,6 +169,13 @@ class TopicDeletions:
             log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
             return
         self._delete(look, [topic for topic in go if topic in absent])
+
+    def _may_go(self, topic: str, hold: _Hold | None) -> bool:
+        """Whether a topic may be deleted now. What was held once stays held until it is named."""
+        named = topic in self._book.named
+        if hold is None:
+            return named or not self._problems.knows(HELD, topic)
+        return named and not hold.always
 
     def _where(self, topic: str) -> str:
         return f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays for now"
@@ -187,12 +194,11 @@ class TopicDeletions:
         name_it = f"If it is to go there too: `drkit link resume '{link.id}' --topic NAME` deletes it"
         if look.source_topics == 0:
             return _Hold(f"{link.id.source} has no topics at all, which is no reason to delete any", name_it)
-        waiting = [topic for topic in book.missed if topic not in book.named]
-        if len(waiting) + len(book.deleted_at) > link.deletion_limit:
+        if len(book.missed) + len(book.deleted_at) > link.deletion_limit:
             return _Hold(
-                f"{len(waiting)} topics are gone ({len(book.deleted_at)} were deleted within the hour), more than the "
+                f"{len(book.missed) + len(book.deleted_at)} topics were deleted within the hour, more than the "
                 f"deletion_limit of {link.deletion_limit}",
-                f"{name_it}; for all of them, raise deletion_limit",
+                name_it,
             )
         return None
 

@@ -1,0 +1,215 @@
+"""What keeps a topic from being deleted on the target: each protection alone, against clusters made up here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from drkit.kafka.admin import Broker, TopicInfo
+from drkit.mirror.problems import Problems
+from drkit.mirror.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
+from drkit.mirror.topic_look import Look
+from drkit.model.errors import Unreachable
+from drkit.model.links import TopicState
+from drkit.model.topology import Link, LinkId
+from drkit.store import open_store
+
+LINK = Link(LinkId("primary", "dr"), (".*",), deletion_limit=2)
+
+
+@dataclass
+class Cluster:
+    """What `TopicDeletions` asks of a cluster."""
+
+    brokers_listed: int = 3
+    cluster: str = "id-1"
+    known: set[str] = field(default_factory=set)
+    silent: bool = False
+    deleted: dict[str, str] = field(default_factory=dict)
+    refusal: str = ""
+
+    def brokers(self) -> list[Broker]:
+        return [Broker(number, "h", 9092, None) for number in range(self.brokers_listed)]
+
+    def cluster_id(self) -> str:
+        return self.cluster
+
+    def absent_everywhere(self, names: list[str]) -> set[str]:
+        if self.silent:
+            raise Unreachable("no answer")
+        return set(names) - self.known
+
+    def delete_exact(self, topics: dict[str, str]) -> dict[str, str]:
+        if self.refusal:
+            return dict.fromkeys(topics, self.refusal)
+        self.deleted.update(topics)
+        return {}
+
+
+class World:
+    """A link whose topics a, b, c … were mirrored; `looks` lets time pass."""
+
+    def __init__(self, *topics: str) -> None:
+        self.store = open_store("sqlite:///:memory:")
+        self.source, self.target = Cluster(), Cluster()
+        self.at = 0.0
+        self.states = {t: TopicState(t, t, f"s-{t}", f"t-{t}", 1, 1, created_by_drkit=True, engine="e") for t in topics}
+        self.target_ids = {topic: f"t-{topic}" for topic in topics}
+        self.others = 5
+        self.store.put_topic_states(LINK.id, list(self.states.values()))
+        self.restart()
+
+    def restart(self) -> None:
+        self.problems = Problems(self.store, LINK.id, lambda _: None)
+        self.problems.load()
+        self.deletions = TopicDeletions(
+            LINK, self.source, self.target, self.store, self.problems, clock=lambda: self.at
+        )
+
+    def looks(self, *gone: str, count: int = LOOKS + 1, seconds: float = SECONDS) -> list[str]:
+        """So many looks at which these topics are gone; returns what the last said is never deleted."""
+        stay: list[str] = []
+        for _ in range(count):
+            self.problems.cleared()
+            infos = {name: TopicInfo(name, known, 1, 1, internal=False) for name, known in self.target_ids.items()}
+            states = self.store.topic_states(LINK.id)
+            look = Look({}, infos, states, {}, {}, 3, self.others)
+            stay = self.deletions.look(look, [topic for topic in gone if topic in states])
+            self.at += seconds
+        return stay
+
+    def held(self) -> set[str]:
+        return {problem.topic for problem in self.store.problems(LINK.id) if problem.kind == HELD}
+
+    def name(self, topic: str) -> None:
+        """As an operator does with `drkit link resume --topic`."""
+        self.store.clear_problems(LINK.id, topic, HELD)
+
+
+def test_a_topic_goes_by_its_id_and_is_forgotten() -> None:
+    world = World("a", "b")
+    assert world.looks("a") == []
+    assert world.target.deleted == {"a": "t-a"}
+    assert list(world.store.topic_states(LINK.id)) == ["b"]
+    assert world.held() == set()
+
+
+def test_it_takes_both_looks_and_seconds() -> None:
+    world = World("a")
+    world.looks("a", count=LOOKS - 1, seconds=100)
+    assert world.target.deleted == {}
+    other = World("a")
+    other.looks("a", count=100, seconds=SECONDS / 1000)
+    assert other.target.deleted == {}
+
+
+def test_a_topic_that_came_back_is_waited_for_anew() -> None:
+    world = World("a")
+    world.looks("a", count=LOOKS - 1)
+    world.looks(count=1)
+    world.looks("a", count=LOOKS - 1)
+    assert world.target.deleted == {}
+
+
+def test_one_broker_that_knows_the_topic_or_is_silent_keeps_it() -> None:
+    world = World("a")
+    world.source.known = {"a"}
+    world.looks("a")
+    assert world.target.deleted == {}
+    world.source.known, world.source.silent = set(), True
+    world.looks("a")
+    assert world.target.deleted == {}
+    world.source.silent = False
+    world.looks("a", count=1)
+    assert list(world.target.deleted) == ["a"]
+
+
+def test_a_source_with_fewer_brokers_than_before_deletes_nothing_for_a_while() -> None:
+    world = World("a")
+    world.looks(count=1)
+    world.source.brokers_listed = 2
+    world.looks("a", count=20)
+    assert world.target.deleted == {}
+    world.looks("a", count=2, seconds=601)
+    assert list(world.target.deleted) == ["a"], "they are all there are now"
+
+
+def test_another_cluster_under_the_same_address_deletes_nothing_even_if_named() -> None:
+    world = World("a")
+    world.looks(count=1)
+    world.restart()
+    world.source.cluster = "id-2"
+    world.looks("a")
+    assert world.held() == {"a"}
+    world.name("a")
+    world.looks("a")
+    assert world.target.deleted == {}
+    assert "another cluster" in world.store.problems(LINK.id)[0].reason
+
+
+def test_a_source_without_any_topic_is_held() -> None:
+    world = World("a")
+    world.others = 0
+    world.looks("a")
+    assert world.held() == {"a"}
+    assert world.target.deleted == {}
+
+
+def test_too_many_are_held_and_stay_held_until_each_is_named() -> None:
+    world = World("a", "b", "c")
+    world.looks("a", "b", "c")
+    assert world.held() == {"a", "b", "c"}
+    world.name("b")
+    world.looks("a", "b", "c")
+    assert list(world.target.deleted) == ["b"]
+    world.looks("a", "c", count=2, seconds=4000)
+    world.restart()
+    world.looks("a", "c", count=LOOKS + 2, seconds=4000)
+    assert list(world.target.deleted) == ["b"], "neither time nor a restart is a word to delete"
+    world.name("a")
+    world.looks("a", "c")
+    assert list(world.target.deleted) == ["b", "a"]
+
+
+def test_one_after_the_other_counts_as_well() -> None:
+    world = World("a", "b", "c")
+    for topic in ("a", "b", "c"):
+        world.looks(topic)
+    assert list(world.target.deleted) == ["a", "b"]
+    assert world.held() == {"c"}
+
+
+@pytest.mark.parametrize("change", ["not drkit's", "another id"])
+def test_what_is_not_drkits_is_never_touched(change: str) -> None:
+    world = World("a")
+    if change == "another id":
+        world.target_ids["a"] = "t-other"
+    else:
+        state = TopicState("a", "a", "s-a", "t-a", 1, 1, created_by_drkit=False, engine="e")
+        world.store.put_topic_states(LINK.id, [state])
+    assert world.looks("a") == ["a"]
+    assert world.target.deleted == {}
+    assert list(world.store.topic_states(LINK.id)) == ["a"]
+
+
+def test_a_target_topic_that_is_gone_already_is_only_forgotten_once_no_broker_has_it() -> None:
+    world = World("a")
+    del world.target_ids["a"]
+    world.target.known = {"a"}
+    world.looks("a")
+    assert list(world.store.topic_states(LINK.id)) == ["a"]
+    world.target.known = set()
+    world.looks("a")
+    assert list(world.store.topic_states(LINK.id)) == []
+    assert world.target.deleted == {}
+
+
+def test_a_refusal_is_shown_and_forgets_nothing() -> None:
+    world = World("a")
+    world.target.refusal = "TOPIC_DELETION_DISABLED"
+    world.looks("a")
+    (problem,) = world.store.problems(LINK.id)
+    assert (problem.kind, problem.halted) == ("deletion_refused", False)
+    assert "TOPIC_DELETION_DISABLED" in problem.reason
+    assert list(world.store.topic_states(LINK.id)) == ["a"]
