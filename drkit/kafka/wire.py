@@ -211,6 +211,7 @@ class WireClient:
 
     def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
         self.alias = alias
+        self.timeout_seconds = timeout_seconds
         self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> Self:

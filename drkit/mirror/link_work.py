@@ -10,16 +10,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.producer_state import ProducerAdmin
 from drkit.mirror.altered_tail import AlteredTailVerifier
+from drkit.mirror.batch_engine import BatchEngine
+from drkit.mirror.choice import BATCH, engine_for
 from drkit.mirror.control import Orders
-from drkit.mirror.engine import KeepRows
+from drkit.mirror.engine import Engine, KeepRows
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
 from drkit.mirror.record_engine import RecordEngine
-from drkit.mirror.record_writer import AppendOdd
+from drkit.mirror.record_writer import append_odd
 from drkit.mirror.resume import Resumer
 from drkit.mirror.shared_resume import ProvenanceReader, SharedResumer
 from drkit.mirror.tail import TailVerifier
@@ -27,7 +31,7 @@ from drkit.mirror.throttle import Throttle
 from drkit.mirror.topology import TopologyGuard
 from drkit.mirror.transforms import Alteration
 from drkit.model.topology import Link
-from drkit.store.api import Store
+from drkit.store.api import LeaseStore, Store
 
 
 class LinkWork:
@@ -48,36 +52,51 @@ class LinkWork:
         self._admins = source, target
         self._alteration = Alteration.of(config, link)
         self._guard = TopologyGuard(config, link, source, target, self._identify)
+        self._by_batch = engine_for(link).name == BATCH
+        self._producers = ProducerAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
 
-    def record_engine(
-        self,
-        *,
-        keep_rows: KeepRows,
-        may_produce: Callable[[], bool],
-        append_odd: AppendOdd,
-        stop: threading.Event,
-        compression: str,
-    ) -> RecordEngine:
-        """The engine that works record by record; arguments as `RecordEngine`'s."""
+    def close(self) -> None:
+        """End its connection."""
+        self._producers.close()
+
+    def engine(
+        self, *, keep_rows: KeepRows, may_produce: Callable[[], bool], stop: threading.Event, compression: str
+    ) -> Engine:
+        """The engine that the link needs; arguments as the engines'."""
+        link, (source, target) = self._link, self._configs
+        throttle = Throttle(link.max_bytes_per_second)
+        if self._by_batch:
+            return BatchEngine(
+                (link.id.source, source),
+                (link.id.target, target),
+                keep_rows=keep_rows,
+                may_produce=may_produce,
+                trim=lambda tp, offset: self._admins[1].delete_records({tp: offset}),
+                committed=link.committed,
+                buffer_bytes=link.buffer_bytes,
+                throttle=throttle if throttle.limits else None,
+            )
         return RecordEngine(
-            *self._configs,
+            source,
+            target,
             keep_rows=keep_rows,
             may_produce=may_produce,
-            append_odd=append_odd,
+            append_odd=partial(append_odd, self._admins[1]),
             stop=stop,
             compression=compression,
             alteration=self._alteration,
-            throttle=Throttle(self._link.max_bytes_per_second),
-            buffer_bytes=self._link.buffer_bytes,
-            shared=self._link.shares_target,
-            committed=self._link.committed,
+            throttle=throttle,
+            buffer_bytes=link.buffer_bytes,
+            shared=link.shares_target,
+            committed=link.committed,
         )
 
-    def resumer(self, store: Store, problems: Problems, producer: LinkProducer | None) -> Resumer:
-        """Who finds where partitions go on; arguments as `Resumer`'s."""
-        link, alteration = self._link, self._alteration
+    def resumer(self, mappings: Store, problems: Problems, leases: LeaseStore) -> Resumer:
+        """Who finds where partitions go on; `leases` keeps the link's producer id, the others are `Resumer`'s."""
+        link, alteration, store = self._link, self._alteration, mappings
         if alteration is None:
-            verifier = TailVerifier(*self._configs)
+            producer = LinkProducer(link.id, self._admins[1], self._producers, leases) if self._by_batch else None
+            verifier = TailVerifier(*self._configs, committed=link.committed)
             return Resumer(link.id, *self._admins, store, problems, verifier, producer)
         if link.shares_target:
             reader = ProvenanceReader(*self._configs)

@@ -38,7 +38,6 @@ from drkit.mirror.link_work import LinkWork
 from drkit.mirror.periodic import Periodic
 from drkit.mirror.problems import Problems
 from drkit.mirror.progress import Progress
-from drkit.mirror.record_writer import append_odd
 from drkit.mirror.resume import Resumed
 from drkit.mirror.rows import RowKeeper
 from drkit.mirror.sharing import Sharing
@@ -127,16 +126,15 @@ class Session:
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
         self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
-        self._engine = self._work.record_engine(
+        self._engine = self._work.engine(
             keep_rows=self._rows.keep,
             may_produce=self._worker.valid,
-            append_odd=partial(append_odd, self._target),
             stop=self._ending,
             compression=options.compression,
         )
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
         mappings = cast("Store", self._sharing.mappings)  # the resumer asks only for what a MappingStore has
-        self._resumer = self._work.resumer(mappings, self._problems, None)
+        self._resumer = self._work.resumer(mappings, self._problems, store)
         self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine.positions)
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
@@ -423,7 +421,7 @@ class Session:
 
     def _close(self) -> None:
         self._ending.set()
-        for client in (self._source, self._target, self._group_admin):
+        for client in (self._source, self._target, self._group_admin, self._work):
             client.close()  # ends the calls that threads are waiting for
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:
