@@ -110,6 +110,11 @@ def _headline(status: LinkStatus) -> Text:
             line.append(f"\n  {alias} does not answer: its offsets are as last seen", "red")
     if status.reason:
         line.append(f"\n  {status.reason}", "yellow")
+    if len(status.workers) > 1:
+        for each in status.workers:
+            line.append(
+                f"\n  worker {each.owner}: {each.partitions} partitions{', leads' if each.leads else ''}", "dim"
+            )
     return line
 
 

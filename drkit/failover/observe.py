@@ -25,6 +25,7 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.store.workers import live_workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,12 @@ def observe(
 
 
 def mirror_at_work(estate: Estate, link: Link) -> str | None:
-    """Who holds the link's mirror lease now; None: nobody."""
+    """Who leads the link's mirror now, or else one of the workers that take part in it; None: nobody works."""
+    at = now()
     lease = estate.store.lease(f"mirror:{link.id}")
-    return lease.owner if lease is not None and lease.expires_at > now() else None
+    if lease is not None and lease.expires_at > at:
+        return lease.owner
+    return next((worker.owner for worker in live_workers(estate.store, link.id, at)), None)
 
 
 def _remember(estate: Estate, link: Link, at: Moment | None) -> _Memory:

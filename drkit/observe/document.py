@@ -23,6 +23,10 @@ def _link(status: LinkStatus) -> dict[str, Any]:
         "source_reachable": status.source_reachable,
         "target_reachable": status.target_reachable,
         "worker": status.worker,
+        "workers": [
+            {"worker": each.owner, "leads": each.leads, "partitions": each.partitions, "seen_at": each.seen_at}
+            for each in status.workers
+        ],
         "observed_at": status.observed_at,
         "partitions": [asdict(partition) for partition in status.partitions],
         "groups": [asdict(group) for group in status.groups],

@@ -17,10 +17,11 @@ from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping.translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.links import Direction, Lease, LinkControl, Problem, TopicState
+from drkit.model.links import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
+from drkit.store.workers import WorkerNote, live_workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class RecoveryPoint:
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One link, all of it."""
+    """One link, all of it. `worker`: the one that leads; `workers`: all that mirror it now, the leader first."""
 
     link: Link
     state: str
@@ -96,6 +97,7 @@ class LinkStatus:
     groups: tuple[GroupStatus, ...]
     problems: tuple[Problem, ...]
     recovery_point: RecoveryPoint
+    workers: tuple[WorkerNote, ...] = ()
 
     @property
     def loss_means(self) -> str:
@@ -142,7 +144,9 @@ def _link_status(
     topics = store.topic_states(link.id)
     problems = tuple(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")
-    running = lease is not None and lease.expires_at > at
+    workers = sorted(live_workers(store, link.id, at), key=lambda worker: (not worker.leads, worker.owner))
+    led = lease is not None and lease.expires_at > at
+    running = led or bool(workers)
     source, target = _both_ends(config, link, timeout_seconds)
     translator = Translator(store, link.id)
     partitions = tuple(
@@ -159,12 +163,13 @@ def _link_status(
         reason=reason,
         source_reachable=source.reachable,
         target_reachable=target.reachable,
-        worker=_worker(lease) if running else None,
+        worker=lease.owner if lease is not None and led else next((each.owner for each in workers), None),
         observed_at=max((mark.observed_at for mark in watermarks.values()), default=None),
         partitions=partitions,
         groups=tuple(_group(position, translator) for position in store.group_positions(link.id)),
         problems=problems,
         recovery_point=_recovery_point(partitions),
+        workers=tuple(workers),
     )
 
 
@@ -274,10 +279,6 @@ def _state(
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return "degraded", problems[0].reason + more
     return "mirroring", None
-
-
-def _worker(lease: Lease | None) -> str | None:
-    return None if lease is None else lease.owner
 
 
 def _recovery_point(partitions: Sequence[PartitionStatus]) -> RecoveryPoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import subprocess
@@ -9,10 +10,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from drkit.mirror.lease import lease_name
 from drkit.model.clock import now
+from drkit.model.links import Direction, LinkControl
 from drkit.store.workers import WorkerNote, live_workers
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
@@ -93,6 +96,8 @@ def assert_exact(mirrored: Mirrored, topic: str) -> None:
 
 def owner_of(process: subprocess.Popen[str], mirrored: Mirrored) -> WorkerNote | None:
     """The note of a worker that runs as this process."""
+    if process.poll() is not None:
+        pytest.fail(f"the worker ended: {process.communicate()}")
     return next((note for note in workers(mirrored) if note.owner.split(":")[1] == str(process.pid)), None)
 
 
@@ -212,3 +217,59 @@ def test_one_that_catches_up_beside_others_waits_for_their_share(mirrored: Mirro
         assert running.error is None
     assert mirrored.catch_up().caught_up
     assert_exact(mirrored, topic)
+
+
+def children(process: subprocess.Popen[str]) -> set[int]:
+    return {child.pid for child in psutil.Process(process.pid).children()}
+
+
+def test_processes_of_one_command_share_the_link_and_are_kept(mirrored: Mirrored) -> None:
+    topic = mirrored.name("processes")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic):
+        parent = mirrored.process("--processes", "2", "--output", "json")
+        wait_shares(mirrored, 4, 4)
+        wait_moving(mirrored, topic)
+        shown = mirrored.drkit("status", "--output", "json")
+        assert shown.returncode == 0, shown.stderr
+        status = json.loads(shown.stdout)["links"][0]
+        assert [(worker["leads"], worker["partitions"]) for worker in status["workers"]] == [(True, 4), (False, 4)]
+        assert status["worker"] == status["workers"][0]["worker"]
+        before = children(parent)
+        assert len(before) == 2
+        killed = min(before)
+        psutil.Process(killed).kill()
+        wait_until(lambda: len(children(parent)) == 2 and killed not in children(parent), 60, "another child")
+        wait_shares(mirrored, 4, 4)
+        wait_moving(mirrored, topic)
+    parent.send_signal(signal.SIGTERM)
+    output, errors = parent.communicate(timeout=60)
+    assert parent.returncode == 0, errors
+    assert f"({killed}) was ended by SIGKILL" in errors
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert {line["process"] for line in lines} == {1, 2}
+    assert workers(mirrored) == []
+    done = mirrored.drkit("mirror", "--processes", "2", "--until-caught-up", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["caught_up"] for line in ends if line["type"] == "done"] == [True, True]
+    assert_exact(mirrored, topic)
+
+
+def test_children_end_with_their_parent(mirrored: Mirrored) -> None:
+    topic = mirrored.name("orphans")
+    mirrored.source.create(topic, PARTITIONS)
+    parent = mirrored.process("--processes", "2")
+    wait_until(lambda: len(workers(mirrored)) == 2, 60, "two workers")
+    left = [psutil.Process(pid) for pid in children(parent)]
+    mirrored.kill(parent)
+    wait_until(lambda: not any(child.is_running() for child in left), 60, "the children's end")
+    assert workers(mirrored) == []
+
+
+def test_children_that_are_refused_end_the_whole(mirrored: Mirrored) -> None:
+    control = LinkControl(mirrored.link.id, Direction.SEALED, 1, now(), "a test")
+    assert mirrored.store.set_link_control(control, expected_version=None)
+    done = mirrored.drkit("mirror", "--processes", "2")
+    assert done.returncode == 3, done.stderr
+    assert "is sealed" in done.stderr
