@@ -402,10 +402,9 @@ class BatchEngine:
             flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
         else:
             flow.hold_bytes(size)
-            merged = reasons.pop("merged", 0)
-            flow.merged += merged
+            flow.merged += reasons.pop("merged", 0)
+            flow.forwarded += reasons.pop("forwarded", 0)
             flow.rebuilt.update(reasons)
-            flow.forwarded += max(0, len(read.batches) - sum(reasons.values()) - merged)
             partition.leader_epoch = read.batches[-1].leader_epoch
         return rows
 

@@ -129,7 +129,7 @@ class BatchPartition:
 
     def admit(self, found: Iterable[Piece]) -> tuple[list[OffsetMapping], int, dict[str, int]]:
         """Queue what is to be appended. Returns the rows that must be durable first, the bytes queued, and
-        the runs that were not forwarded as they were, by reason.
+        how many source batches went out for which reason ("forwarded": as they were).
         """
         rows: list[OffsetMapping] = []
         before = self.queued_bytes
@@ -158,8 +158,8 @@ class BatchPartition:
             self.next_source = piece.source_next
             mark = self.window.send(piece.source_next, self.next_target)
             self.put(Append((head, piece.payload), piece.records_count, mark, piece.source_first))
-            if piece.reason is not None:
-                reasons[piece.reason] = reasons.get(piece.reason, 0) + 1
+            reason = piece.reason or "forwarded"
+            reasons[reason] = reasons.get(reason, 0) + piece.batches
         return rows, self.queued_bytes - before, reasons
 
     def drop_queue(self) -> int:

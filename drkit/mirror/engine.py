@@ -118,6 +118,9 @@ class Engine(Protocol):
     def positions(self) -> dict[TopicPartition, Position]:
         """Progress of every partition that was started and not forgotten."""
 
+    def leader_epochs(self) -> dict[TopicPartition, int]:
+        """The source's leader epoch of the last batch read, where that is known. From any thread."""
+
     def moved(self) -> int:
         """Records acknowledged since the engine began, about (counted by acknowledged stretch)."""
 

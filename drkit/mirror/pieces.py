@@ -40,7 +40,8 @@ class Run(NamedTuple):
     """Records to be appended as one batch; their target offsets will be consecutive.
 
     `gaps`: (index in the run, source offset) of records that don't follow their predecessor on the
-    source. `reason`: why it isn't forwarded as it was; None where it is.
+    source. `reason`: why it isn't forwarded as it was; None where it is. `batches`: of the source's, so many
+    begin in it.
     """
 
     source_first: int
@@ -52,6 +53,7 @@ class Run(NamedTuple):
     payload: bytes | memoryview
     gaps: tuple[tuple[int, int], ...] = ()
     reason: str | None = None
+    batches: int = 1
 
 
 Piece = Hole | Run
@@ -162,6 +164,7 @@ class _Cutter:
                 run.max_timestamp,
                 run.payload,
                 reason="merged",
+                batches=run.records_count,
             )
         self._position = last + 1
 
@@ -215,7 +218,10 @@ def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
     first = batches[0]
     if len(batches) > 1:
         records = [record for batch in batches for record in read(batch)]
-        yield from _built(records, batches[-1].last_offset + 1, first.codec, "merged", rules)
+        begun = len(batches)
+        for run in _built(records, batches[-1].last_offset + 1, first.codec, "merged", rules):
+            yield run._replace(batches=begun)
+            begun = 0
         return
     yield Run(
         first.base_offset,

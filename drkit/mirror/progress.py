@@ -14,12 +14,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.engine import Position
+from drkit.mirror.engine import Engine, Position
 from drkit.model.clock import now
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -77,7 +77,7 @@ class Progress:
         link: the link.
         source, target: the clusters.
         store: where watermarks are kept.
-        positions: the engine's positions.
+        engine: knows its positions, and the source's leader epochs.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class Progress:
         source: ClusterAdmin,
         target: ClusterAdmin,
         store: MappingStore,
-        positions: Callable[[], dict[TopicPartition, Position]],
+        engine: Engine,
     ) -> None:
         self._link = link
         self._source = source
         self._target = target
         self._store = store
-        self._positions = positions
+        self._engine = engine
         self._lock = threading.Lock()
         self._tracked: dict[TopicPartition, _Tracked] = {}
 
@@ -137,9 +137,14 @@ class Progress:
 
     def current(self) -> list[Watermark]:
         """The watermark of every partition as it stands now."""
-        positions = self._positions()
+        positions = self._engine.positions()
+        epochs = self._engine.leader_epochs()  # asked for later: it may be a later one, which does no harm
         with self._lock:
-            return [_joined(tracked, positions[tp]) for tp, tracked in self._tracked.items() if tp in positions]
+            return [
+                _joined(tracked, positions[tp], epochs.get(tp))
+                for tp, tracked in self._tracked.items()
+                if tp in positions
+            ]
 
     def save(self, *, everything: bool = False) -> None:
         """Keep the watermarks that changed (of few partitions, all).
@@ -181,7 +186,7 @@ class Progress:
         return due
 
 
-def _joined(tracked: _Tracked, position: Position) -> Watermark:
+def _joined(tracked: _Tracked, position: Position, leader_epoch: int | None) -> Watermark:
     """Position and observation as one: an end is never below what is mirrored."""
     last = tracked.last
     end = max(last.source_end, position.source_through)
@@ -191,4 +196,5 @@ def _joined(tracked: _Tracked, position: Position) -> Watermark:
         target_end=position.target_end,
         source_end=end,
         behind_since=tracked.ends.behind_since(position.source_through),
+        leader_epoch=last.leader_epoch if leader_epoch is None else leader_epoch,
     )

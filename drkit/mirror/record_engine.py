@@ -150,6 +150,10 @@ class RecordEngine:
         """See `Engine.positions`. May be called from any thread."""
         return {tp: partition.window.position for tp, partition in list(self._partitions.items())}
 
+    def leader_epochs(self) -> dict[TopicPartition, int]:
+        """See `Engine.leader_epochs`: librdkafka's consumer doesn't tell."""
+        return {}
+
     def moved(self) -> int:
         """See `Engine.moved`. May be called from any thread."""
         return self._writer.moved

@@ -135,7 +135,7 @@ class Session:
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
         mappings = cast("Store", self._sharing.mappings)  # the resumer asks only for what a MappingStore has
         self._resumer = self._work.resumer(mappings, self._problems, store)
-        self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine.positions)
+        self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine)
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
         self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
