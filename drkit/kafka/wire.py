@@ -86,6 +86,15 @@ class Wire:
     ) -> None:
         self.close()
 
+    @property
+    def principal(self) -> str | None:
+        """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows (TLS)."""
+        protocol = self._config["security_protocol"]
+        if protocol == "PLAINTEXT":
+            return "User:ANONYMOUS"
+        user = self._config.get("sasl_plain_username")
+        return f"User:{user}" if user else None
+
     def close(self) -> None:
         """Give up the connection. The object isn't used afterwards."""
         with self._lock:
@@ -221,6 +230,11 @@ class WireClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def principal(self) -> str | None:
+        """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows."""
+        return self._wire.principal
 
     def close(self) -> None:
         """Give up the connection."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.mirror.acls import AclSync
 from drkit.mirror.aligning import Aligning
 from drkit.mirror.choice import BATCH, ENGINES, engine_for
 from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
@@ -29,6 +30,7 @@ from drkit.mirror.topic_settings import READ, is_compacted
 from drkit.mirror.topic_writer import TopicWriter
 from drkit.model.links import TopicState
 from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, note_of
+from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, OffsetMode
 from drkit.store.api import Store
 
@@ -94,6 +96,9 @@ class TopicSync:
         self._deletions = (
             TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
         )
+        self._acls = (
+            AclSync(link, source, target, store, problems, clock=clock) if link.acls is not AclMode.OFF else None
+        )
         self._writer = TopicWriter(link, target, problems)
         self._aligning = Aligning(link, source, store)
 
@@ -122,6 +127,8 @@ class TopicSync:
         if look.changed:
             self._store.put_topic_states(self._link.id, list(look.changed.values()))
         self._last = look.ready
+        if self._acls is not None:
+            self._acls.look(list(look.source))
         return dict(look.ready)
 
     def follow(self) -> dict[str, ReadyTopic]:
@@ -134,6 +141,7 @@ class TopicSync:
         for topic in look.source:
             if topic in look.states and not self._must_exist(look, topic):
                 self._judge(look, topic)
+        self._note_diverged(look)
         self._last = look.ready
         return dict(look.ready)
 

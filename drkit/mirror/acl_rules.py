@@ -1,0 +1,173 @@
+"""Which access rules the target of a link gets, and when. Pure.
+
+Rules about topics and groups that the link covers are carried, under the target's names, and never more
+than the link covers: a rule about all names, or about all that begin with a prefix, goes over as it is
+only where the link covers every name; else it becomes a rule for each topic (or group) that there is.
+
+While the target is a standby nobody but the mirror may write there, so a rule is
+
+- put at once where it lets somebody read, or forbids something;
+- put at the switch where it lets somebody write, delete or alter. "All" is both: until the switch, rules
+  to read stand in for it.
+
+A rule that forbids everybody to write (or a group to be read) is how a cluster is fenced. It is about that
+cluster, and isn't carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from drkit.model.acls import Acl, AclRole
+from drkit.model.topic_policy import AclMode
+from drkit.model.topology import Link, TopicPolicy
+
+READS = frozenset({"read", "describe", "describe_configs"})
+_INSTEAD_OF_ALL = {"topic": ("describe_configs", "read"), "group": ("read",)}  # to read implies to describe
+_WRITES = frozenset({"write", "all"})
+_EVERYBODY = "User:*"
+_ALL_NAMES = "*"
+_EVERY = ".*"
+
+
+def carried(rules: Iterable[Acl], link: Link, topics: Collection[str], groups: Collection[str]) -> set[Acl]:
+    """The source's rules that the link covers, as rules of the target.
+
+    Args:
+        rules: the source's.
+        link: names and coverage.
+        topics: the source's topics that the link covers, for rules that become one for each.
+        groups: groups that the link carries, likewise.
+    """
+    found: set[Acl] = set()
+    for rule in rules:
+        if not _fences(rule):
+            found.update(_of_topics(rule, link, topics) if rule.resource == "topic" else _of_groups(rule, link, groups))
+    return found
+
+
+def patterned(rules: Iterable[Acl]) -> bool:
+    """Whether there is a rule about groups by prefix or about all, for which the groups must be known."""
+    return any(rule.resource == "group" and _is_pattern(rule) for rule in rules)
+
+
+def _fences(rule: Acl) -> bool:
+    stops = {"write", "all"} if rule.resource == "topic" else {"read", "all"}
+    return rule.permission == "deny" and rule.principal == _EVERYBODY and rule.host == "*" and rule.operation in stops
+
+
+def _is_pattern(rule: Acl) -> bool:
+    return rule.pattern == "prefixed" or rule.name == _ALL_NAMES
+
+
+def _begins(rule: Acl) -> str:
+    """What the names begin with that a pattern is about."""
+    return rule.name if rule.pattern == "prefixed" else ""
+
+
+def _of_topics(rule: Acl, link: Link, topics: Collection[str]) -> Iterator[Acl]:
+    if not _is_pattern(rule):
+        if link.covers_topic(rule.name):
+            yield replace(rule, name=link.target_topic(rule.name))
+    elif _EVERY in link.topics and not link.exclude_topics and not link.renames and not link.inverse:
+        if link.policy is TopicPolicy.PREFIX:
+            yield replace(rule, pattern="prefixed", name=f"{link.id.source}.{_begins(rule)}")
+        else:
+            yield rule
+    else:
+        for topic in topics:
+            if topic.startswith(_begins(rule)):
+                yield replace(rule, pattern="literal", name=link.target_topic(topic))
+
+
+def _of_groups(rule: Acl, link: Link, groups: Collection[str]) -> Iterator[Acl]:
+    if not _is_pattern(rule):
+        if link.covers_group(rule.name):
+            yield rule
+    elif _EVERY in link.groups and not link.exclude_groups:
+        yield rule
+    else:
+        for group in groups:
+            if group.startswith(_begins(rule)) and link.covers_group(group):
+                yield replace(rule, pattern="literal", name=group)
+
+
+def roles(rules: Iterable[Acl], mode: AclMode) -> dict[Acl, AclRole]:
+    """What becomes of each rule on the target, rules that stand in for others included."""
+    found: dict[Acl, AclRole] = {}
+    instead: dict[Acl, AclRole] = {}
+    for rule in rules:
+        at_once = mode is AclMode.COPY or rule.operation in READS
+        if rule.permission == "deny" and rule.operation == "all":
+            at_once = True
+        found[rule] = AclRole.ON if at_once else AclRole.DUE
+        if not at_once and rule.operation == "all":
+            instead.update(
+                (replace(rule, operation=operation), AclRole.UNTIL_SWITCH)
+                for operation in _INSTEAD_OF_ALL[rule.resource]
+            )
+    return {**instead, **found}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be done, in this order: `note` (a rule is ours before it is there), remove, put, then `note_after`
+    (a rule that is taken back stays ours until it is gone) and `forget`.
+    """
+
+    note: dict[Acl, AclRole] = field(default_factory=dict)
+    put: set[Acl] = field(default_factory=set)
+    remove: set[Acl] = field(default_factory=set)
+    note_after: dict[Acl, AclRole] = field(default_factory=dict)
+    forget: set[Acl] = field(default_factory=set)
+
+
+def changes(wanted: Mapping[Acl, AclRole], noted: Mapping[Acl, AclRole], there: Collection[Acl]) -> Changes:
+    """How the target gets from what it has to what is wanted.
+
+    Args:
+        wanted: each rule's role now.
+        noted: the roles of rules that are drkit's.
+        there: the target's rules. One of them without a note is somebody else's: it stays, unnoted.
+    """
+    todo = Changes()
+    for rule, role in wanted.items():
+        before = noted.get(rule)
+        if rule in there and before in {None, AclRole.DUE}:
+            if before is AclRole.DUE:
+                todo.forget.add(rule)  # somebody else has put it
+        elif rule in there and role is AclRole.DUE:  # the target is a standby again
+            todo.remove.add(rule)
+            todo.note_after[rule] = role
+        else:
+            if before is not role:
+                todo.note[rule] = role
+            if rule not in there and role is not AclRole.DUE:
+                todo.put.add(rule)
+    for rule in set(noted) - set(wanted):
+        todo.forget.add(rule)
+        if rule in there and noted[rule] is not AclRole.DUE:
+            todo.remove.add(rule)
+    return todo
+
+
+def writers(there: Iterable[Acl], topics: Collection[str], own: str | None) -> list[Acl]:
+    """Rules on the target by which somebody other than the mirror may write to these topics (of the target).
+
+    `own`: the mirror's principal; None where it isn't known: then one principal that may write is taken
+    to be the mirror's.
+    """
+    names = set(topics)
+    found = [
+        rule
+        for rule in sorted(there)
+        if rule.resource == "topic"
+        and rule.permission == "allow"
+        and rule.operation in _WRITES
+        and rule.principal != own
+        and (any(name.startswith(_begins(rule)) for name in names) if _is_pattern(rule) else rule.name in names)
+    ]
+    if own is None and len({rule.principal for rule in found}) == 1:
+        return []
+    return found
