@@ -31,7 +31,7 @@ from drkit.mirror.throttle import Throttle
 from drkit.mirror.topology import TopologyGuard
 from drkit.mirror.transforms import Alteration
 from drkit.model.topology import Link
-from drkit.store.api import LeaseStore, Store
+from drkit.store.api import LeaseStore, MappingStore
 
 
 class LinkWork:
@@ -91,7 +91,7 @@ class LinkWork:
             committed=link.committed,
         )
 
-    def resumer(self, mappings: Store, problems: Problems, leases: LeaseStore) -> Resumer:
+    def resumer(self, mappings: MappingStore, problems: Problems, leases: LeaseStore) -> Resumer:
         """Who finds where partitions go on; `leases` keeps the link's producer id, the others are `Resumer`'s."""
         link, alteration, store = self._link, self._alteration, mappings
         if alteration is None:

@@ -41,7 +41,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.api import Store
+from drkit.store.api import MappingStore
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Resumer:
         link: LinkId,
         source: ClusterAdmin,
         target: ClusterAdmin,
-        store: Store,
+        store: MappingStore,
         problems: Problems,
         verifier: TailVerifier,
         producer: LinkProducer | None = None,

@@ -22,7 +22,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
@@ -133,8 +132,7 @@ class Session:
             compression=options.compression,
         )
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
-        mappings = cast("Store", self._sharing.mappings)  # the resumer asks only for what a MappingStore has
-        self._resumer = self._work.resumer(mappings, self._problems, store)
+        self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
         self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine)
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
