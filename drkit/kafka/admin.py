@@ -21,6 +21,7 @@ from drkit.kafka.topics import (
     alter_request,
     create_request,
     describe_configs,
+    first_to_create,
     metadata,
     reason,
     topic_info,
@@ -135,7 +136,7 @@ class ClusterAdmin(WireClient):
         asked: set[str] = set()
 
         async def step(wire: Wire) -> None:
-            chunk = list(left.values())[:TOPICS_A_REQUEST]
+            chunk = first_to_create(left.values())
             while chunk:
                 sent_before = set(asked)
                 asked.update(topic.name for topic in chunk)
@@ -148,7 +149,7 @@ class ClusterAdmin(WireClient):
                     if topic.error_code and not (exists and topic.name in sent_before):
                         failures[topic.name] = reason(error, topic.error_message)
                     left.pop(topic.name, None)
-                chunk = list(left.values())[:TOPICS_A_REQUEST]
+                chunk = first_to_create(left.values())
 
         if left:
             self._wire.call("create topics", step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from drkit.kafka.wire import Wire, check, describe, error_class
 from drkit.model.topology import is_internal
 
 TOPICS_A_REQUEST = 200
+_PARTITIONS_A_REQUEST = 2_000  # a KRaft controller refuses what makes more than 10,000 records of its log
 _TOPIC_RESOURCE = 2
 _SET = 0
 
@@ -70,6 +71,18 @@ def topic_info(topic: Any) -> TopicInfo:
         internal=bool(topic.is_internal) or is_internal(topic.name),
         leaderless=tuple(p.partition_index for p in topic.partitions if p.leader_id < 0),
     )
+
+
+def first_to_create(topics: Iterable[NewTopic]) -> list[NewTopic]:
+    """As many of these topics, in order, as one request may create; at least one if there is any."""
+    chosen: list[NewTopic] = []
+    partitions = 0
+    for topic in topics:
+        partitions += topic.partitions
+        if chosen and (len(chosen) == TOPICS_A_REQUEST or partitions > _PARTITIONS_A_REQUEST):
+            break
+        chosen.append(topic)
+    return chosen
 
 
 def create_request(topics: Sequence[NewTopic], timeout_seconds: float) -> CreateTopicsRequest:
