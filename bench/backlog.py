@@ -34,32 +34,31 @@ class Backlog:
     work: Path
     screen: Screen
 
-    def load(self, case: BacklogCase, records: int) -> str:
-        """Fill a new source topic; returns its name."""
-        topic = f"bench-{case.name}"
+    def load(self, case: BacklogCase, records: int) -> None:
+        """Make the case's source topics and fill them."""
         shape = case.shape(records)
-        self.clusters.source.create_topic(topic, case.partitions)
-        with self.screen.bar(f"{case.name}: loading", shape.loaded_records) as bar:
-            load(self.clusters.source.address, topic, shape, bar.advance)
-        return topic
+        with self.screen.bar(f"{case.name}: loading", case.topics * shape.loaded_records) as bar:
+            for topic in case.topic_names:
+                self.clusters.source.create_topic(topic, shape.partitions)
+                load(self.clusters.source.address, topic, shape, bar.advance)
 
-    def run(self, case: BacklogCase, records: int, topic: str, peer: Peer, repeat: int) -> BacklogRun:
-        """One mirror over the loaded topic. The target's topics are deleted afterwards.
+    def run(self, case: BacklogCase, records: int, peer: Peer, repeat: int) -> BacklogRun:
+        """One mirror over the loaded topics. The target's topics are deleted afterwards.
 
         Raises:
             MirrorFailed: it ended or got stuck; its last lines are in the message.
         """
-        expected = case.shape(records).loaded_records
+        expected = case.topics * case.shape(records).loaded_records
         many = case.partitions >= _MANY_PARTITIONS
         with TemporaryDirectory(dir=self.work) as folder:
-            job = Job(Path(folder), self.clusters.source, self.clusters.target, topic, case.codec)
+            topics = f"bench-{case.name}-.*"
+            job = Job(Path(folder), self.clusters.source, self.clusters.target, topics, case.codec)
             running = peer.launch(job)
             try:
                 with self.screen.bar(f"{case.name}: {peer.title}", expected) as bar:
                     watched = watch(
                         job.target.address,
-                        topic,
-                        case.partitions,
+                        dict.fromkeys(case.topic_names, case.partitions_a_topic),
                         expected=expected,
                         launched_at=running.launched_at,
                         process=running.process,
@@ -72,14 +71,14 @@ class Backlog:
                 raise MirrorFailed(f"{case.name}, {peer.title}: {error}\n{running.last_words()}") from error
             finally:
                 running.stop()
-                self._clean(topic)
+                self._clean(case)
             run = summary(case, peer.name, repeat, expected, watched)
             return _with_store(run, job.folder) if isinstance(peer, Drkit) else run
 
-    def _clean(self, topic: str) -> None:
+    def _clean(self, case: BacklogCase) -> None:
         """Delete what a mirror made: on the target everything, on the source its own bookkeeping."""
         self.clusters.target.delete_topics()
-        self.clusters.source.delete_topics(keep=topic)
+        self.clusters.source.delete_topics(keep=case.topic_names)
 
 
 def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: Watched) -> BacklogRun:

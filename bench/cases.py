@@ -15,7 +15,7 @@ class BacklogCase:
     """A topic that lies there in full before the mirror starts.
 
     `records`: in a full run; `quick_records`: in a quick one. `named`: one that a target of the issue is
-    about. `drkit_only`: the other mirror isn't run.
+    about. `drkit_only`: the other mirror isn't run. `partitions`: of all `topics` together.
     """
 
     name: str
@@ -27,10 +27,22 @@ class BacklogCase:
     quick_records: int
     named: bool = False
     drkit_only: bool = False
+    topics: int = 1
+
+    @property
+    def topic_names(self) -> list[str]:
+        """Its topics; each has an equal share of the partitions and of the records."""
+        return [f"bench-{self.name}-{number}" for number in range(self.topics)]
+
+    @property
+    def partitions_a_topic(self) -> int:
+        """Partitions of each topic."""
+        return self.partitions // self.topics
 
     def shape(self, records: int) -> Shape:
-        """The topic with this many records."""
-        return Shape(records, self.record_bytes, self.codec, self.records_a_batch, self.partitions)
+        """Each topic, for this many records in all."""
+        share = records // self.topics
+        return Shape(share, self.record_bytes, self.codec, self.records_a_batch, self.partitions_a_topic)
 
     @property
     def description(self) -> str:
@@ -76,7 +88,9 @@ BACKLOG = (
     BacklogCase("ten", 10, 100, "lz4", 8, 1 * _M, 100 * _K),
     BacklogCase("single-100p", 1, 100, "none", 100, 600 * _K, 60 * _K),
 )
-MANY_PARTITIONS = BacklogCase("partitions-10000", 10, 100, "lz4", 10_000, 400 * _K, 200 * _K, drkit_only=True)
+MANY_PARTITIONS = BacklogCase(
+    "partitions-10000", 10, 100, "lz4", 10_000, 400 * _K, 200 * _K, drkit_only=True, topics=20
+)
 WARM_UP = BacklogCase("warm-up", 150, 100, "lz4", 8, 600 * _K, 100 * _K)
 
 LIVE = (

@@ -10,7 +10,7 @@ import ctypes
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,10 +69,10 @@ class Cluster:
         with self.admin() as admin:
             admin.create_topic(name, partitions=partitions, replication_factor=1, config=config)
 
-    def delete_topics(self, *, keep: str | None = None) -> None:
-        """Delete every topic but Kafka's own and `keep`; returns when they are gone."""
+    def delete_topics(self, *, keep: Collection[str] = ()) -> None:
+        """Delete every topic but Kafka's own and those to keep; returns when they are gone."""
         with self.admin() as admin:
-            admin.delete_topics([name for name in admin.topics() if not name.startswith("__") and name != keep])
+            admin.delete_topics([name for name in admin.topics() if not name.startswith("__") and name not in keep])
 
 
 class Clusters:

@@ -105,23 +105,22 @@ class Run:
         """Both mirrors once, unmeasured: the brokers' code is compiled and their caches are filled."""
         records = records_of(WARM_UP, self.extent, None)
         self.screen.say("warming the brokers up: each mirror once, not measured")
-        topic = backlog.load(WARM_UP, records)
+        backlog.load(WARM_UP, records)
         for peer in peers:
-            self._attempt(WARM_UP.name, bool, partial(backlog.run, WARM_UP, records, topic, peer, 0))
+            self._attempt(WARM_UP.name, bool, partial(backlog.run, WARM_UP, records, peer, 0))
         backlog.clusters.source.delete_topics()
 
     def _backlog(self, backlog: Backlog, case: BacklogCase, peers: Sequence[Peer]) -> None:
         records = records_of(case, self.extent, self.records)
         self.screen.say(f"{case.name}: {records:,} records, {case.description}")
-        topics: list[str] = []
-        if not self._attempt(case.name, topics.append, partial(backlog.load, case, records)):
+        if not self._attempt(case.name, bool, partial(backlog.load, case, records)):
             backlog.clusters.source.delete_topics()
             return
         for repeat in range(1, self.repeat + 1):
             for peer in peers if repeat % 2 else peers[::-1]:
                 wanted = not case.drkit_only or isinstance(peer, Drkit)
                 if wanted and not any(run.repeat == repeat for run in self.results.runs_of(case.name, peer.name)):
-                    measure = partial(backlog.run, case, records, topics[0], peer, repeat)
+                    measure = partial(backlog.run, case, records, peer, repeat)
                     self._attempt(case.name, self.results.backlog.append, measure)
         backlog.clusters.source.delete_topics()
 

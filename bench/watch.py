@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bench.measure import ProcessTree
@@ -50,8 +50,7 @@ class Watched:
 
 def watch(
     address: str,
-    topic: str,
-    partitions: int,
+    topics: Mapping[str, int],
     *,
     expected: int,
     launched_at: float,
@@ -64,8 +63,7 @@ def watch(
 
     Args:
         address: host:port of the target's one broker.
-        topic: the target topic; need not exist yet.
-        partitions: how many it will have.
+        topics: the target topics, which need not exist yet, with their numbers of partitions.
         expected: records to wait for.
         launched_at: `time.monotonic()` of the launch.
         process: the mirror; it and its descendants are metered.
@@ -77,15 +75,15 @@ def watch(
         MirrorFailed: the process ended, or was quiet for too long.
     """
     tree = ProcessTree(process)
-    numbers = range(partitions)
-    pause = _POLL_MANY_SECONDS if partitions >= _MANY_PARTITIONS else _POLL_SECONDS
+    wanted = [(topic, range(partitions)) for topic, partitions in topics.items()]
+    pause = _POLL_MANY_SECONDS if sum(topics.values()) >= _MANY_PARTITIONS else _POLL_SECONDS
     first: Moment | None = None
     seen = 0
     moments: list[Moment] = []
     moved_at = time.monotonic()
     with Connection(address) as connection:
         while True:
-            records = sum(connection.ends(topic, numbers).values())
+            records = sum(sum(connection.ends(topic, numbers).values()) for topic, numbers in wanted)
             now = time.monotonic()
             due = not moments or now - launched_at - moments[-1].seconds >= _MEMORY_SECONDS
             if records and (first is None or records >= expected or due):

@@ -13,12 +13,13 @@ from bench.clusters import Cluster, end, spawn
 from drkit.lab.start import last_lines
 
 _GRACE_SECONDS = 20.0
-_LINES = 15
+_LINES = 5
+_LINE_LENGTH = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a mirror is to do. `folder`: empty, for its files. `topic`: a literal name.
+    """What a mirror is to do. `folder`: empty, for its files. `topics`: a regular expression (Java's and Python's).
 
     `codec`: that of the source's batches, for a mirror that compresses anew. `live`: tuned for latency.
     `groups`: also carry group positions often enough to be read soon.
@@ -27,7 +28,7 @@ class Job:
     folder: Path
     source: Cluster
     target: Cluster
-    topic: str
+    topics: str
     codec: Codec
     live: bool = False
     groups: bool = False
@@ -47,7 +48,7 @@ class Running:
 
     def last_words(self) -> str:
         """The end of what it wrote."""
-        return "\n".join(last_lines(self.log, _LINES))
+        return "\n".join(line[:_LINE_LENGTH] for line in last_lines(self.log, _LINES))
 
 
 class Peer(Protocol):

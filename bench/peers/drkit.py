@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from bench.peers.base import Job, Running, launched
@@ -34,7 +33,7 @@ def render(job: Job) -> str:
         source_address=job.source.address,
         target_address=job.target.address,
         store=STORE,
-        topics=re.escape(job.topic).replace("\\-", "-") if not job.groups else job.topic,
+        topics=job.topics,
     )
 
 

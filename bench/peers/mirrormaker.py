@@ -34,7 +34,7 @@ def render(job: Job) -> str:
         target=job.target.alias,
         source_address=job.source.address,
         target_address=job.target.address,
-        topics=job.topic,
+        topics=job.topics,
         codec=job.codec,
         linger_ms=0 if job.live else _BACKLOG_LINGER_MS,
         checkpoint_seconds=_BUSY_SECONDS if job.groups else _CALM_SECONDS,
