@@ -18,6 +18,7 @@ from drkit.failover.fence import behind, settle_watermarks, wait_for_mirror
 from drkit.failover.machine import Outcome
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
+from drkit.failover.release import activate_or_say
 from drkit.failover.scrub import check_cluster, restore_configs
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.mapping.invert import invert_mappings, invert_watermark
@@ -252,8 +253,10 @@ class Turn:
                 reason=f"failed back to {self.cluster}",
                 allowed=frozenset({Direction.REVERSED}),
             )
+        rules = activate_or_say(store, context.link, context.estate.admin(self.cluster))
         facts = replace(context.facts, endpoint=self.endpoint)
-        return StageReport(Outcome.OK, f"{self.configured} is active again; clients at {self.endpoint}", facts)
+        what = f"{self.configured} is active again; clients at {self.endpoint}"
+        return StageReport(Outcome.OK, "; ".join(filter(None, (what, str(rules)))), facts)
 
 
 def catch_up(context: StageContext) -> tuple[str, int]:

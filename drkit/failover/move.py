@@ -11,6 +11,7 @@ from drkit.failover.evidence import loss_at
 from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import observe
 from drkit.failover.positions import Position, Selection, choose_positions
+from drkit.failover.release import release
 from drkit.failover.stage import StageContext, StageReport
 from drkit.failover.when import Moment
 from drkit.model.clock import now
@@ -136,7 +137,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Point clients at the new cluster. drkit keeps no directory of clients yet, so it names the address."""
+    """Let the target's topics be its own, then point clients at it.
+
+    drkit keeps no directory of clients yet, so it names the address.
+    """
 
     target: str
     endpoint: str
@@ -144,12 +148,17 @@ class Switch:
 
     def explain(self) -> str:
         """What it will do."""
-        return f"no cluster directory is configured: point clients at {self.endpoint} ({self.target})"
+        return (
+            f"put the source's settings and access rules on the topics of {self.target}; no cluster directory is "
+            f"configured: point clients at {self.endpoint} ({self.target})"
+        )
 
     def execute(self, context: StageContext) -> StageReport:
-        """Name the address."""
+        """Release the topics, name the address."""
+        released = release(context.estate.store, context.link, context.estate.admin(self.target))
         facts = replace(context.facts, endpoint=self.endpoint)
-        return StageReport(Outcome.SKIPPED, self.explain(), facts)
+        address = f"no cluster directory is configured: point clients at {self.endpoint} ({self.target})"
+        return StageReport(Outcome.SKIPPED, "; ".join(filter(None, (str(released), address))), facts)
 
 
 @dataclass(frozen=True, slots=True)
