@@ -19,7 +19,8 @@ class ProgressEvent:
 
     `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
     `halted`: partitions (or, with partition None, topics) that stand still. `statistics`: what the engine
-    counts. `latency`: of the canary, None where the link has none.
+    counts. `latency`: of the canary, None where the link has none. `worker`: its name in the store;
+    `engine`: what moves the records; `started_at`: when the runtime began.
     """
 
     link: LinkId
@@ -32,7 +33,10 @@ class ProgressEvent:
     halted: tuple[Problem, ...]
     statistics: EngineStatistics
     bytes_per_second: float
-    latency: Latency | None = None
+    latency: Latency | None
+    worker: str
+    engine: str
+    started_at: datetime
 
     @property
     def lag_records(self) -> int:
@@ -51,6 +55,9 @@ class ProgressEvent:
             "type": "progress",
             "link": str(self.link),
             "at": self.at,
+            "worker": self.worker,
+            "engine": self.engine,
+            "started_at": self.started_at,
             "state": self.state,
             "reason": self.reason,
             "records": self.records,

@@ -19,6 +19,7 @@ from drkit.mirror.events import MirrorEvent, OnEvent
 from drkit.mirror.lease import WorkerLease
 from drkit.mirror.session import MirrorReport, Options, Session
 from drkit.mirror.transforms import Alteration
+from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -35,6 +36,7 @@ class MirrorRuntime:
         compression: of the batches written to the target.
         topic_seconds: time between looks at the topics.
         patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
+        watchdog_seconds: how long a partition may be stuck before the run ends with an error; None: for ever.
 
     Raises:
         ConfigError: the link's filter or transform can't be used.
@@ -49,12 +51,24 @@ class MirrorRuntime:
         compression: str = "lz4",
         topic_seconds: float = 3.0,
         patience_seconds: float = 60.0,
+        watchdog_seconds: float | None = None,
     ) -> None:
         Alteration.of(config, link)  # a callable that can't be used is an error now, not once others run
         self._config = config
         self._link = link
         self._store = store
-        self._options = Options(compression=compression, topic_seconds=topic_seconds, patience_seconds=patience_seconds)
+        self._session: Session | None = None
+        self._options = Options(
+            compression=compression,
+            topic_seconds=topic_seconds,
+            patience_seconds=patience_seconds,
+            watchdog_seconds=watchdog_seconds,
+        )
+
+    @property
+    def stuck(self) -> DrkitError | None:
+        """Why the watchdog ends the run, from the moment it does (the run may be too stuck to end); else None."""
+        return None if self._session is None else self._session.stuck
 
     def run(
         self,
@@ -69,7 +83,7 @@ class MirrorRuntime:
         Raises:
             Refused: the link is sealed, reversed or (catching up) paused.
             Unreachable: catching up, and a cluster or the store stays away.
-            DrkitError: the store failed for good.
+            DrkitError: the store failed for good, or a partition is stuck.
         """
         stop = stop or threading.Event()
         orders = read_orders(self._store, self._link)
@@ -80,8 +94,8 @@ class MirrorRuntime:
         lease = WorkerLease(self._store, self._link.id)
         try:
             options = replace(self._options, until_caught_up=until_caught_up)
-            session = Session(self._config, self._link, self._store, lease, options, stop, on_progress or _ignore)
-            return session.run()
+            self._session = Session(self._config, self._link, self._store, lease, options, stop, on_progress or _ignore)
+            return self._session.run()
         finally:
             lease.release()
 

@@ -6,7 +6,7 @@
     resume                       where partitions go on (and why not)
     observe, save                log ends; watermarks
     groups                       positions of consumer groups
-    report                       progress to the listener
+    report, statistics, canary   what the run shows of itself (`drkit.mirror.visible`)
 
 The data thread never waits for a cluster's admin calls or (but for mapping rows) for the store, so one
 slow partition or an observation that hangs holds nobody else up.
@@ -30,7 +30,7 @@ from drkit.mirror.assignment import Assignment
 from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.elsewhere import Elsewhere
 from drkit.mirror.engine import Incident, IncidentKind, Stopped
-from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent, ProgressEvent
+from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.groups import GroupCapture
 from drkit.mirror.lease import TTL_SECONDS, WorkerLease
 from drkit.mirror.link_work import LinkWork
@@ -40,8 +40,8 @@ from drkit.mirror.progress import Progress
 from drkit.mirror.resume import Resumed
 from drkit.mirror.rows import RowKeeper
 from drkit.mirror.sharing import Sharing
-from drkit.mirror.statistics import Rates
 from drkit.mirror.topics import TopicSync
+from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Fenced, Unreachable
@@ -66,13 +66,14 @@ class Options:
 
     `compression`: of the batches written to the target. `topic_seconds`: time between looks at the
     topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
-    store is down.
+    store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever.
     """
 
     until_caught_up: bool = False
     compression: str = "lz4"
     topic_seconds: float = 3.0
     patience_seconds: float = 60.0
+    watchdog_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Session:
         self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
         self._sharing.attach(self._engine, self._progress, self._resume.wake)
         self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
-        self._groups = Periodic("groups", 1.0, self._capture_groups, self._ending)
+        self._groups = Periodic("groups", 1.0, self._capture_groups, self._ending, promptly=True)
         self._threads = [
             Periodic("orders", 0.5, self._read_orders, self._ending),
             Periodic("worker", BEAT_SECONDS, self._sharing.beat, self._ending),
@@ -148,10 +149,31 @@ class Session:
             Periodic("observe", 1.0, self._progress.observe, self._ending),
             self._save,
             self._groups,
-            Periodic("report", 1.0, self._report, self._ending),
         ]
         self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
-        self._rates = Rates()
+        self._visible = Visible(
+            Seen(
+                link,
+                self._worker.owner,
+                self._engine,
+                self._progress,
+                self._problems,
+                self._state,
+                self._holds,
+                self._worker.leads,
+            ),
+            store,
+            tell,
+            (self._source, source, target),
+            canary=not options.until_caught_up,
+            watchdog_seconds=options.watchdog_seconds,
+            ending=self._ending,
+        )
+
+    @property
+    def stuck(self) -> DrkitError | None:
+        """Why the watchdog ends this run; None: it does not."""
+        return self._visible.stuck
 
     # -- the data thread ---------------------------------------------------------------------------
 
@@ -165,6 +187,7 @@ class Session:
             self._sharing.start()
             for thread in self._threads:
                 thread.start()
+            self._visible.start()
             try:
                 caught_up = self._loop()
             except Stopped:
@@ -276,7 +299,7 @@ class Session:
         """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
         while not self._ending.wait(_WAIT_SECONDS):
             failed = any(thread.failure is not None for thread in self._threads)
-            if self._stop.is_set() or self._orders.refusal or failed:
+            if self._stop.is_set() or self._orders.refusal or failed or self._visible.ends:
                 self._ending.set()
 
     def _read_orders(self) -> None:
@@ -353,24 +376,8 @@ class Session:
         if self._worker.leads():
             self._capture.capture()
 
-    def _report(self) -> None:
-        statistics = self._engine.statistics()
-        records_per_second, bytes_per_second = self._rates.note(statistics)
-        state, reason = self._state()
-        self._tell(
-            ProgressEvent(
-                self._link.id,
-                now(),
-                state,
-                reason,
-                statistics.records,
-                records_per_second,
-                tuple(sorted(self._progress.current(), key=lambda watermark: watermark.tp)),
-                tuple(self._problems.halted()),
-                statistics,
-                bytes_per_second,
-            )
-        )
+    def _holds(self, topic: str) -> bool:
+        return self._orders.holds(topic)
 
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
@@ -390,6 +397,7 @@ class Session:
     def _raise_troubles(self) -> None:
         """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
         failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
+        failure = failure or self._visible.ends
         if failure is None and self._orders.refusal is None:
             return
         self._finish()
@@ -424,6 +432,7 @@ class Session:
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:
             log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
+        self._visible.close()
         self._engine.close()
         self._sharing.close()
         self._worker.end()

@@ -147,7 +147,7 @@ class TopicSync:
 
     def _observe(self) -> Look:
         listed = {name: info for name, info in self._source.topics().items() if not info.internal}
-        covered = {name: info for name, info in listed.items() if self._link.covers_topic(name)}
+        covered = {name: info for name, info in listed.items() if self._link.mirrors_topic(name)}
         if not covered and not self._waiting:
             log.info("%s: no topic matches yet; waiting for one", self._link.id)
         self._waiting = not covered
@@ -280,7 +280,7 @@ class TopicSync:
         for topic in look.states:
             if topic in look.source:
                 self._missed.discard(("source", topic))
-            elif self._link.covers_topic(topic) and not self._first_miss(look, "source", topic):
+            elif self._link.mirrors_topic(topic) and not self._first_miss(look, "source", topic):
                 gone.append(topic)
         if self._deletions is not None:
             gone = self._deletions.look(look, gone)

@@ -1,0 +1,103 @@
+"""Whether a partition is stuck: everything says that it could move on, and it does not. Pure.
+
+A partition waits while
+
+- the source was just seen to hold more than what is mirrored,
+- it isn't paused, and doesn't stand still because of a problem that is told,
+- both clusters and the store answer, and this worker has the right to write.
+
+Anything else is an outage or an order: it is told elsewhere, a restart would not help, and the clock
+begins anew. When one has waited for too long, its engine (or a client in it) is taken to be stuck, and
+the process is to be replaced by a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at one partition.
+
+    Args:
+        tp: which.
+        mirrored_through: the source offset up to which all is on the target.
+        source_end: the source's end, as last seen.
+        fresh: whether that was seen lately.
+        held: whether it is paused, or stands still because of a problem.
+    """
+
+    tp: TopicPartition
+    mirrored_through: int
+    source_end: int
+    fresh: bool
+    held: bool
+
+    @property
+    def waits(self) -> bool:
+        """Whether it should be moving."""
+        return self.fresh and not self.held and self.source_end > self.mirrored_through
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A partition that has not moved for `seconds` although it could."""
+
+    tp: TopicPartition
+    mirrored_through: int
+    source_end: int
+    seconds: float
+
+    def error(self, link: LinkId, waits_for: str | None, others: int) -> DrkitError:
+        """What an operator must know; `others`: how many more partitions are stuck."""
+        more = f"; {others} more partitions of the link stand likewise" if others else ""
+        return DrkitError(
+            f"{self.tp} of link {link} is stuck at source offset {self.mirrored_through} of {self.source_end}: "
+            f"nothing moved for {self.seconds:.0f} s, waiting for {waits_for or 'its start'}{more}",
+            meaning="Both clusters and the store answer, and nothing holds it: the mirror ends so that a new one "
+            "can take over where it stood; nothing is lost",
+            remedy="Let a supervisor restart it; if it gets stuck there again, look at the target's topic and brokers",
+        )
+
+
+class Watchdog:
+    """Remembers since when each partition has been waiting. Used by one thread.
+
+    Args:
+        patience_seconds: how long one may wait.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, patience_seconds: float, clock: Callable[[], float]) -> None:
+        self._patience = patience_seconds
+        self._clock = clock
+        self._waiting: dict[TopicPartition, tuple[int, float]] = {}
+
+    def look(self, sights: Iterable[Sight], *, healthy: bool) -> list[Stuck]:
+        """Take one look; returns the stuck partitions, the longest first.
+
+        Args:
+            sights: all partitions of this worker.
+            healthy: whether both clusters and the store answer, and this worker may write.
+        """
+        at = self._clock()
+        if not healthy:
+            self._waiting.clear()
+            return []
+        waiting: dict[TopicPartition, tuple[int, float]] = {}
+        stuck: list[Stuck] = []
+        for sight in sights:
+            if not sight.waits:
+                continue
+            before = self._waiting.get(sight.tp)
+            since = at if before is None or before[0] != sight.mirrored_through else before[1]
+            waiting[sight.tp] = (sight.mirrored_through, since)
+            if at - since >= self._patience:
+                stuck.append(Stuck(sight.tp, sight.mirrored_through, sight.source_end, at - since))
+        self._waiting = waiting
+        return sorted(stuck, key=lambda each: (-each.seconds, each.tp))
