@@ -18,6 +18,7 @@ from drkit.audit.watch import Tasks, watching
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.topology import Link
 from drkit.store.api import Store
 
 _ATTEMPTS = 4
@@ -58,7 +59,7 @@ def run_audit(
 
     Raises:
         ConfigError: a topic asked for doesn't exist.
-        Refused: findings are there already, or a cluster denies access.
+        Refused: findings are there already, a cluster denies access, or the link alters records.
         Unreachable: a cluster or the store doesn't answer.
         DrkitError: Spark failed; or retention moved the logs faster than they could be read.
     """
@@ -103,6 +104,7 @@ def judged(
     Records read before retention took them and looked for afterwards would seem lost, so a judgement only
     counts if the logs began at its end where they did at its start.
     """
+    refuse_altered(request.link, what)
     progress("looking at both clusters")
     scope = observe_scope(request, store, config)
     progress("starting Spark")
@@ -129,6 +131,18 @@ def judged(
         f"retention removed records during each of {_ATTEMPTS} attempts at {what}",
         meaning="What was read on one side was gone before the other was compared with it",
         remedy="Choose fewer topics, or a time window that begins after what retention is removing",
+    )
+
+
+def refuse_altered(link: Link, what: str) -> None:
+    """Raise `Refused` for a link whose target isn't meant to equal its source: there is nothing to compare by."""
+    if not link.alters:
+        return
+    alters = [key for key in ("filter", "transform", "provenance") if getattr(link, key)]
+    raise Refused(
+        f"{what} of {link.id} is unavailable: its {' and '.join(alters)} alters what it carries",
+        meaning="Records left out would be reported as lost, altered ones and added headers as corrupted",
+        remedy="Name another link with --link; `drkit status` and `drkit translate` say what is known of this one",
     )
 
 

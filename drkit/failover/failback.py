@@ -62,7 +62,8 @@ def make_failback_plan(estate: Estate, to: str | None, link: Link | None = None)
 
     Raises:
         ConfigError: no such cluster; several links qualify.
-        Refused: no link leads away from it, it is not failed away from, or a cluster doesn't answer.
+        Refused: no link leads away from it, it is not failed away from, a cluster doesn't answer, or the
+            link alters the records that it carries.
         Unreachable: the store doesn't answer.
     """
     chosen = _find_link(estate, to, link)
@@ -71,6 +72,13 @@ def make_failback_plan(estate: Estate, to: str | None, link: Link | None = None)
             f"{chosen.id.reversed()} is a link of its own (active-active)",
             meaning=f"The way back of {chosen.id} would have its name, and the two records would mix",
             remedy="Take that link out of the configuration for the time of the failback",
+        )
+    if chosen.alters:
+        raise Refused(
+            f"{chosen.id} can't be failed back: its filter, transform or provenance alters what it carries",
+            meaning=f"{chosen.id.target} holds other records than {chosen.id.source} held; seeding {chosen.id.source} "
+            "from it would replace what was left out or redacted, and no audit could tell what is right",
+            remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
         )
     sight = _look(estate, chosen)
     return _plan_for(sight, estate.endpoint(chosen.id.source))

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK = 10_000
 _CHUNK_THROTTLED = 500
+_LEAST_FETCH_BYTES = 1_000_000  # what librdkafka takes for the largest message
 _MOST_FETCH_BYTES = 16 * 1024 * 1024
 _CLOSE_SECONDS = 5.0
 _TARGET_KINDS = frozenset({IncidentKind.UNCERTAIN, IncidentKind.REJECTED})
@@ -364,7 +365,7 @@ def _consumer_config(source: ClusterConfig, prefetch_bytes: int, *, committed: b
         allow_auto_create_topics=False,
         max_poll_interval_ms=86_400_000,  # a dead target may keep the mirror waiting for long
         queued_max_messages_kbytes=prefetch_bytes // 1024,
-        fetch_max_bytes=min(prefetch_bytes, _MOST_FETCH_BYTES),
+        fetch_max_bytes=max(_LEAST_FETCH_BYTES, min(prefetch_bytes, _MOST_FETCH_BYTES)),
         fetch_wait_max_ms=200,  # the end of a partition, and so a trailing hole, is told after an empty fetch
         fetch_queue_backoff_ms=10,
         fetch_error_backoff_ms=200,

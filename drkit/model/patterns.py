@@ -10,7 +10,6 @@ bounded. Then not every combination is found: the answer is examples, never a pr
 
 from __future__ import annotations
 
-import re
 import string
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -100,11 +99,11 @@ def examples(patterns: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=4096)
 def _plain(pattern: str) -> str | None:
     """The one name that a pattern without any operator matches; None for other patterns."""
-    items = list(_parser.parse(pattern))
-    if not items or any(op is not ops.LITERAL for op, _ in items):
+    parsed = _parser.parse(pattern)
+    items = list(parsed)
+    if not items or parsed.state.flags & ~ops.SRE_FLAG_UNICODE or any(op is not ops.LITERAL for op, _ in items):
         return None
-    name = "".join(chr(code) for _, code in items)
-    return name if re.fullmatch(pattern, name) else None
+    return "".join(chr(code) for _, code in items)
 
 
 def _representatives(automata: Sequence[_Automaton]) -> list[str]:

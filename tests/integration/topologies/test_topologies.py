@@ -1,0 +1,254 @@
+"""Hub and spoke, aggregation, active-active, chains: on three real clusters; what would go round is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drkit.lab import Lab
+from drkit.model.clock import now
+from drkit.model.errors import Refused
+from drkit.model.links import Direction, LinkControl
+from drkit.model.topology import LinkId
+from tests.support.mirroring import Record
+from tests.support.topologies import Net, configuration, drkit, write
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+MakeNet = Callable[..., Net]
+
+
+def link(source: str, target: str, topics: str, *lines: str) -> str:
+    more = "\n".join(lines)
+    return (
+        f'[[links]]\nsource = "{source}"\ntarget = "{target}"\ntopics = ["{topics}"]\ngroups = ["{topics}"]\n{more}\n'
+    )
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_hub_and_spoke(net: MakeNet, unique_name: str) -> None:
+    world = net(link("a", "b", unique_name) + link("a", "c", unique_name))
+    world.sides["a"].create(unique_name)
+    with world.running():
+        write(world.sides["a"], unique_name, [f"v{n}" for n in range(100)])
+        for name in ("a->b", "a->c"):
+            world.wait_through(name, unique_name)
+    ours = [record.content for record in world.sides["a"].read(unique_name)]
+    assert [record.content for record in world.sides["b"].read(unique_name)] == ours
+    assert [record.content for record in world.sides["c"].read(unique_name)] == ours
+
+
+def test_aggregation_by_prefix(net: MakeNet, unique_name: str) -> None:
+    prefix = 'policy = "prefix"'
+    world = net(link("a", "c", unique_name, prefix) + link("b", "c", unique_name, prefix))
+    for alias in ("a", "b"):
+        world.sides[alias].create(unique_name)
+        write(world.sides[alias], unique_name, [f"{alias} {n}" for n in range(50)])
+    assert all(report.caught_up for report in world.catch_up())
+    for alias in ("a", "b"):
+        there = f"{alias}.{unique_name}"
+        ours = world.sides[alias].read(unique_name)
+        assert [r.content for r in world.sides["c"].read(there)] == [r.content for r in ours]
+        world.assert_translates(f"{alias}->c", unique_name, ours, there)
+
+
+def test_active_active_by_prefix(net: MakeNet, unique_name: str) -> None:
+    prefix = 'policy = "prefix"'
+    pattern = f"(?:[a-c][.])*{unique_name}"
+    world = net(link("a", "b", pattern, prefix) + link("b", "a", pattern, prefix))
+    for alias in ("a", "b"):
+        world.sides[alias].create(unique_name)
+    with world.running():
+        for round_ in range(3):
+            for alias in ("a", "b"):
+                write(world.sides[alias], unique_name, [f"{alias} {round_} {n}" for n in range(20)])
+        world.wait_through("a->b", unique_name)
+        world.wait_through("b->a", unique_name)
+    for alias, other in (("a", "b"), ("b", "a")):
+        assert values(world.sides[other].read(f"{alias}.{unique_name}")) == values(world.sides[alias].read(unique_name))
+        assert world.sides[alias].partitions(f"{other}.{alias}.{unique_name}") == 0, "its own did not come back"
+
+
+def test_a_ring_by_prefix_ends(net: MakeNet, unique_name: str) -> None:
+    prefix = 'policy = "prefix"'
+    pattern = f"(?:[a-c][.])*{unique_name}"
+    world = net(link("a", "b", pattern, prefix) + link("b", "c", pattern, prefix) + link("c", "a", pattern, prefix))
+    world.sides["a"].create(unique_name)
+    write(world.sides["a"], unique_name, ["x", "y"])
+    world.catch_up("a->b", "b->c", "c->a", "a->b")
+    assert values(world.sides["c"].read(f"b.a.{unique_name}")) == [b"x", b"y"]
+    assert world.sides["a"].partitions(f"c.b.a.{unique_name}") == 0
+
+
+BOTH_WAYS = "provenance = true"
+
+
+def test_active_active_by_provenance(net: MakeNet, unique_name: str) -> None:
+    """One name on both sides, written on both sides; each record is on each side once, also after SIGKILL."""
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
+    sides = {alias: world.sides[alias] for alias in ("a", "b")}
+    for side in sides.values():
+        side.create(unique_name)
+    expected: set[bytes] = set()
+    for round_ in range(3):
+        process = world.process()
+        for part in range(4):
+            for alias, side in sides.items():
+                batch = [f"{alias} {round_} {part} {n}" for n in range(500)]
+                expected |= {value.encode() for value in batch}
+                write(side, unique_name, batch)
+        wait_until(lambda: sides["b"].end(unique_name) > 0 and sides["a"].end(unique_name) > 2_000, what="some records")
+        world.kill(process)
+    with world.running():
+        wait_until(lambda: all(side.end(unique_name) >= len(expected) for side in sides.values()), 60, "all records")
+        for name in ("a->b", "b->a"):
+            world.wait_through(name, unique_name)
+    for alias, side in sides.items():
+        found = values(side.read(unique_name, committed=False))
+        assert len(found) == len(set(found)) == len(expected), f"on {alias}"
+        assert set(found) == expected
+    assert world.problems("a->b") == world.problems("b->a") == []
+    told = world.drkit(
+        "translate", "--topic", unique_name, "--partition", "0", "--offset", "5", "--link", "a->b", "-o", "json"
+    )
+    assert '"unavailable"' in told.stdout, "positions on a topic with other writers are not guessed"
+
+
+def test_provenance_survives_a_lost_store(net: MakeNet, unique_name: str) -> None:
+    links = link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS)
+    first = net(links)
+    first.sides["a"].create(unique_name)
+    write(first.sides["a"], unique_name, [f"v{n}" for n in range(50)])
+    first.catch_up("a->b", "b->a")
+    write(first.sides["b"], unique_name, ["b's own"])
+    write(first.sides["a"], unique_name, ["late"])
+    second = net(links)  # another store, that knows nothing
+    second.catch_up("a->b", "b->a")
+    for alias in ("a", "b"):
+        found = values(second.sides[alias].read(unique_name))
+        assert sorted(found) == sorted([*(b"v%d" % n for n in range(50)), b"b's own", b"late"])
+
+
+def test_a_chain_carries_the_first_origin_on(net: MakeNet, three: Lab, unique_name: str) -> None:
+    strips = 'transform = "tests.support.callables:strips_headers"'
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "c", unique_name, BOTH_WAYS, strips))
+    world.sides["a"].create(unique_name, 2)
+    write(world.sides["a"], unique_name, ["0", "1", "2"], partition=1)
+    world.catch_up("a->b", "b->c")
+    here, there = three.cluster_id("a").encode(), three.cluster_id("b").encode()
+    name = unique_name.encode()
+    for offset, record in enumerate(world.sides["c"].read(unique_name, 1)):
+        assert dict(record.headers) == {
+            "drkit.source": here,
+            "drkit.topic": name,
+            "drkit.partition": b"1",
+            "drkit.offset": b"%d" % offset,
+            "drkit.via": b"%s/%s/1/%d" % (there, name, offset),
+        }
+    on_b = world.sides["b"].read(unique_name, 1)[2]
+    assert dict(on_b.headers) == {
+        "h": b"1",
+        "drkit.source": here,
+        "drkit.topic": name,
+        "drkit.partition": b"1",
+        "drkit.offset": b"2",
+    }
+
+
+def test_sensitive_topics_travel_alone(net: MakeNet, three: Lab, unique_name: str) -> None:
+    """Two links between the same clusters, by other aliases with their own client settings and limit."""
+    clusters = "".join(
+        f'[clusters.{alias}-safe]\nbootstrap_servers = "{three.bootstrap(alias)}"\n'
+        f'[clusters.{alias}-safe.client]\n"client.id" = "drkit-safe"\n'
+        for alias in ("a", "b")
+    )
+    plain = link("a", "b", f"{unique_name}-.*", f'exclude_topics = ["{unique_name}-secret.*"]')
+    safe = link("a-safe", "b-safe", f"{unique_name}-secret.*", "max_bytes_per_second = 1000000")
+    world = net(plain + safe, clusters)
+    for topic in ("open", "secret"):
+        world.sides["a"].create(f"{unique_name}-{topic}")
+        write(world.sides["a"], f"{unique_name}-{topic}", [topic] * 5)
+    assert all(report.caught_up for report in world.catch_up())
+    assert set(world.store.topic_states(LinkId("a", "b"))) == {f"{unique_name}-open"}
+    assert set(world.store.topic_states(LinkId("a-safe", "b-safe"))) == {f"{unique_name}-secret"}
+    assert values(world.sides["b"].read(f"{unique_name}-secret")) == [b"secret"] * 5
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("links", "says"),
+    [
+        ([("a", "b"), ("b", "a")], "a -> b -> a"),
+        ([("a", "b"), ("b", "c"), ("c", "a")], "a -> b -> c -> a"),
+        ([("a", "c"), ("b", "c")], "one writer"),
+        ([("a", "b"), ("a", "b-again")], "exclude_topics"),
+        ([("a", "b"), ("b-again", "a")], "a -> b -> a"),
+    ],
+)
+def test_refused_in_the_configuration(
+    three: Lab, tmp_path: Path, unique_name: str, links: list[tuple[str, str]], says: str
+) -> None:
+    more = f'[clusters.b-again]\nbootstrap_servers = "{three.bootstrap("b")}"\n'
+    path = configuration(three, tmp_path, "".join(link(*pair, unique_name) for pair in links), more)
+    told = drkit(path, "mirror", "--until-caught-up")
+    assert told.returncode == 2, told.stderr
+    plain = " ".join(told.stderr.split())
+    assert says in plain
+    assert str(path) in plain.replace(" ", "")
+    assert unique_name in plain
+
+
+@pytest.mark.parametrize(
+    ("links", "says"),
+    [
+        ([("a", "b"), ("b2", "a")], "would go round a -> b"),
+        ([("a", "b"), ("a2", "b2")], "would both write"),
+        ([("a", "a2")], "into itself"),
+    ],
+)
+def test_refused_by_cluster_ids(
+    net: MakeNet, three: Lab, unique_name: str, links: list[tuple[str, str]], says: str
+) -> None:
+    """Other addresses of the same clusters: only Kafka's ids tell."""
+    aliases = {f"{alias}2": three.bootstrap(alias).replace("127.0.0.1", "localhost") for alias in ("a", "b")}
+    clusters = "".join(f'[clusters.{alias}]\nbootstrap_servers = "{at}"\n' for alias, at in aliases.items())
+    world = net("".join(link(*pair, unique_name) for pair in links), clusters)
+    world.sides["a"].create(unique_name)
+    write(world.sides["a"], unique_name, ["x"])
+    for each in links:
+        with pytest.raises(Refused, match=says):
+            world.catch_up("->".join(each))
+    told = world.drkit("mirror", "--until-caught-up")
+    assert told.returncode == 3, told.stderr
+    assert values(world.sides["a"].read(unique_name)) == [b"x"], "nothing was moved"
+    assert world.sides["b"].partitions(unique_name) == 0
+
+
+def test_both_ways_behind_another_alias_needs_one_alias(net: MakeNet, three: Lab, unique_name: str) -> None:
+    clusters = f'[clusters.b2]\nbootstrap_servers = "{three.bootstrap("b").replace("127.0.0.1", "localhost")}"\n'
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b2", "a", unique_name, BOTH_WAYS), clusters)
+    world.sides["a"].create(unique_name)
+    with pytest.raises(Refused, match="another alias"):
+        world.catch_up("a->b")
+
+
+def test_the_way_back_of_a_link_is_no_cycle(net: MakeNet, unique_name: str) -> None:
+    world = net(link("a", "b", unique_name))
+    world.sides["a"].create(unique_name)
+    write(world.sides["a"], unique_name, ["1", "2"])
+    assert world.catch_up()[0].caught_up
+    world.sides["a"].delete(unique_name)
+    reversed_ = LinkControl(LinkId("a", "b"), Direction.REVERSED, 1, now(), reason="a test")
+    kept = world.store.link_control(LinkId("a", "b"))
+    assert world.store.set_link_control(reversed_, expected_version=None if kept is None else kept.version)
+    write(world.sides["b"], unique_name, ["3"])
+    assert world.catch_up()[0].caught_up
+    assert values(world.sides["a"].read(unique_name)) == [b"1", b"2", b"3"]

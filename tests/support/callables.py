@@ -1,0 +1,59 @@
+"""Callables of the tests' own, named in `filter` and `transform`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from drkit.model.record import Record
+
+
+def keeps_two_of_three(record: Record) -> bool:
+    return record.offset % 3 != 1
+
+
+def keeps_none(record: Record) -> bool:
+    return record.topic == ""
+
+
+def redacts(record: Record) -> Record | None:
+    """Leaves out what is marked so, gives the others another key, an upper-case value and one more header."""
+    if (record.value or b"").startswith(b"secret"):
+        return None
+    return record.replace(
+        key=b"k-" + (record.key or b""), value=(record.value or b"").upper(), headers=(*record.headers, ("by", b"test"))
+    )
+
+
+def strips_headers(record: Record) -> Record:
+    return record.replace(headers=())
+
+
+def fails_on_poison(record: Record) -> bool:
+    """Raises on the record `poison` unless the file that the environment names is there."""
+    if record.value == b"poison" and not Path(os.environ["DRKIT_TEST_MENDED"]).exists():
+        raise ValueError("can't read this")
+    return True
+
+
+def answers_none(record: Record) -> None:
+    """No answer at all."""
+
+
+def moves(record: Record) -> Record:
+    return record._replace(topic="elsewhere")
+
+
+def answers_text(record: Record) -> Record:
+    return record._replace(value="text")  # type: ignore[arg-type]
+
+
+def takes_two(record: Record, other: Record) -> bool:
+    return record == other
+
+
+async def waits(record: Record) -> bool:
+    return bool(record)
+
+
+NO_FUNCTION = 7

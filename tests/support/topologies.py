@@ -1,0 +1,167 @@
+"""Several clusters, any links between them, their runtimes, and an independent reader of each."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from drkit.config import load_config
+from drkit.lab import Lab
+from drkit.mapping import Translator
+from drkit.mirror.control import link_to_run
+from drkit.mirror.runtime import MirrorReport, MirrorRuntime
+from drkit.model.links import Problem
+from drkit.model.topology import Link, LinkId
+from drkit.model.topology import TopicPartition as Place
+from drkit.store import open_store
+from tests.support.mirroring import Record, Running, Side
+from tests.support.wait import wait_until
+
+
+def configuration(lab: Lab, folder: Path, links: str, clusters: str = "") -> Path:
+    """A drkit.toml with the lab's clusters under their aliases, further ones, and these links."""
+    path = folder / "drkit.toml"
+    known = "".join(f'[clusters.{alias}]\nbootstrap_servers = "{lab.bootstrap(alias)}"\n' for alias in lab.clusters)
+    path.write_text(f'{known}{clusters}\n[store]\nurl = "sqlite:///{folder / "drkit.db"}"\n{links}')
+    return path
+
+
+class Net:
+    """A configuration of a test's own over the lab's clusters, and what runs by it."""
+
+    def __init__(self, lab: Lab, folder: Path, links: str, clusters: str = "") -> None:
+        self.path = configuration(lab, folder, links, clusters)
+        self.config = load_config(self.path)
+        self.store = open_store(self.config.store.plain_url)
+        self.sides = {alias: Side(lab.bootstrap(alias)) for alias in lab.clusters}
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=20)
+        self.store.close()
+
+    def link(self, name: str) -> Link:
+        """A link as it runs now, by `source->target`."""
+        found = next(each.link() for each in self.config.links if str(each.link().id) == name)
+        return link_to_run(self.store, found)
+
+    def catch_up(self, *names: str) -> list[MirrorReport]:
+        """Run links to their ends, one after the other, in this order (all as configured, where none is named)."""
+        chosen = names or [str(each.link().id) for each in self.config.links]
+        return [self._runtime(name).run(until_caught_up=True) for name in chosen]
+
+    @contextmanager
+    def running(self, *names: str) -> Iterator[dict[str, Running]]:
+        """Links on threads while the body runs (all, where none is named)."""
+        runs: dict[str, Running] = {}
+        for name in names or [str(each.link().id) for each in self.config.links]:
+            runs[name] = run = Running()
+            runtime = self._runtime(name)
+            run.thread = threading.Thread(target=_work, args=(runtime, run), name=f"test-{name}")
+            run.thread.start()
+        try:
+            yield runs
+        finally:
+            for run in runs.values():
+                run.stop.set()
+            for run in runs.values():
+                assert run.thread is not None
+                run.thread.join(60)
+
+    def process(self, *arguments: str) -> subprocess.Popen[str]:
+        """`drkit mirror` as a process of its own."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "drkit", "mirror", "--config", str(self.path), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._processes.append(process)
+        return process
+
+    @staticmethod
+    def kill(process: subprocess.Popen[str]) -> None:
+        """SIGKILL."""
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=20)
+
+    def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Any verb, to its end."""
+        return drkit(self.path, *arguments)
+
+    def through(self, link: str, topic: str, partition: int = 0) -> int:
+        """What the store says is mirrored; -1: nothing is known."""
+        watermark = self.store.watermarks(LinkId.parse(link)).get(Place(topic, partition))
+        return -1 if watermark is None else watermark.source_through
+
+    def problems(self, link: str) -> list[Problem]:
+        """Problems in the store."""
+        return self.store.problems(LinkId.parse(link))
+
+    def wait_through(self, link: str, topic: str, partition: int = 0) -> None:
+        """Wait until the store says that all that the source holds is mirrored."""
+        goal = self.sides[LinkId.parse(link).source].end(topic, partition)
+        wait_until(lambda: self.through(link, topic, partition) >= goal, 60, f"{link} {topic} through {goal}")
+
+    def assert_translates(
+        self, link: str, topic: str, kept: Sequence[Record], target_topic: str | None = None, partition: int = 0
+    ) -> None:
+        """Every position of the source translates to where the first kept record at or above it is on the target.
+
+        `kept`: the source's records that are on the target, in order.
+        """
+        name = LinkId.parse(link)
+        source, target = self.sides[name.source], self.sides[name.target]
+        theirs = target.read(target_topic or topic, partition, committed=False)
+        assert len(theirs) == len(kept)
+        offsets = [record.offset for record in kept]
+        translator = Translator(self.store, name)
+        for commit in range(source.end(topic, partition) + 1):
+            following = bisect_left(offsets, commit)
+            expected = (
+                theirs[following].offset if following < len(theirs) else target.end(target_topic or topic, partition)
+            )
+            answer = translator.translate(Place(topic, partition), commit)
+            assert (answer.target_offset, answer.certainty.value) == (expected, "exact"), (commit, answer)
+
+    def _runtime(self, name: str) -> MirrorRuntime:
+        return MirrorRuntime(self.config, self.link(name), self.store, topic_seconds=0.3)
+
+
+def drkit(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Any verb, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "drkit", *arguments, "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def write(side: Side, topic: str, values: Sequence[str], *, partition: int = 0, **more: Any) -> None:
+    """Records with these values, keys `k0`, `k1` …, one header."""
+    producer = side.producer()
+    for number, value in enumerate(values):
+        producer.produce(
+            topic, value=value.encode(), key=b"k%d" % number, headers=[("h", b"1")], partition=partition, **more
+        )
+    assert producer.flush(30) == 0
+
+
+def _work(runtime: MirrorRuntime, run: Running) -> None:
+    try:
+        run.report = runtime.run(stop=run.stop, on_progress=run.events.append)
+    except BaseException as error:  # noqa: BLE001 - handed to the test
+        run.error = error

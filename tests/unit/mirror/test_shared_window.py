@@ -1,0 +1,35 @@
+"""The window of a partition with other writers: records land anywhere above, in order."""
+
+from __future__ import annotations
+
+from drkit.mirror.engine import Position
+from drkit.mirror.shared import SharedInFlight
+
+
+def test_acknowledgements_count_wherever_they_land() -> None:
+    window = SharedInFlight(100, 500)
+    first, second = window.send(103, 503), window.send(105, 505)
+    assert window.acknowledge(second, 530) == 0, "the first is not known yet"
+    assert window.position == Position(100, 500)
+    assert window.acknowledge(first, 520) == 5
+    assert window.position.source_through == 105
+    assert window.position.target_end >= 521
+    assert window.stopped is None
+
+
+def test_holes_keep_the_newest_place_known() -> None:
+    window = SharedInFlight(0, 10)
+    mark = window.send(2, 12)
+    window.hole(5)
+    assert window.acknowledge(mark, 90) == 2
+    assert window.position == Position(5, 91)
+    window.hole(9)
+    assert window.position == Position(9, 91)
+
+
+def test_a_stopped_window_counts_nothing() -> None:
+    window = SharedInFlight(0, 0)
+    mark = window.send(2, 2)
+    window.stop("told so")
+    assert window.acknowledge(mark, 1) == 0
+    assert window.position == Position(0, 0)
