@@ -115,6 +115,8 @@ def parse(data: memoryview) -> Iterator[Batch]:
 
 def _batch(fields: tuple[int, ...], whole: memoryview) -> Batch:
     base, _, leader_epoch, magic, crc, attributes, last_delta, first, most, producer_id, _, _, count = fields
+    if magic < MAGIC:  # what follows the magic byte is another format's
+        return Batch(base, -1, magic, 0, 0, 0, -1, -1, -1, 1, whole)
     return Batch(base, leader_epoch, magic, crc, attributes, last_delta, first, most, producer_id, count, whole)
 
 

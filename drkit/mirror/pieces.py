@@ -109,7 +109,7 @@ class _Cutter:
     """The state of one pass over fetched batches.
 
     `dropping`: producers whose aborted transaction is being passed. `tiny`: complete small batches in a
-    row that may become one.
+    row that may become one; `old`: messages of an old format in a row.
     """
 
     def __init__(self, aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> None:
@@ -118,21 +118,22 @@ class _Cutter:
         self._due = sorted(aborted, key=lambda each: each[1], reverse=True)
         self._dropping: set[int] = set()
         self._tiny: list[Batch] = []
+        self._old: list[Batch] = []
         self._size = 0
         self._most = min(_MERGED_BYTES, rules.limit // 2)
 
     def take(self, batch: Batch) -> Iterator[Piece]:
-        plain = batch.magic >= MAGIC
-        last = batch.last_offset
-        empty = plain and self._is_empty(batch, last)
-        if plain and last < self._position:
+        if batch.magic < MAGIC:
+            yield from self._take_old(batch)
             return
-        if self._tiny and (empty or not _joins(self._tiny[-1], batch)):
+        last = batch.last_offset
+        empty = self._is_empty(batch, last)
+        if last < self._position:
+            return
+        if empty or self._old or not (self._tiny and _joins(self._tiny[-1], batch)):
             yield from self.finish()
         if empty:
             yield Hole(last + 1)
-        elif not plain:
-            yield from _old(batch, self._position, self._rules)
         elif self._is_complete(batch):
             if batch.base_offset > self._position:
                 yield Hole(batch.base_offset)
@@ -168,8 +169,24 @@ class _Cutter:
             )
         self._position = last + 1
 
+    def _take_old(self, batch: Batch) -> Iterator[Piece]:
+        """Messages of an old format are gathered: without compression each is alone."""
+        if self._tiny or (self._old and _old_codec(self._old[-1]) != _old_codec(batch)):
+            yield from self.finish()
+        self._old.append(batch)
+        self._size += len(batch.whole)
+        if self._size >= self._most:
+            yield from self.finish()
+
     def finish(self) -> Iterator[Piece]:
-        """What is left of small batches."""
+        """What is left of small batches and old messages."""
+        if self._old:
+            old, self._old, self._size = self._old, [], 0
+            records = [record for batch in old for record in read_old(batch.whole) if record.offset >= self._position]
+            if records:
+                after = old[-1].base_offset + 1
+                yield from _stretches(records, self._position, after, _old_codec(old[0]), "old_format", self._rules)
+                self._position = after
         if self._tiny:
             tiny, self._tiny, self._size = self._tiny, [], 0
             yield from _together(tiny, self._rules)
@@ -245,11 +262,9 @@ def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
     yield from _stretches(records, position, batch.last_offset + 1, batch.codec, reason, rules)
 
 
-def _old(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
-    codec = batch.whole[_OLD_ATTRIBUTES_AT] & CODEC_MASK
-    records = [record for record in read_old(batch.whole) if record.offset >= position]
-    if records:
-        yield from _stretches(records, position, batch.base_offset + 1, codec, "old_format", rules)
+def _old_codec(batch: Batch) -> int:
+    """The codec of a message of format 0 or 1."""
+    return batch.whole[_OLD_ATTRIBUTES_AT] & CODEC_MASK
 
 
 def _stretches(

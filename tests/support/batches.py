@@ -9,19 +9,23 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
+from drkit.kafka import records
+from drkit.kafka.batch import Batch
+from drkit.kafka.joined import scan
+
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 Plain = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 """Timestamp (ms), key, value, headers."""
 
 
-def batch_bytes(records: Sequence[Plain], *, base_offset: int = 0, codec: int = 0, magic: int = 2) -> bytes:
+def batch_bytes(rows: Sequence[Plain], *, base_offset: int = 0, codec: int = 0, magic: int = 2) -> bytes:
     """One batch (or message set) with these records at consecutive offsets from `base_offset` on."""
     if magic < 2:
         old = LegacyRecordBatchBuilder(magic, codec, 2**30)
-        for number, (stamp, key, value, _) in enumerate(records):
+        for number, (stamp, key, value, _) in enumerate(rows):
             old.append(number, timestamp=stamp, key=key, value=value)
         data = bytes(old.build())
-        return data if codec == 0 else struct.pack(">q", len(records) - 1) + data[8:]
+        return data if codec == 0 else struct.pack(">q", len(rows) - 1) + data[8:]
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -31,7 +35,7 @@ def batch_bytes(records: Sequence[Plain], *, base_offset: int = 0, codec: int = 
         base_sequence=-1,
         batch_size=2**30,
     )
-    for number, (stamp, key, value, headers) in enumerate(records):
+    for number, (stamp, key, value, headers) in enumerate(rows):
         builder.append(number, stamp, key, value, headers)
     data = bytes(builder.build())
     return struct.pack(">q", base_offset) + data[8:]
@@ -62,3 +66,17 @@ def retouched(data: bytes, **fields: int) -> bytes:
         struct.pack_into(shape, out, at, value)
     struct.pack_into(">I", out, 17, crc32c(bytes(out[21:])))
     return bytes(out)
+
+
+def thinned(keep: list[int], codec: int = 0) -> bytes:
+    """A batch of ten records at offset 0 of which the log cleaner kept some; their deltas stay."""
+    (whole,) = scan(memoryview(batch_bytes([(7, b"k%d" % i, b"v", []) for i in range(10)])))[0]
+    assert isinstance(whole, Batch)
+    out = bytearray()
+    for record in records.read(whole):
+        if record.offset in keep:
+            middle = b"\0\0" + records.encoded(record.offset)
+            out += records.encoded(len(middle) + len(record.body)) + middle + bytes(record.body)
+    data = bytearray(batch_bytes([(7, b"k", b"v", [])])[:61]) + records.compress(codec, bytes(out))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    return retouched(bytes(data), attributes=codec, count=len(keep), last_delta=9)

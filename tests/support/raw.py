@@ -7,8 +7,8 @@ import time
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka import records
-from drkit.kafka.batch import header
-from drkit.kafka.messages import Produce
+from drkit.kafka.batch import header, parse
+from drkit.kafka.messages import Fetch, FetchPlace, Produce
 from drkit.kafka.stream import Stream
 
 _ZSTD = 4
@@ -61,3 +61,34 @@ def advance(bootstrap: str, topic: str, partition: int, count: int) -> None:
         batches.append((head, payload))
         count -= size
     produce(bootstrap, topic, partition, *batches)
+
+
+def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
+    """All batches of a partition from an offset on, as they lie in its log."""
+
+    async def work() -> bytes:
+        stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
+        await stream.connect()
+        try:
+            await stream.track([topic])
+            while (leader := stream.leader(topic, partition)) is None:
+                stream.refresh()
+                await asyncio.sleep(0.05)
+            connection = await stream.connection(leader, "test")
+            assert connection is not None
+            found, at = bytearray(), offset
+            while True:
+                place = FetchPlace(partition, at, 8_000_000)
+                request = Fetch({topic: [place]}, committed=False, max_wait_ms=1, max_bytes=8_000_000)
+                (answer,) = (await connection.send(request)).partitions
+                assert answer.error == 0, answer
+                batches = list(parse(answer.records))
+                for batch in batches:
+                    found += batch.whole
+                    at = batch.last_offset + 1
+                if not batches:
+                    return bytes(found)
+        finally:
+            await stream.close()
+
+    return asyncio.run(work())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from drkit.kafka import records
 from drkit.kafka.joined import scan
 from drkit.mirror.pieces import Hole, Rules, Run, TooLarge, pieces
-from tests.support.batches import batch_bytes, control_bytes, retouched
+from tests.support.batches import batch_bytes, control_bytes, retouched, thinned
 
 _ROW = (7, b"k", b"v", [])
 RULES = Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: True)
@@ -108,21 +108,8 @@ def test_a_batch_emptied_by_the_cleaner_is_a_hole():
     assert _told(_cut(retouched(bytes(header), count=0, last_delta=29))) == [("hole", 30)]
 
 
-def _compacted(keep: list[int], codec: int = 0) -> bytes:
-    """A batch of ten of which the cleaner kept some; their deltas stay."""
-    (whole,) = scan(memoryview(batch_bytes([(7, b"k%d" % i, b"v", []) for i in range(10)])))[0]
-    kept = [record for record in records.read(whole) if record.offset in keep]
-    out = bytearray()
-    for record in kept:
-        middle = b"\0\0" + records.encoded(record.offset)
-        out += records.encoded(len(middle) + len(record.body)) + middle + bytes(record.body)
-    data = bytearray(batch_bytes([_ROW], codec=0)[:61]) + records.compress(codec, bytes(out))
-    data[8:12] = (len(data) - 12).to_bytes(4, "big")
-    return retouched(bytes(data), attributes=codec, count=len(kept), last_delta=9)
-
-
 def test_compaction_holes_stand_apart_where_they_are_to_be_matched():
-    assert _told(_cut(_compacted([0, 1, 4, 8], codec=3))) == [
+    assert _told(_cut(thinned([0, 1, 4, 8], codec=3))) == [
         ("run", 0, 2, 2, "compacted"),
         ("hole", 4),
         ("run", 4, 5, 1, "compacted"),
@@ -133,7 +120,7 @@ def test_compaction_holes_stand_apart_where_they_are_to_be_matched():
 
 
 def test_compaction_holes_are_gaps_of_one_run_otherwise():
-    run, hole = _cut(_compacted([2, 3, 7], codec=4), rules=TOGETHER)[1:]
+    run, hole = _cut(thinned([2, 3, 7], codec=4), rules=TOGETHER)[1:]
     assert _told([run, hole]) == [("run", 2, 8, 3, "compacted"), ("hole", 10)]
     assert run.gaps == ((2, 7),)
 
@@ -141,7 +128,7 @@ def test_compaction_holes_are_gaps_of_one_run_otherwise():
 @settings(max_examples=40)
 @given(keep=st.sets(st.integers(0, 9), min_size=1, max_size=9), position=st.integers(0, 9), apart=st.booleans())
 def test_every_record_kept_is_sent_once_in_its_order(keep, position, apart):
-    cut = _cut(_compacted(sorted(keep)), position=position, rules=RULES if apart else TOGETHER)
+    cut = _cut(thinned(sorted(keep)), position=position, rules=RULES if apart else TOGETHER)
     sent, at = [], position
     for each in cut:
         if isinstance(each, Run):
@@ -179,6 +166,12 @@ def test_a_record_above_the_limit_is_named():
     with pytest.raises(TooLarge, match="offset 1") as caught:
         _cut(batch_bytes(rows), rules=RULES._replace(limit=2_000))
     assert caught.value.offset == 1
+
+
+def test_messages_of_an_old_format_become_one_batch():
+    rows = [(10 + i, b"k%d" % i, b"v" * 200, []) for i in range(3)]
+    cut = _cut(batch_bytes(rows, magic=1), position=1)
+    assert _told(cut) == [("run", 1, 3, 2, "old_format")]
 
 
 def test_old_formats_become_format_2():
