@@ -1,0 +1,175 @@
+"""Links between a cluster of three brokers and one of a single broker: replicas, and what only several can lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from drkit.config import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.lab import Lab
+from drkit.mirror.divergence import Mirrored as MirroredThrough
+from drkit.mirror.divergence import find_divergences
+from drkit.model.topology import TopicPartition as Place
+from tests.support.guard import Guard
+from tests.support.mirroring import Mirrored, Side
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+    """One cluster, `trio`, of three brokers."""
+    folder = tmp_path_factory.mktemp("trio")
+    lab_guard.watch(folder)
+    lab = Lab.up(folder, brokers=3, store="sqlite", clusters=("trio",))
+    yield lab
+    lab.down()
+
+
+class Pair:
+    """Two clusters of different labs, under the aliases that a link of `Mirrored` has."""
+
+    def __init__(self, primary: str, dr: str) -> None:
+        self._servers = {"primary": primary, "dr": dr}
+
+    def bootstrap(self, alias: str) -> str:
+        return self._servers[alias]
+
+
+@pytest.fixture
+def from_trio(trio: Lab, lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mirrored]:
+    """A link from the three brokers to a single one."""
+    world = Mirrored(Pair(trio.bootstrap("trio"), lab.bootstrap("dr")), tmp_path, unique_name)  # type: ignore[arg-type]  # all it asks a lab for
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def to_trio(trio: Lab, lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mirrored]:
+    """A link from a single broker to the three."""
+    world = Mirrored(Pair(lab.bootstrap("primary"), trio.bootstrap("trio")), tmp_path, unique_name)  # type: ignore[arg-type]  # as above
+    yield world
+    world.close()
+
+
+def create(side: Side, topic: str, replicas: int, **config: str) -> None:
+    settings = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in config.items()}}
+    side.admin.create_topics([NewTopic(topic, 1, replicas, config=settings)])[topic].result(30)
+    wait_until(lambda: side.partitions(topic) == 1, what=f"topic {topic}")
+
+
+def write(side: Side, topic: str, count: int, text: str) -> None:
+    producer = side.producer(acks="all")
+    failed: list[object] = []
+
+    def told(error: object, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    for number in range(count):
+        producer.produce(topic, value=f"{text}{number}".encode(), on_delivery=told)
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+def settings(side: Side, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return {name: entry.value for name, entry in side.admin.describe_configs([resource])[resource].result(20).items()}
+
+
+def replicas(side: Side, topic: str) -> int:
+    return len(side.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].replicas)
+
+
+def test_a_single_broker_holds_what_it_can_and_never_less_than_it_needs(from_trio: Mirrored) -> None:
+    topic = from_trio.name("replicated")
+    create(from_trio.source, topic, 3, min_insync_replicas="2")
+    write(from_trio.source, topic, 5, "r")
+    assert from_trio.catch_up().caught_up
+    assert replicas(from_trio.target, topic) == 1
+    assert settings(from_trio.target, topic)["min.insync.replicas"] == "1", "two would refuse every record"
+    assert "1 of 3 replicas" in from_trio.store.topic_states(from_trio.link.id)[topic].reason
+    assert from_trio.problems() == []
+    from_trio.assert_same(topic)
+
+
+def test_three_brokers_get_as_many_replicas_as_the_link_says(to_trio: Mirrored) -> None:
+    many, few, plain = (to_trio.name(part) for part in ("many", "few", "plain"))
+    to_trio.configure(
+        f"""
+[links.topic_settings]
+replication_factor = 5
+overrides = {{ "min.insync.replicas" = 4 }}
+[[links.topic_settings.topics]]
+match = "{few}"
+replication_factor = 2
+settings = {{ "min.insync.replicas" = 2 }}
+"""
+    )
+    for topic in (many, few, plain):
+        create(to_trio.source, topic, 1)
+        write(to_trio.source, topic, 5, "r")
+    assert to_trio.catch_up().caught_up
+    assert [replicas(to_trio.target, topic) for topic in (many, few, plain)] == [3, 2, 3]
+    in_sync = [settings(to_trio.target, topic)["min.insync.replicas"] for topic in (many, few)]
+    assert in_sync == ["3", "2"], "at most as many as there are replicas"
+    assert "3 of 5 replicas" in to_trio.store.topic_states(to_trio.link.id)[many].reason
+    to_trio.assert_same(many)
+
+
+def leader(side: Side, topic: str) -> int:
+    return side.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+
+
+def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: Lab, from_trio: Mirrored) -> None:
+    """An unclean election: 30 mirrored records are gone, 60 others stand in their place and beyond."""
+    topic, other = from_trio.name("unclean"), from_trio.name("whole")
+    create(from_trio.source, topic, 2, min_insync_replicas="1", unclean_leader_election_enable="true")
+    create(from_trio.source, other, 3)
+    write(from_trio.source, topic, 50, "both")
+    before = from_trio.source.admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+    (behind,) = set(before.replicas) - {before.leader}
+    trio.kill(f"trio-{behind}")
+    try:
+        write(from_trio.source, topic, 30, "lost")
+        write(from_trio.source, other, 10, "r")
+        assert from_trio.catch_up().caught_up
+        mark = from_trio.store.watermarks(from_trio.link.id)[Place(topic, 0)]
+        assert (mark.source_through, mark.leader_epoch is not None) == (80, True)
+        trio.kill(f"trio-{before.leader}")
+        trio.restart(f"trio-{behind}")
+
+        def taken_over() -> bool:
+            try:
+                return leader(from_trio.source, topic) == behind
+            except KafkaException:
+                return False  # no quorum yet
+
+        wait_until(taken_over, 120, "the unclean election")
+        write(from_trio.source, topic, 60, "other")
+    finally:
+        trio.restart(f"trio-{before.leader}")
+    wait_until(lambda: from_trio.source.end(topic) == 110, what="the end beyond what was mirrored")
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=from_trio.source.bootstrap)) as admin:
+        mirrored = {Place(topic, 0): MirroredThrough(80, mark.leader_epoch), Place(other, 0): MirroredThrough(10, 0)}
+        (found,) = find_divergences(admin, mirrored)
+        assert (found.tp, found.kept, found.through) == (Place(topic, 0), 50, 80)
+    write(from_trio.source, other, 5, "later")
+    with from_trio.running() as running:
+        from_trio.wait_through(other)
+        wait_until(lambda: from_trio.problems("source_truncated"), what="the problem")
+        assert from_trio.target.end(topic) == 80, "nothing was papered over"
+        told = from_trio.drkit("link", "resume", str(from_trio.link.id), "--topic", topic, "--accept-recreated")
+        assert told.returncode == 0, told.stderr
+        from_trio.wait_through(topic, offset=110)
+    assert running.error is None
+    values = [record.value for record in from_trio.target.read(topic, committed=False)]
+    assert values[50:80] == [b"lost%d" % number for number in range(30)]
+    assert values[80:] == [record.value for record in from_trio.source.read(topic)]
+    from_trio.assert_same(other)
