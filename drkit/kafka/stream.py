@@ -118,8 +118,8 @@ class Stream:
 
     async def connection(self, node: int, purpose: str) -> Connection | None:
         """The connection to a broker for one purpose; None where it can't be made now."""
-        if self._client is None:
-            return None
+        if self._client is None or self._client.cluster.broker_metadata(node) is None:
+            return None  # gone from the cluster: the client would say so in the log at each try
         made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
         return None if made is None else Connection(made)
 

@@ -108,6 +108,7 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
+            await self._something_to_read()  # a broker that leads nothing (any more) isn't asked
             connection = await self._flow.source.connection(self.node, "fetch")
             if connection is None:
                 self._flow.source.refresh()
