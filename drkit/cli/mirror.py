@@ -20,11 +20,14 @@ from rich.text import Text
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode, Writer
 from drkit.cli.processes import Processes, end_with_parent
+from drkit.cli.stuck import wait_for, watchdog_seconds
 from drkit.mirror.control import link_to_run
 from drkit.mirror.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.errors import DrkitError, ExitCode
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link, LinkId
+from drkit.observe import words
+from drkit.observe.workers import LiveCollector, LiveLink, serve_live
 
 _LINE_SECONDS = 10.0
 _SHOWN = 12
@@ -45,6 +48,30 @@ def mirror(
     processes: Annotated[
         int, typer.Option("--processes", min=1, max=64, help="Share the partitions among so many processes here.")
     ] = 1,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Serve this process's Prometheus metrics at http://127.0.0.1:N/metrics (0: a free port).",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option("--metrics-host", metavar="HOST", help="Address of --metrics-port (no authentication)."),
+    ] = "127.0.0.1",
+    watchdog: Annotated[
+        float | None,
+        typer.Option(
+            "--watchdog",
+            min=0,
+            metavar="SECONDS",
+            help="End with exit code 1 when a partition that could go on has not moved for so long; 0: never "
+            "(default: 300, with --until-caught-up never).",
+        ),
+    ] = None,
     supervised_by: Annotated[int | None, typer.Option("--supervised-by", hidden=True)] = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -56,22 +83,43 @@ def mirror(
     """
     with command(config, output, verbose) as run:
         if processes > 1:
-            _supervise(run, processes, link, until_caught_up=until_caught_up)
+            if metrics_port is not None:
+                raise _one_port_for_many()
+            _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
             return
         links = [link_to_run(run.store(), each) for each in run.links(link)]
-        listener = _Listener(run.writer)
+        listener = _Listener(run.writer, _serve_metrics(run, metrics_host, metrics_port))
+        patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
         with _logging(run), _stop_on_signals() as stop, listener.showing():
             if supervised_by is not None:
                 end_with_parent(supervised_by, stop)
-            workers = [_Worker(run, each, listener, stop, until_caught_up=until_caught_up) for each in links]
+            workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
             for worker in workers:
                 worker.start()
-            for worker in workers:
-                worker.join()
+            wait_for(workers, stop, listener.error)
         _end(run, workers, until_caught_up=until_caught_up)
 
 
-def _supervise(run: Invocation, processes: int, link: str | None, *, until_caught_up: bool) -> None:
+def _one_port_for_many() -> ConfigError:
+    return ConfigError(
+        "--metrics-port is of one process, and --processes asks for several",
+        remedy="Use `drkit serve`, which has those of all workers; or start the workers one by one, each with a port",
+    )
+
+
+def _serve_metrics(run: Invocation, host: str, port: int | None) -> LiveCollector | None:
+    """Begin to serve metrics, where that is asked for."""
+    if port is None:
+        return None
+    collector = LiveCollector()
+    bound = serve_live(collector, host, port)
+    run.writer.log.print(Text(f"metrics: http://{host}:{bound}/metrics"))
+    return collector
+
+
+def _supervise(
+    run: Invocation, processes: int, link: str | None, watchdog: float | None, *, until_caught_up: bool
+) -> None:
     """Run so many children; their configuration is checked first, once."""
     run.links(link)
     run.store()  # created or brought up to date by one process
@@ -82,6 +130,8 @@ def _supervise(run: Invocation, processes: int, link: str | None, *, until_caugh
         arguments += ["--link", link]
     if until_caught_up:
         arguments.append("--until-caught-up")
+    if watchdog is not None:
+        arguments += ["--watchdog", str(watchdog)]
     if run.verbose:
         arguments.append("--verbose")
     with _stop_on_signals() as stop:
@@ -94,16 +144,28 @@ class _Worker(threading.Thread):
     """One link's runtime on a thread of its own; the main thread stays free for signals."""
 
     def __init__(
-        self, run: Invocation, link: Link, listener: _Listener, stop: threading.Event, *, until_caught_up: bool
+        self,
+        run: Invocation,
+        link: Link,
+        listener: _Listener,
+        stop: threading.Event,
+        watchdog_seconds: float | None,
+        *,
+        until_caught_up: bool,
     ) -> None:
         super().__init__(name=f"drkit-mirror-{link.id}", daemon=True)
         self.link = link
         self.report: MirrorReport | None = None
         self.error: Exception | None = None
-        self._runtime = MirrorRuntime(run.config, link, run.store())
+        self._runtime = MirrorRuntime(run.config, link, run.store(), watchdog_seconds=watchdog_seconds)
         self._listener = listener
         self._stop_event = stop
         self._until_caught_up = until_caught_up
+
+    @property
+    def stuck(self) -> DrkitError | None:
+        """Why the watchdog ends it; None: it does not."""
+        return self._runtime.stuck
 
     def run(self) -> None:
         """Run until the end; an error is said at once, the other links go on."""
@@ -137,8 +199,9 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
 class _Listener:
     """Writes what the runtimes tell: one JSON object a line, or a live picture (lines where there is no terminal)."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, metrics: LiveCollector | None = None) -> None:
         self._writer = writer
+        self._metrics = metrics
         self._lock = threading.Lock()
         self._last: dict[LinkId, ProgressEvent] = {}
         self._said: dict[LinkId, float] = {}
@@ -155,6 +218,8 @@ class _Listener:
 
     def tell(self, event: MirrorEvent) -> None:
         """Take an event of any link."""
+        if self._metrics is not None and isinstance(event, ProgressEvent):
+            self._metrics.update(LiveLink(str(event.link), event.numbers(), event.watermarks))
         with self._lock:
             if self._writer.mode is OutputMode.JSON:
                 self._writer.line(event.document())
@@ -187,6 +252,8 @@ def _headline(event: ProgressEvent) -> Text:
     line = Text.assemble((str(event.link), "bold"), "  ", (event.state, _STYLE.get(event.state, "bold")))
     line.append(f"  {event.records:,} records, {event.records_per_second:,.0f}/s, ")
     line.append(f"{event.lag_records:,} behind ({event.lag_seconds:.1f} s), {len(event.watermarks)} partitions")
+    if event.latency is not None:
+        line.append(f"\n  end to end: {words.latency(event.latency)}", "dim")
     if event.reason:
         line.append(f"\n  {event.reason}", "yellow")
     return line

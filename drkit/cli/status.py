@@ -17,6 +17,7 @@ from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption
 from drkit.cli.output import OutputMode
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty
+from drkit.observe import words
 from drkit.observe.document import status_document
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, link_statuses
 
@@ -115,6 +116,14 @@ def _headline(status: LinkStatus) -> Text:
             line.append(
                 f"\n  worker {each.owner}: {each.partitions} partitions{', leads' if each.leads else ''}", "dim"
             )
+    for worker in status.statistics:
+        line.append(
+            f"\n  {words.short(worker.worker)}, {worker.engine}: {words.throughput(worker)}, "
+            f"{words.in_flight(worker.statistics)} in flight, {words.treatment(worker.statistics)}",
+            "dim",
+        )
+        if worker.latency is not None:
+            line.append(f"\n  end to end: {words.latency(worker.latency)}", "dim")
     return line
 
 

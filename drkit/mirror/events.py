@@ -9,7 +9,7 @@ from typing import Any
 
 from drkit.model.links import Problem
 from drkit.model.offsets import Watermark
-from drkit.model.statistics import EngineStatistics, Latency
+from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import LinkId
 
 
@@ -48,6 +48,22 @@ class ProgressEvent:
         """The age of the oldest end not yet reached."""
         since = [w.behind_since for w in self.watermarks if w.behind_since is not None]
         return max(0.0, (self.at - min(since)).total_seconds()) if since else 0.0
+
+    def numbers(self) -> WorkerStatistics:
+        """What it says of the worker."""
+        return WorkerStatistics(
+            self.worker,
+            self.at,
+            self.started_at,
+            self.state,
+            self.reason,
+            self.engine,
+            len(self.watermarks),
+            self.records_per_second,
+            self.bytes_per_second,
+            self.statistics,
+            self.latency,
+        )
 
     def document(self) -> dict[str, Any]:
         """As one JSON object (docs/schemas/mirror.schema.json)."""

@@ -130,37 +130,24 @@ class Visible:
         state, reason = run.state()
         latency = None if self._canary is None else self._canary.latency()
         watermarks = tuple(sorted(run.progress.current(), key=lambda watermark: watermark.tp))
-        self._newest = WorkerStatistics(
-            run.worker,
+        report = ProgressEvent(
+            run.link.id,
             at,
-            self._started_at,
             state,
             reason,
-            run.engine.name,
-            len(watermarks),
+            statistics.records,
             records_per_second,
-            bytes_per_second,
+            watermarks,
+            tuple(run.problems.halted()),
             statistics,
+            bytes_per_second,
             latency,
+            run.worker,
+            run.engine.name,
+            self._started_at,
         )
-        self._tell(
-            ProgressEvent(
-                run.link.id,
-                at,
-                state,
-                reason,
-                statistics.records,
-                records_per_second,
-                watermarks,
-                tuple(run.problems.halted()),
-                statistics,
-                bytes_per_second,
-                latency,
-                run.worker,
-                run.engine.name,
-                self._started_at,
-            )
-        )
+        self._newest = report.numbers()
+        self._tell(report)
         if self._watchdog is not None and self.stuck is None:
             self._watch(self._watchdog, state, watermarks)
 

@@ -27,6 +27,7 @@ def _link(status: LinkStatus) -> dict[str, Any]:
             {"worker": each.owner, "leads": each.leads, "partitions": each.partitions, "seen_at": each.seen_at}
             for each in status.workers
         ],
+        "statistics": [each.document() for each in status.statistics],
         "observed_at": status.observed_at,
         "partitions": [asdict(partition) for partition in status.partitions],
         "groups": [asdict(group) for group in status.groups],

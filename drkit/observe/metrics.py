@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from drkit.model.clock import now
 from drkit.observe.status import LinkStatus
+from drkit.observe.workers import worker_metrics
 
 STATES = ("stopped", "mirroring", "paused", "degraded", "sealed", "reversed")
 
@@ -28,6 +29,7 @@ class StatusCollector(Collector):
         if statuses is not None:
             yield from _links(statuses)
             yield from _partitions(statuses)
+            yield from worker_metrics([(str(s.link.id), each) for s in statuses for each in s.statistics])
 
 
 def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:

@@ -7,6 +7,8 @@ from html import escape
 
 from drkit.model.clock import iso, now
 from drkit.model.offsets import Certainty
+from drkit.model.statistics import WorkerStatistics
+from drkit.observe import words
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
 MAX_ROWS = 200
@@ -73,8 +75,30 @@ def _link(status: LinkStatus) -> str:
         f'<p class="bad">{escape(problem.topic)}: {escape(problem.reason)}. {escape(problem.remedy)}</p>'
         for problem in status.problems
     )
-    lines.append(_partitions(status.partitions) + _groups(status.groups) + "</section>")
+    lines.append(_workers(status.statistics) + _partitions(status.partitions) + _groups(status.groups) + "</section>")
     return "".join(lines)
+
+
+def _workers(workers: Sequence[WorkerStatistics]) -> str:
+    if not workers:
+        return ""
+    head = ["worker", "engine", "throughput", "in flight", "end to end", "batches", "as of"]
+    rows = [
+        _row(
+            [
+                words.short(worker.worker),
+                worker.engine,
+                words.throughput(worker),
+                words.in_flight(worker.statistics),
+                words.latency(worker.latency),
+                words.treatment(worker.statistics),
+                str(iso(worker.at)),
+            ],
+            tone="" if worker.state == "mirroring" else "warn",
+        )
+        for worker in workers[:MAX_ROWS]
+    ]
+    return _table("Workers", head, rows, len(workers), numbers=False)
 
 
 def _partitions(partitions: Sequence[PartitionStatus]) -> str:

@@ -19,8 +19,10 @@ from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.links import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.statistics import WorkerStatistics
+from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.store.api import Store
+from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
 
 
@@ -84,7 +86,8 @@ class RecoveryPoint:
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One link, all of it. `worker`: the one that leads; `workers`: all that mirror it now, the leader first."""
+    """One link, all of it. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
+    `statistics`: what they count, a few seconds old."""
 
     link: Link
     state: str
@@ -98,6 +101,7 @@ class LinkStatus:
     problems: tuple[Problem, ...]
     recovery_point: RecoveryPoint
     workers: tuple[WorkerNote, ...] = ()
+    statistics: tuple[WorkerStatistics, ...] = ()
 
     @property
     def loss_means(self) -> str:
@@ -140,7 +144,7 @@ def _link_status(
     config: Config, store: Store, link: Link, control: LinkControl | None, timeout_seconds: float
 ) -> LinkStatus:
     at = now()
-    watermarks = store.watermarks(link.id)
+    watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)}
     topics = store.topic_states(link.id)
     problems = tuple(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")
@@ -170,6 +174,7 @@ def _link_status(
         problems=problems,
         recovery_point=_recovery_point(partitions),
         workers=tuple(workers),
+        statistics=tuple(fresh(worker_statistics(store, link.id), at)),
     )
 
 

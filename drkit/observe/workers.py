@@ -1,0 +1,178 @@
+"""The numbers of a link's workers as Prometheus metrics: of the process itself, or of all from the store.
+
+`drkit mirror --metrics-port` serves those of its own process, as of the last second. `drkit serve` has
+those of all workers from the store, a few seconds old. Both use the same names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.exposition import start_http_server
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from drkit.model.errors import ConfigError
+from drkit.model.offsets import Watermark
+from drkit.model.statistics import Latency, WorkerStatistics
+
+STATES = ("mirroring", "degraded", "paused", "waiting")
+_LABELS = ("link", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLink:
+    """What a running mirror told of one link last."""
+
+    link: str
+    worker: WorkerStatistics
+    watermarks: tuple[Watermark, ...]
+
+
+class LiveCollector(Collector):
+    """Collects from what the runtimes of this process told last. `update` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._links: dict[str, LiveLink] = {}
+
+    def update(self, link: LiveLink) -> None:
+        """A runtime told where it stands."""
+        with self._lock:
+            self._links[link.link] = link
+
+    def collect(self) -> Iterable[Metric]:
+        """One family a metric; what isn't known is left out, never 0."""
+        with self._lock:
+            links = list(self._links.values())
+        yield from worker_metrics([(each.link, each.worker) for each in links])
+        yield from _partition_metrics(links)
+
+
+def serve_live(collector: LiveCollector, host: str, port: int) -> int:
+    """Serve this process's metrics at http://host:port/metrics until it ends; returns the port (0: a free one).
+
+    Raises:
+        ConfigError: the address can't be bound.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    try:
+        server, _ = start_http_server(port, addr=host, registry=registry)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"--metrics-port: {host}:{port} can't be bound: {error}",
+            remedy="Give another --metrics-port, or another --metrics-host",
+        ) from error
+    return int(server.server_address[1])
+
+
+def worker_metrics(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]:
+    """The metrics of workers, given with their link's name."""
+    yield from _counters(workers)
+    yield from _gauges(workers)
+    yield from _latencies([(link, worker.worker, worker.latency) for link, worker in workers if worker.latency])
+
+
+def _counters(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]:
+    records = CounterMetricFamily("drkit_mirror_records", "Records acknowledged by the target", labels=_LABELS)
+    size = CounterMetricFamily("drkit_mirror_bytes", "Bytes of them, as the engine counts", labels=_LABELS)
+    markers = CounterMetricFamily("drkit_mirror_markers_matched", "Markers matched on the target", labels=_LABELS)
+    fetches = CounterMetricFamily("drkit_mirror_fetch_requests", "Fetches of the source", labels=_LABELS)
+    fetched = CounterMetricFamily("drkit_mirror_fetched_bytes", "Received from the source", labels=_LABELS)
+    produces = CounterMetricFamily("drkit_mirror_produce_requests", "Produce requests sent", labels=_LABELS)
+    batches = CounterMetricFamily("drkit_mirror_batches", "Source batches by treatment", labels=[*_LABELS, "treatment"])
+    rebuilt = CounterMetricFamily("drkit_mirror_batches_rebuilt", "Rebuilt, by reason", labels=[*_LABELS, "reason"])
+    dropped = CounterMetricFamily("drkit_mirror_records_dropped", "Left out, by reason", labels=[*_LABELS, "reason"])
+    for link, worker in workers:
+        labels, counted, created = [link, worker.worker], worker.statistics, worker.started_at.timestamp()
+        for family, value in (
+            (records, counted.records),
+            (size, counted.bytes),
+            (markers, counted.markers_matched),
+            (fetches, counted.fetch_requests),
+            (fetched, counted.fetch_bytes),
+            (produces, counted.produce_requests),
+        ):
+            if value is not None:
+                family.add_metric(labels, value, created=created)
+        batches.add_metric([*labels, "forwarded"], counted.batches_forwarded, created=created)
+        batches.add_metric([*labels, "merged"], counted.batches_merged, created=created)
+        batches.add_metric([*labels, "rebuilt"], sum(counted.batches_rebuilt.values()), created=created)
+        for reason, count in sorted(counted.batches_rebuilt.items()):
+            rebuilt.add_metric([*labels, reason], count, created=created)
+        for reason, count in sorted(counted.records_dropped.items()):
+            dropped.add_metric([*labels, reason], count, created=created)
+    return [records, size, markers, fetches, fetched, produces, batches, rebuilt, dropped]
+
+
+def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]:
+    state = GaugeMetricFamily("drkit_mirror_state", "1 for the worker's state", labels=[*_LABELS, "state"])
+    engine = GaugeMetricFamily("drkit_mirror_engine_info", "What moves its records", labels=[*_LABELS, "engine"])
+    partitions = GaugeMetricFamily("drkit_mirror_partitions", "Partitions that it mirrors", labels=_LABELS)
+    records = GaugeMetricFamily("drkit_mirror_in_flight_records", "Records not yet acknowledged", labels=_LABELS)
+    size = GaugeMetricFamily("drkit_mirror_in_flight_bytes", "Bytes of them", labels=_LABELS)
+    record_rate = GaugeMetricFamily("drkit_mirror_records_per_second", "Over the last seconds", labels=_LABELS)
+    byte_rate = GaugeMetricFamily("drkit_mirror_bytes_per_second", "Over the last seconds", labels=_LABELS)
+    seen = GaugeMetricFamily("drkit_mirror_report_timestamp_seconds", "When it told all this", labels=_LABELS)
+    started = GaugeMetricFamily("drkit_mirror_start_timestamp_seconds", "When it began", labels=_LABELS)
+    for link, worker in workers:
+        labels = [link, worker.worker]
+        for each in STATES:
+            state.add_metric([*labels, each], 1 if worker.state == each else 0)
+        engine.add_metric([*labels, worker.engine], 1)
+        for family, value in (
+            (partitions, worker.partitions),
+            (records, worker.statistics.in_flight_records),
+            (size, worker.statistics.in_flight_bytes),
+            (record_rate, worker.records_per_second),
+            (byte_rate, worker.bytes_per_second),
+            (seen, worker.at.timestamp()),
+            (started, worker.started_at.timestamp()),
+        ):
+            if value is not None:
+                family.add_metric(labels, value)
+    return [state, engine, partitions, records, size, record_rate, byte_rate, seen, started]
+
+
+def _latencies(found: Sequence[tuple[str, str, Latency | None]]) -> Iterable[Metric]:
+    family = SummaryMetricFamily(
+        "drkit_canary_latency_seconds", "From the send on the source to a reader of the target", labels=_LABELS
+    )
+    waiting = GaugeMetricFamily("drkit_canary_waiting_seconds", "Age of the oldest one not there yet", labels=_LABELS)
+    for link, worker, latency in found:
+        if latency is None:
+            continue
+        labels = [link, worker]
+        family.add_metric(labels, count_value=latency.arrived, sum_value=latency.seconds)
+        for share, value in (("0.5", latency.p50), ("0.99", latency.p99)):
+            if value is not None:
+                named = {"link": link, "worker": worker, "quantile": share}
+                family.add_sample("drkit_canary_latency_seconds", named, value)
+        waiting.add_metric(labels, latency.waiting_seconds)
+    return [family, waiting]
+
+
+def _partition_metrics(links: Sequence[LiveLink]) -> Iterable[Metric]:
+    """Lag by partition, under the names that `drkit serve` has for it."""
+    labels = ["link", "topic", "partition"]
+    lag = GaugeMetricFamily("drkit_lag_records", "Source records not on the target", labels=labels)
+    seconds = GaugeMetricFamily("drkit_lag_seconds", "Time since the source's end was first seen beyond", labels=labels)
+    through = GaugeMetricFamily("drkit_mirrored_through", "Source offset up to which all is there", labels=labels)
+    for each in links:
+        for mark in each.watermarks:
+            values = [each.link, mark.topic, str(mark.partition)]
+            lag.add_metric(values, mark.lag_records)
+            seconds.add_metric(values, _behind(mark, each.worker.at))
+            through.add_metric(values, mark.source_through)
+    return [lag, seconds, through]
+
+
+def _behind(mark: Watermark, at: datetime) -> float:
+    return 0.0 if mark.behind_since is None else max(0.0, (at - mark.behind_since).total_seconds())
