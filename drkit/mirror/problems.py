@@ -88,12 +88,8 @@ class Problems:
             for problem in gone:
                 del self._known[_place(problem)]
                 self._found.discard(_place(problem))
-            staying = [p for p in self._known.values() if p.topic == topic]
-        for kind in {problem.kind for problem in gone}:
-            self._store.clear_problems(self._link, topic, kind)
-            for problem in staying:
-                if problem.kind == kind:  # the store forgets a kind of all partitions at once
-                    self._store.put_problem(self._link, problem)
+        for problem in gone:
+            self._store.clear_problem(self._link, problem)
 
     def knows(self, kind: str, topic: str) -> bool:
         """Whether a problem of this kind is kept for the topic as a whole."""
@@ -112,8 +108,24 @@ class Problems:
         """Call this with each problem that `cleared` finds: clearing one is an operator's word about it."""
         self._on_cleared.append(call)
 
+    def follow(self) -> list[Problem]:
+        """Know what the store keeps now, also of other workers. Returns what was cleared, by whomever."""
+        with self._lock:
+            before = dict(self._known)
+        kept = {_place(problem): problem for problem in self._store.problems(self._link)}
+        with self._lock:
+            gone = [problem for place, problem in before.items() if place not in kept]
+            self._known.update((place, problem) for place, problem in kept.items() if place not in self._known)
+            for problem in gone:
+                self._known.pop(_place(problem), None)
+                self._found.discard(_place(problem))
+        return gone
+
     def cleared(self) -> list[Problem]:
-        """Problems that an operator cleared in the store since the last look; they are forgotten here too."""
+        """Problems that an operator cleared in the store since the last look; they are forgotten here too.
+
+        For the worker that leads: it alone settles problems of topics, so what else is gone was cleared by hand.
+        """
         with self._lock:
             before = dict(self._known)  # first, so that one put meanwhile isn't taken for cleared
         kept = {_place(problem) for problem in self._store.problems(self._link)}

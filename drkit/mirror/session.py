@@ -112,6 +112,7 @@ class Session:
         self._orders = Orders()
         self._goals: dict[TopicPartition, int] | None = None
         self._elsewhere = Elsewhere(link.id, store)
+        self._followed = False
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._unsettled: list[Incident] = []
@@ -310,9 +311,11 @@ class Session:
     def _look_at_topics(self) -> None:
         if not self._work.may_run():
             return  # the orders say why
-        for problem in self._problems.cleared():
+        leads = self._worker.leads()
+        followed, self._followed = self._followed, not leads
+        for problem in self._problems.follow() if followed or not leads else self._problems.cleared():
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
-        ready = self._sync.look() if self._worker.leads() else self._sync.follow()
+        ready = self._sync.look() if leads else self._sync.follow()
         if not self._work.may_run(ready):
             return
         gone = self._sharing.topics(ready)

@@ -138,6 +138,9 @@ class LinkStore(Protocol):
     def problems(self, link: LinkId) -> list[Problem]:
         """All kept problems, oldest first."""
 
+    def clear_problem(self, link: LinkId, problem: Problem) -> None:
+        """Remove the problem of this kind, topic and partition; an absent one is fine."""
+
     def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
         """Remove problems (of a topic, of a kind); returns how many."""
 

@@ -201,6 +201,9 @@ class CassandraStore(CassandraTimeline):
         found.sort(key=lambda row: (row[6], row[1], row[2], row[0]))  # since, topic, partition, kind
         return [codec.read_problem(*row) for row in found]
 
+    def clear_problem(self, link: LinkId, problem: Problem) -> None:
+        self._session.write(self._do.forget_problem, (str(link), *codec.problem_row(problem)[:3]))
+
     def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
         found = [
             (row[0], row[1], row[2])

@@ -222,6 +222,12 @@ class SqliteStore(SqliteTimeline):
         )
         return [codec.read_problem(*row) for row in found]
 
+    def clear_problem(self, link: LinkId, problem: Problem) -> None:
+        place = codec.problem_row(problem)[:3]
+        self._put(
+            "DELETE FROM problem WHERE link = ? AND kind = ? AND topic = ? AND partition = ?", [(str(link), *place)]
+        )
+
     def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
         with self._db.writing() as connection:
             return connection.execute(

@@ -261,6 +261,17 @@ def test_problems_are_oldest_first_and_cleared_by_topic_and_kind(store, link):
     assert store.problems(link) == []
 
 
+def test_one_problem_is_cleared_and_its_neighbours_stay(store, link):
+    partitions = [Problem("foreign_writer", "t", number, "why", "what", True, AT) for number in (None, 0, 1)]
+    for problem in partitions:
+        store.put_problem(link, problem)
+    for _ in range(2):
+        store.clear_problem(link, replace(partitions[1], reason="another"))
+    assert [problem.partition for problem in store.problems(link)] == [None, 1]
+    store.clear_problem(link, partitions[0])
+    assert store.problems(link) == [partitions[2]]
+
+
 def test_forgetting_a_link_leaves_its_control_its_notes_and_other_links(store, link):
     other = LinkId(link.source, f"{link.target}-other")
     control = LinkControl(link, Direction.REVERSED, 1, AT)

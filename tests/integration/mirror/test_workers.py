@@ -16,6 +16,7 @@ import pytest
 from drkit.mirror.lease import lease_name
 from drkit.model.clock import now
 from drkit.model.links import Direction, LinkControl
+from drkit.model.topology import TopicPartition
 from drkit.store.workers import WorkerNote, live_workers
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
@@ -215,6 +216,25 @@ def test_one_that_catches_up_beside_others_waits_for_their_share(mirrored: Mirro
             assert report.caught_up
             assert not report.halted
         assert running.error is None
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic)
+
+
+def test_a_partition_claimed_from_under_a_worker_is_taken_up_anew(mirrored: Mirrored) -> None:
+    """As a worker that wakes up finds it; here the other one doesn't go on, so this one takes it again."""
+    topic = mirrored.name("claimed")
+    mirrored.source.create(topic, PARTITIONS)
+    with load(mirrored, topic), mirrored.running() as running:
+        wait_moving(mirrored, topic)
+        before = generations(mirrored)
+        foreign = mirrored.store.next_generation(mirrored.link.id)
+        epoch = mirrored.store.topic_states(mirrored.link.id)[topic].epoch
+        mirrored.store.claim(mirrored.link.id, [(TopicPartition(topic, number), epoch) for number in (1, 2)], foreign)
+        wait_until(lambda: min(generations(mirrored)[number] for number in (1, 2)) > foreign, 60, "claimed anew")
+        wait_moving(mirrored, topic)
+        after = generations(mirrored)
+        assert {number for number in before if before[number] != after[number]} == {1, 2}, "the others went on"
+    assert running.error is None
     assert mirrored.catch_up().caught_up
     assert_exact(mirrored, topic)
 
