@@ -41,7 +41,7 @@ def look_up(store: MappingSource, link: LinkId, tp: TopicPartition, source_offse
     following = store.next_mapping(link, tp, watermark.epoch, source_offset)
     first = following if floor is None else floor  # with a floor, the very first row plays no part
     if first is None:
-        return unavailable(source_offset, _nothing(tp))
+        return unavailable(source_offset, _no_rows(tp))
     return translate(source_offset, floor=floor, following=following, watermark=watermark, first=first)
 
 
@@ -72,8 +72,10 @@ class Translator:
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
         """Where `source_offset` of `tp` (the source's name) is on the target."""
         partition = self._partition(tp)
-        if partition is None or not partition.rows:
+        if partition is None:
             return unavailable(source_offset, _nothing(tp))
+        if not partition.rows:
+            return unavailable(source_offset, _no_rows(tp))
         if partition.conflict is not None:
             return unavailable(source_offset, partition.conflict)
         rows = partition.rows
@@ -144,3 +146,7 @@ class Translator:
 
 def _nothing(tp: TopicPartition) -> str:
     return f"the mirror has recorded nothing for {tp} yet"
+
+
+def _no_rows(tp: TopicPartition) -> str:
+    return f"the mirror keeps no mapping of {tp}: its target has other writers too, or it has only just begun"
