@@ -32,7 +32,7 @@ from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_reader import Fetcher, Read
 from drkit.mirror.batch_writer import Sender
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart, Position, Stopped
-from drkit.mirror.pieces import TooLarge, pieces
+from drkit.mirror.pieces import Piece, TooLarge, pieces
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
@@ -387,25 +387,27 @@ class BatchEngine:
         flow, partition = self._mirrored(), read.partition
         if partition.incident is not None or not partition.wanted:
             return []
-        rules = partition.rules(committed=flow.committed)
-        rows: list[OffsetMapping] = []
-        size = 0
+        found: list[Piece] = []
+        ended: tuple[IncidentKind, str, str] | None = None
         try:
-            found = pieces(read.batches, read.aborted, partition.next_source, rules)
-            rows, size, reasons = partition.admit(found)
+            rules = partition.rules(committed=flow.committed)
+            for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
+                found.append(piece)  # noqa: PERF402 - what came before an error is kept
         except Damaged as error:
             reason = f"the source's records of {partition.tp} can't be read: {error}"
-            flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
+            ended = (IncidentKind.UNREADABLE, reason, "")
         except TooLarge as error:
             remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {_RETRY}"
-            reason = f"the target takes batches of {partition.limit} bytes only: {error} of {partition.tp}"
-            flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
-        else:
-            flow.hold_bytes(size)
-            flow.merged += reasons.pop("merged", 0)
-            flow.forwarded += reasons.pop("forwarded", 0)
-            flow.rebuilt.update(reasons)
-            partition.leader_epoch = read.batches[-1].leader_epoch
+            reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
+            ended = (IncidentKind.REJECTED, reason, remedy)
+        rows, size, reasons = partition.admit(found)  # what came before an error is good
+        flow.hold_bytes(size)
+        flow.merged += reasons.pop("merged", 0)
+        flow.forwarded += reasons.pop("forwarded", 0)
+        flow.rebuilt.update(reasons)
+        partition.leader_epoch = read.batches[-1].leader_epoch
+        if ended is not None:
+            flow.end_after(partition, *ended)
         return rows
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:

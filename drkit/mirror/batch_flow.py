@@ -88,8 +88,16 @@ class Flow:
                 partition.window.stop(reason)
         self.settle(partition)
 
+    def end_after(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+        """Stop a partition once what it has queued is written: what comes next on the source can't be."""
+        partition.ending = Incident(partition.tp, kind, reason, remedy)
+        self.settle(partition)
+
     def settle(self, partition: BatchPartition) -> None:
         """Tell of a partition that stands still, once none of its requests is outstanding."""
+        ending = partition.ending
+        if ending is not None and partition.incident is None and not (partition.queue or partition.outstanding):
+            partition.incident = ending
         if partition.incident is not None and partition.outstanding == 0 and partition.wanted:
             partition.wanted = False
             if self.partitions.get(partition.tp) is partition:

@@ -56,6 +56,7 @@ class BatchPartition:
     `next_fetch`: the source offset to fetch next. `next_source`, `next_target`, `sequence`: of what is
     admitted next. `outstanding`: requests in flight that concern it. `asleep`: it isn't fetched (rows
     are being kept). `incident`: why it stands still; told to the runtime once nothing is outstanding.
+    `ending`: why it will, once what is queued is written.
     `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
     `pending_bytes`: queued or in flight.
     """
@@ -67,6 +68,7 @@ class BatchPartition:
         "asleep",
         "damaged",
         "delta",
+        "ending",
         "epoch",
         "held",
         "incident",
@@ -110,6 +112,7 @@ class BatchPartition:
         self.unmatched = 0
         self.damaged = 0
         self.stuck_since: float | None = None
+        self.ending: Incident | None = None
         self.incident: Incident | None = None
         self.held = False
         self.asleep = False
@@ -121,7 +124,8 @@ class BatchPartition:
     @property
     def fetchable(self) -> bool:
         """Whether it is to be read now."""
-        return self.wanted and self.incident is None and not (self.held or self.asleep or self.aside)
+        stopped = self.incident or self.ending or not self.wanted
+        return not (stopped or self.held or self.asleep or self.aside)
 
     def rules(self, *, committed: bool) -> Rules:
         """How its batches are taken."""

@@ -130,11 +130,12 @@ class _Cutter:
         empty = self._is_empty(batch, last)
         if last < self._position:
             return
-        if empty or self._old or not (self._tiny and _joins(self._tiny[-1], batch)):
-            yield from self.finish()
+        complete = not empty and self._is_complete(batch)
+        if not (complete and self._tiny and _joins(self._tiny[-1], batch)):
+            yield from self.finish()  # whatever comes, it comes after these
         if empty:
             yield Hole(last + 1)
-        elif self._is_complete(batch):
+        elif complete:
             if batch.base_offset > self._position:
                 yield Hole(batch.base_offset)
             self._tiny.append(batch)

@@ -325,16 +325,20 @@ class Resumer:
     def _fill_to(self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None) -> int | None:
         """The offset to which the target is to be filled, so that the delta is 0; None where it isn't.
 
-        Only where nothing is mirrored yet and drkit made the topic: what is on the target then is filler
-        (of a start that was interrupted, maybe), which is to be removed before the first record comes.
+        What is below it is removed then, so nothing of it may be a mirrored record: either no row is valid
+        yet (what is there is filler of a start that was interrupted), or nothing is visible at all.
         """
         if self._producer is None or not seen.topic.alignable:
             return None
         short = source_offset - point.target_offset
         if row is None:
-            return source_offset if 0 < short <= LARGEST_ALIGNMENT else None
+            bare = point.last_row is None or seen.target_start == seen.target_end
+            return source_offset if bare and 0 < short <= LARGEST_ALIGNMENT else None
         filled = (row.source_offset, row.target_offset) == (source_offset, source_offset) and short == 0
-        return source_offset if filled and seen.target_start < source_offset else None
+        if not filled or seen.target_start >= source_offset:
+            return None
+        before = self._store.floor_mapping(self._link, seen.tp, seen.topic.state.epoch, source_offset - 1)
+        return source_offset if before is None else None
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1

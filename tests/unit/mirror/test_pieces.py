@@ -161,6 +161,24 @@ def test_a_batch_above_the_limit_is_split():
     assert [body for each in cut for body in _bodies(each)] == _bodies(_cut(batch_bytes(rows))[0])
 
 
+def test_small_batches_before_one_that_is_taken_apart_come_first():
+    parts = [
+        *(batch_bytes([_ROW] * 2, base_offset=2 * i) for i in range(3)),
+        batch_bytes([(7, b"k", b"x" * 300, [])] * 10, base_offset=6),
+        batch_bytes([_ROW] * 2, base_offset=16),
+    ]
+    cut = _cut(*parts, rules=RULES._replace(limit=2_000))
+    assert [(each.source_first, each.source_next) for each in cut] == [(0, 6), (6, 11), (11, 16), (16, 18)]
+
+
+def test_what_comes_before_a_record_above_the_limit_is_told():
+    found, _ = scan(memoryview(batch_bytes([_ROW] * 2) + batch_bytes([(7, b"k", b"x" * 5_000, [])], base_offset=2)))
+    cut = pieces(found, (), 0, RULES._replace(limit=2_000))
+    assert _told([next(cut)]) == [("run", 0, 2, 2, None)]
+    with pytest.raises(TooLarge):
+        next(cut)
+
+
 def test_a_record_above_the_limit_is_named():
     rows = [(7, b"k", b"x" * 100, []), (7, b"k", b"x" * 5_000, [])]
     with pytest.raises(TooLarge, match="offset 1") as caught:
