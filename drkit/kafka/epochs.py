@@ -15,6 +15,7 @@ from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 
 _CONSUMER = -1
+_PATIENCE_SECONDS = 3.0
 
 
 class EpochEnd(NamedTuple):
@@ -27,8 +28,8 @@ class EpochEnd(NamedTuple):
 def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
     """Where each partition's epoch ends on its leader.
 
-    Partitions that don't exist, those that no leader answers for within the timeout, and those whose
-    leader keeps no history of epochs are left out.
+    Partitions that don't exist, those that no leader answers for soon, and those whose leader keeps no
+    history of epochs are left out.
     """
     found: dict[TopicPartition, EpochEnd] = {}
     pending = dict(epochs)
@@ -45,7 +46,8 @@ def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPa
 
     if epochs:
         try:
-            wire.call("find where leader epochs end", step)
+            bound = min(_PATIENCE_SECONDS, wire.timeout_seconds)
+            wire.call("find where leader epochs end", step, timeout_seconds=bound)
         except Unreachable:
             if not found:
                 raise

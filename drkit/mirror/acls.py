@@ -67,20 +67,18 @@ class AclSync:
         self._shown: set[str] = set()
 
     def look(self, topics: Collection[str]) -> None:
-        """Bring the target's rules in step, at most every `SECONDS`.
+        """Bring the target's rules in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
 
         Args:
             topics: the source's topics that the link covers.
-
-        Raises:
-            Unreachable: a cluster or the store doesn't answer.
         """
         if self._clock() - self._looked_at < SECONDS:
             return
+        self._looked_at = self._clock()
         try:
             self._bring_in_step(topics)
-        except Unreachable:
-            raise
+        except Unreachable as error:
+            log.info("%s: access rules are looked at again later: %s", self._link.id, error.what)
         except DrkitError as error:
             self._problems.put(
                 "acls_unavailable",
@@ -90,7 +88,6 @@ class AclSync:
                 error.remedy or "Remove the cause named; it is tried again by itself",
                 halted=False,
             )
-        self._looked_at = self._clock()
 
     def _bring_in_step(self, topics: Collection[str]) -> None:
         theirs, there = self._source.acls(), self._target.acls()

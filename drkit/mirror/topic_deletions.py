@@ -160,7 +160,8 @@ class TopicDeletions:
         go = [topic for topic in ripe if self._may_go(topic, hold)]
         for topic in ripe:
             if topic not in go and hold is not None:
-                self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", hold.remedy, halted=False)
+                remedy = hold.remedy.replace("NAME", topic)
+                self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False)
         if not go:
             return
         try:
@@ -241,7 +242,7 @@ class TopicDeletions:
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    """Why deletions are held. `always`: also those that an operator named."""
+    """Why deletions are held. ``NAME`` in the remedy is the topic. `always`: also those that an operator named."""
 
     reason: str
     remedy: str

@@ -28,6 +28,7 @@ from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.mirror.topic_settings import READ, is_compacted
 from drkit.mirror.topic_writer import TopicWriter
+from drkit.model.errors import Unreachable
 from drkit.model.links import TopicState
 from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, note_of
 from drkit.model.topic_policy import AclMode
@@ -303,9 +304,13 @@ class TopicSync:
                 for mark in marks
                 if mark.topic in look.ready and mark.epoch == look.ready[mark.topic].state.epoch
             }
-            found = find_divergences(self._source, mirrored)
-            self._diverged = [(each, look.ready[each.tp.topic].state.epoch) for each in found]
             self._checked_at = self._clock()
+            try:
+                found = find_divergences(self._source, mirrored)
+            except Unreachable as error:  # asked again; the topics are looked at meanwhile
+                log.info("%s: the source's leader epochs are not known: %s", self._link.id, error.what)
+            else:
+                self._diverged = [(each, look.ready[each.tp.topic].state.epoch) for each in found]
         numbers: dict[str, set[int]] = defaultdict(set)
         for each, epoch in self._diverged:
             ready = look.ready.get(each.tp.topic)

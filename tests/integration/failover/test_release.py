@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.release import release
+from drkit.failover.release import activate, release
 from drkit.failover.service import run_failover
 from drkit.kafka.admin import ClusterAdmin
 from drkit.lab import Lab
@@ -144,6 +144,27 @@ def test_the_rules_follow_and_a_writer_on_the_standby_is_shown(secured: OwnLink)
     later = rule(topic, "describe", principal="User:reader")
     put(secured, "primary", later)
     run_until(secured, lambda: rules(secured, "dr") == {later, foreign})
+
+
+def test_a_link_that_runs_again_takes_back_what_the_switch_gave(secured: OwnLink, secure_lab: Lab) -> None:
+    """As after a failback: what was put at the switch is drkit's to remove, what was there before is not."""
+    topic = secured.create("primary", "flights")
+    own, theirs = rule(topic, "write"), rule(topic, "read", principal="User:reader")
+    put(secured, "primary", own, theirs)
+    put(secured, "dr", theirs)
+    mirror(secured)
+    with secured.estate() as estate:
+        for expected in ("1 access rules put, 0 removed", ""):
+            assert str(activate(secured.store, secured.link, estate.admin("dr"))) == expected
+    wait_until(lambda: rules(secured, "dr") == {own, theirs}, what="the rules of the switch")
+    run_until(secured, lambda: rules(secured, "dr") == {theirs})
+    assert write(secure_lab, "app", topic) == "TOPIC_AUTHORIZATION_FAILED"
+    with secured.estate() as estate:
+        assert str(activate(secured.store, secured.link, estate.admin("dr"))) == "1 access rules put, 0 removed"
+    with ClusterAdmin("primary", secured.config.clusters["primary"]) as admin:
+        assert admin.delete_acls([own, theirs]) == {}
+    wait_until(lambda: rules(secured, "primary") == set(), what="a source without rules of ours")
+    run_until(secured, lambda: rules(secured, "dr") == {theirs})
 
 
 def run_until(own: OwnLink, done: Callable[[], bool]) -> None:
