@@ -97,6 +97,8 @@ class TopicWriter:
 
     def _settings(self, look: Look, topic: str, target: dict[str, str] | None, replicas: int) -> Wanted:
         source = look.source_settings.get(topic, {})
+        if self._link.shares_target and target is not None:
+            source = {}  # a link comes from there too: two that each follow the other would never agree
         if topic in self.aligning:
             source = {**source, "cleanup.policy": "delete"}
         return standby_settings(

@@ -43,6 +43,7 @@ class TopologyGuard:
         self._config = config
         self._link = link
         self._links = [link, *(each for each in (c.link() for c in config.links) if each.id not in own)]
+        self._names = names_to_try(self._links)
         self._aliases = {alias for each in self._links for alias in (each.id.source, each.id.target)}
         self._own = {link.id.source: source, link.id.target: target}
         self._identify = identify
@@ -67,7 +68,7 @@ class TopologyGuard:
         seen, tried = self._checked
         if seen != clusters:
             tried = set()
-        names = {*names_to_try(self._links), *topics} - tried
+        names = {*self._names, *topics} - tried
         if names and self.refusal is None:
             self.refusal = self._judge(clusters, sorted(names))
             self._checked = (clusters, tried | names)

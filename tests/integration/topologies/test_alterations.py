@@ -176,3 +176,20 @@ def test_a_record_larger_than_the_buffer_is_named(net: MakeNet, unique_name: str
     report = world.catch_up()[0]
     assert "source offset 0" in report.halted[0].reason
     assert "buffer_bytes to 6000000" in report.halted[0].remedy
+
+
+def test_a_callable_that_is_not_there_ends_the_mirror_before_it_begins(net: MakeNet, unique_name: str) -> None:
+    world = net(link(unique_name, f'filter = "{CALLABLES}:missing"'))
+    told = world.drkit("mirror", "--until-caught-up")
+    assert told.returncode == 2, told.stderr
+    plain = " ".join(told.stderr.split())
+    assert f"links.0.filter = '{CALLABLES}:missing'" in plain
+    assert "has no missing" in plain
+    assert "Traceback" not in plain
+
+
+def test_an_audit_of_altered_records_is_refused(net: MakeNet, unique_name: str, tmp_path: Path) -> None:
+    world = net(link(unique_name, f'filter = "{CALLABLES}:keeps_two_of_three"'))
+    told = world.drkit("audit", "--out", str(tmp_path / "audit"))
+    assert told.returncode == 3, told.stderr
+    assert "unavailable: its filter alters" in " ".join(told.stderr.split())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.lab import Lab
 from drkit.model.clock import now
@@ -252,3 +253,23 @@ def test_the_way_back_of_a_link_is_no_cycle(net: MakeNet, unique_name: str) -> N
     write(world.sides["b"], unique_name, ["3"])
     assert world.catch_up()[0].caught_up
     assert values(world.sides["a"].read(unique_name)) == [b"1", b"2", b"3"]
+
+
+def test_both_sides_keep_their_own_settings(net: MakeNet, unique_name: str) -> None:
+    """Two links that each followed the other's source would change them for ever."""
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
+    own = {"a": "1000000", "b": "2000000"}
+    for alias, size in own.items():
+        world.sides[alias].create(unique_name, segment_bytes=size)
+        write(world.sides[alias], unique_name, [alias])
+    world.catch_up("a->b", "b->a", "a->b")
+    for alias, size in own.items():
+        assert setting(world, alias, unique_name, "segment.bytes") == size
+        assert setting(world, alias, unique_name, "message.timestamp.type") == "CreateTime"
+        assert sorted(values(world.sides[alias].read(unique_name)), key=str) == [b"a", b"b"]
+
+
+def setting(world: Net, alias: str, topic: str, name: str) -> str | None:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    described = world.sides[alias].admin.describe_configs([resource])[resource].result(20)
+    return described[name].value
