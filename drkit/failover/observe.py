@@ -307,5 +307,6 @@ def _settled(view: PartitionView, rows: Sequence[OffsetMapping], mark: Watermark
         target_end=target_end,
         source_end=max(mark.source_end, point.source_offset),
         behind_since=None if point.source_offset >= mark.source_end else mark.behind_since,
+        leader_epoch=mark.epoch_at(point.source_offset),
     )
     return replace(view, watermark=moved, remark=point.reason)

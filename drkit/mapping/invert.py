@@ -56,7 +56,7 @@ def invert_mappings(
 def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: int) -> Watermark:
     """The watermark of the other direction: both sides hold the same, so it is caught up.
 
-    `observed_at` stays: nothing new was observed.
+    `observed_at` stays: nothing new was observed. Leader epochs are each cluster's own: this one's isn't known.
     """
     return replace(
         watermark,
@@ -68,6 +68,7 @@ def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: i
         source_end=watermark.target_end,
         target_start=watermark.source_start,
         behind_since=None,
+        leader_epoch=None,
     )
 
 

@@ -196,5 +196,5 @@ def _joined(tracked: _Tracked, position: Position, leader_epoch: int | None) -> 
         target_end=position.target_end,
         source_end=end,
         behind_since=tracked.ends.behind_since(position.source_through),
-        leader_epoch=last.leader_epoch if leader_epoch is None else leader_epoch,
+        leader_epoch=last.epoch_at(position.source_through) if leader_epoch is None else leader_epoch,
     )

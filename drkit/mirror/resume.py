@@ -367,7 +367,7 @@ class Resumer:
             source_end=max(seen.source_stable_end, source_offset),
             target_start=seen.target_start,
             observed_at=at,
-            leader_epoch=None if known is None else known.leader_epoch,
+            leader_epoch=None if known is None else known.epoch_at(source_offset),
         )
         if fresh.lag_records == 0:
             return fresh

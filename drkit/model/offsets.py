@@ -68,6 +68,10 @@ class Watermark:
         """The partition, by its source topic."""
         return TopicPartition(self.topic, self.partition)
 
+    def epoch_at(self, through: int) -> int | None:
+        """The leader epoch that holds for a watermark moved to `through`: beyond, other batches have come."""
+        return self.leader_epoch if through <= self.source_through else None
+
     @property
     def lag_records(self) -> int:
         """Source offsets not yet on the target, as last seen."""
