@@ -361,17 +361,22 @@ class Session:
             self._assignment.halted([tp])
             return
         log.warning("%s %s: looking at both sides again: %s", self._link.id, tp, incident.reason)
-        self._progress.save()
+        self._keep_progress()
         if incident.retry_gently:
             self._gently[tp] = incident.retry_gently
         self._assignment.observe_again(incident)
 
+    def _keep_progress(self, *, everything: bool = False) -> None:
+        try:
+            self._progress.save(everything=everything)
+        except Fenced as error:
+            self._sharing.fenced(error)
+            self._progress.forget(error.partitions)
+            self._progress.save(everything=everything)
+
     def _save_watermarks(self) -> None:
         if self._worker.valid():
-            try:
-                self._progress.save()
-            except Fenced as error:
-                self._sharing.fenced(error)
+            self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
             self._elsewhere.look()
 
@@ -421,7 +426,7 @@ class Session:
         self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
         try:
             if self._worker.valid():
-                self._progress.save(everything=True)
+                self._keep_progress(everything=True)
                 if self._options.until_caught_up and self._worker.leads():
                     self._groups.join(_JOIN_SECONDS)
                     self._capture.capture()

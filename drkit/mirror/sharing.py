@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 3.0
 _STILL_SECONDS = 0.3
-_RELEASE_SECONDS = 10.0
+_RELEASE_SECONDS = 6.0
 
 
 @dataclass(slots=True)
@@ -170,8 +170,10 @@ class Sharing:
 
     def fenced(self, error: Fenced) -> None:
         """Another worker has claimed partitions that this one was about to write of."""
-        log.warning("%s: %s", self._link.id, error)
-        self._drop(error.partitions)
+        taken = [tp for tp in error.partitions if tp in self._holdings.claims()]
+        if taken:  # else this worker let them go itself a moment ago
+            log.warning("%s: %s", self._link.id, error)
+            self._drop(taken)
 
     def restart(self) -> None:
         """Take up everything anew, after an interruption in which this worker may have lost anything."""
