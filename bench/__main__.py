@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -65,6 +66,7 @@ def _bench(
     out: Path | None,
 ) -> int:
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that children and files go
     if full and quick:
         raise ConfigError("--full and --quick exclude each other", remedy="Give one of them")
     extent = FULL if full else QUICK

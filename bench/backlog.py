@@ -18,10 +18,10 @@ from bench.results import BacklogRun
 from bench.watch import MirrorFailed, Watched, watch
 from drkit.store import open_store
 
-_QUIET_SECONDS = 60.0
+_QUIET_SECONDS = 120.0
 _MANY_QUIET_SECONDS = 180.0
 _MANY_PARTITIONS = 1000
-_LIMIT_SECONDS = 150.0
+_LIMIT_SECONDS = 180.0
 _MIB = 1 << 20
 _PROGRESS_POINTS = 60
 

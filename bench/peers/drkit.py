@@ -47,7 +47,7 @@ class Drkit:
         """Start `drkit mirror`; it runs until stopped."""
         config = job.folder / CONFIG
         config.write_text(render(job), encoding="utf-8")
-        command = [sys.executable, "-m", "drkit", "mirror", "--config", str(config), "--output", "json"]
+        command = [sys.executable, "-m", "drkit", "mirror", "--config", str(config)]
         return launched(command, job.folder / "mirror.log", cwd=job.folder)
 
     def check(self, job: Job, running: Running) -> None:
