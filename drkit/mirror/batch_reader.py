@@ -5,6 +5,10 @@ answer only those that have something: ten thousand quiet partitions cost nothin
 answer's batch headers are read, the next request is sent; the batches are admitted while the broker
 works on it.
 
+An answer counts for a partition only where the request asked for that very partition, as it was started
+last, from the offset that is due: one that was started anew meanwhile goes on elsewhere, and what was
+read for it before would leave a gap that looks like a hole of the source.
+
 Partitions whose mapping rows are being kept are not read meanwhile; the others go on.
 """
 
@@ -44,9 +48,13 @@ _CORRUPT = 2
 
 
 class Read(NamedTuple):
-    """Complete batches of one partition, and the aborted transactions that concern them."""
+    """Complete batches of one partition, and the aborted transactions that concern them.
+
+    `begin`: the offset asked for.
+    """
 
     partition: BatchPartition
+    begin: int
     batches: list[Found]
     aborted: tuple[tuple[int, int], ...]
 
@@ -71,7 +79,7 @@ class Fetcher:
         self._rack = rack
         self._places: dict[TopicPartition, BatchPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
-        self._in_session: set[TopicPartition] = set()
+        self._asked: dict[TopicPartition, tuple[BatchPartition, int]] = {}  # what the session asks for
         self._session = 0
         self._epoch = FIRST_EPOCH
         self._wake = asyncio.Event()
@@ -139,12 +147,14 @@ class Fetcher:
                     continue
                 if answer.error:
                     raise for_code(answer.error)
-                self._follow_session(answer)
                 found = self._sort(answer.partitions)
-                if self._flow.room > 0 and any(p.fetchable for p in self._places.values()):
-                    asked = self._ask(connection)
-                if found:
-                    self._admit(found)
+                self._follow_session(answer)
+                try:
+                    if self._flow.room > 0 and any(p.fetchable for p in self._places.values()):
+                        asked = self._ask(connection)
+                finally:  # also where the connection is gone: the positions have moved on
+                    if found:
+                        self._admit(found)
         finally:
             if asked is not None:
                 asked.cancel()
@@ -170,11 +180,10 @@ class Fetcher:
             partition = self._places.get(tp)
             if partition is not None and partition.fetchable:
                 places.setdefault(tp.topic, []).append(FetchPlace(tp.partition, partition.next_fetch, share))
-                self._in_session.add(tp)
+                self._asked[tp] = (partition, partition.next_fetch)
             else:
                 asleep = asleep or (partition is not None and partition.asleep)
-                if tp in self._in_session:
-                    self._in_session.discard(tp)
+                if self._asked.pop(tp, None) is not None:
                     forgotten.setdefault(tp.topic, []).append(tp.partition)
         self._changed.clear()
         self._wake.clear()
@@ -199,7 +208,7 @@ class Fetcher:
 
     def _forget_session(self) -> None:
         self._session, self._epoch = 0, FIRST_EPOCH
-        self._in_session.clear()
+        self._asked.clear()
 
     # -- what came ---------------------------------------------------------------------------------
 
@@ -211,6 +220,8 @@ class Fetcher:
             partition = self._places.get(tp)
             if partition is None or partition.incident is not None or partition.held:
                 continue
+            if self._asked.get(tp) != (partition, partition.next_fetch):
+                continue  # answered to an older request
             if each.error:
                 self._failed(partition, each)
                 continue
@@ -222,13 +233,13 @@ class Fetcher:
                     self._damaged(partition, damaged)
                 continue
             last = batches[-1]
-            next_fetch = last.last_offset + 1
-            if next_fetch <= partition.next_fetch:
-                continue  # answered to an older request
+            begin, next_fetch = partition.next_fetch, last.last_offset + 1
+            if next_fetch <= begin:
+                continue  # nothing but what came before
             partition.damaged = 0  # what comes after the good ones is read again
             partition.next_fetch = next_fetch
             self._changed[tp] = None
-            found.append(Read(partition, batches, tuple(each.aborted)))
+            found.append(Read(partition, begin, batches, tuple(each.aborted)))
         return found
 
     def _failed(self, partition: BatchPartition, each: Fetched) -> None:
