@@ -1,0 +1,169 @@
+"""The mirror's workers as processes: started, killed, stopped; one that ends by itself is noted and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+_GUARD_SECONDS = 0.1
+
+
+class Worker:
+    """One `drkit mirror` and what it said. `log` holds stderr, `events` the JSON lines."""
+
+    def __init__(self, number: int, config: Path, folder: Path) -> None:
+        self.number = number
+        self.started = 0
+        self.log = folder / f"mirror-{number}.log"
+        self.events = folder / f"mirror-{number}.jsonl"
+        self.paused = False
+        self._config = config
+        self._files: list[IO[bytes]] = []
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._close()
+        self._files = [self.events.open("ab"), self.log.open("ab")]
+        self.started += 1
+        self._begun = self.events.stat().st_size
+        self._files[1].write(f"--- start {self.started} at {time.strftime('%H:%M:%S')}\n".encode())
+        self._files[1].flush()
+        return subprocess.Popen(
+            [sys.executable, "-m", "drkit", "mirror", "--config", str(self._config), "--output", "json", "--verbose"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._files[0],
+            stderr=self._files[1],
+            env={**os.environ, "COLUMNS": "240"},  # its log is no terminal: no line is to be broken
+        )
+
+    def again(self) -> None:
+        """Start it anew."""
+        self.paused = False
+        self.process = self._start()
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, if it lives."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code; None where it doesn't end."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last(self) -> dict[str, Any] | None:
+        """The last progress that it told."""
+        for line in reversed(_tail(self.events, 65_536)):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if event.get("type") == "progress":
+                return dict(event)
+        return None
+
+    def told(self) -> bool:
+        """Whether it has told of progress since its last start."""
+        return self.events.stat().st_size > self._begun
+
+    def said(self, begin: int, most: int = 40) -> list[str]:
+        """What stands in its log from this byte on: the last lines of it."""
+        with self.log.open("rb") as log:
+            log.seek(begin)
+            return log.read().decode(errors="replace").splitlines()[-most:]
+
+    def end_now(self) -> None:
+        """Leave nothing behind."""
+        self.send(signal.SIGKILL)
+        self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.close()
+        self._files = []
+
+
+class Mirrors:
+    """All workers of the link, with a guard that starts again what ended by itself.
+
+    `ended`: when, which, and with what code each ended that nobody killed.
+    """
+
+    def __init__(self, count: int, config: Path, folder: Path) -> None:
+        self.ended: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self.workers = [Worker(number + 1, config, folder) for number in range(count)]
+        self._guard = threading.Thread(target=self._watch, name="soak-guard", daemon=True)
+        self._guard.start()
+
+    def kill(self, worker: Worker) -> None:
+        """SIGKILL, and start it again at once."""
+        with self._lock:
+            worker.send(signal.SIGKILL)
+            worker.process.wait()
+            worker.again()
+
+    def pids(self) -> set[int]:
+        """The processes that live, those they started included."""
+        found: set[int] = set()
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                found.add(worker.process.pid)
+                try:
+                    found.update(child.pid for child in psutil.Process(worker.process.pid).children(recursive=True))
+                except psutil.NoSuchProcess:
+                    continue
+        return found
+
+    def connected(self) -> bool:
+        """Whether every worker mirrors (or waits with nothing to do) since its last start."""
+        return all(worker.told() for worker in self.workers)
+
+    def stop(self, seconds: float) -> list[int | None]:
+        """SIGTERM; the exit codes, None for one that had to be killed."""
+        self._end_guard()
+        for worker in self.workers:
+            worker.send(signal.SIGTERM)
+        codes = [worker.wait(seconds) for worker in self.workers]
+        self.close()
+        return codes
+
+    def close(self) -> None:
+        """End what lives."""
+        self._end_guard()
+        for worker in self.workers:
+            worker.end_now()
+
+    def _end_guard(self) -> None:
+        self._stop.set()
+        self._guard.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_GUARD_SECONDS):
+            with self._lock:
+                for worker in self.workers:
+                    code = worker.process.poll()
+                    if code is not None:
+                        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                        self.ended.append({"at": at, "worker": worker.number, "code": code, "said": worker.said(0, 15)})
+                        worker.again()
+
+
+def _tail(path: Path, size: int) -> list[bytes]:
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - size))
+        return file.read().splitlines()

@@ -1,0 +1,85 @@
+"""What a soak plays in: three brokers on either side, a link of its own, its store, its workers, its load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from chaos.soak.load import KINDS
+from chaos.soak.mirrors import Mirrors
+from chaos.soak.sides import Side
+from drkit.lab import Lab
+
+BROKER_CONFIG = {
+    # brokers look every few seconds for producers to forget, so that it happens within a soak
+    "producer.id.expiration.check.interval.ms": "5000",
+    "log.cleaner.backoff.ms": "2000",
+}
+
+
+class World:
+    """See the module docstring.
+
+    Args:
+        lab: clusters `primary` and `dr` of three brokers each.
+        folder: for the configuration, the store, the logs.
+        name: what topics and groups of this soak begin with.
+        workers: how many workers mirror the link.
+        cassandra: the store is the lab's Cassandra node, not SQLite.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, name: str, *, workers: int, cassandra: bool) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.cassandra = cassandra
+        self.source = Side("primary", lab.bootstrap("primary"))
+        self.target = Side("dr", lab.bootstrap("dr"))
+        self.topic = {kind.name: f"{name}-{kind.name}" for kind in KINDS}
+        self.topics = list(self.topic.values())
+        self.store_file = folder / "drkit.db"
+        self.store_url = lab.store_url(name.replace("-", "_")) if cassandra else f"sqlite:///{self.store_file}"
+        self.config = folder / "drkit.toml"
+        self.config.write_text(
+            f"""
+[clusters.primary]
+bootstrap_servers = "{self.source.bootstrap}"
+[clusters.dr]
+bootstrap_servers = "{self.target.bootstrap}"
+[store]
+url = "{self.store_url}"
+[[links]]
+source = "primary"
+target = "dr"
+topics = ["{name}-.*"]
+groups = ["{name}-.*"]
+"""
+        )
+        for kind in KINDS:
+            self.source.create(self.topic[kind.name], kind.partitions, kind.settings)
+        self.mirrors = Mirrors(workers, self.config, folder)
+
+    def status(self) -> dict[str, Any] | None:
+        """What `drkit status` says of the link; None where it fails."""
+        done = subprocess.run(
+            [sys.executable, "-m", "drkit", "status", "--config", str(self.config), "--output", "json"],
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        if done.returncode:
+            return None
+        return dict(json.loads(done.stdout)["links"][0])
+
+    def translate(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
+        """What `drkit translate` says."""
+        place = ["--topic", topic, "--partition", str(partition), "--offset", str(offset)]
+        done = subprocess.run(
+            [sys.executable, "-m", "drkit", "translate", "--config", str(self.config), "--output", "json", *place],
+            capture_output=True,
+            check=True,
+            timeout=120,
+        )
+        return dict(json.loads(done.stdout)["positions"][0])

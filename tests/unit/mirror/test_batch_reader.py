@@ -1,0 +1,129 @@
+"""Which answers count: never one that was asked for before the partition was started anew, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+from drkit.kafka.messages import FetchAnswer, Fetched
+from drkit.kafka.stream import Stream
+from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.batch_reader import Fetcher, Read
+from drkit.mirror.engine import PartitionStart
+from drkit.model.topology import TopicPartition
+from tests.support.batches import batch_bytes
+
+TP = TopicPartition("t", 0)
+
+
+class Broker:
+    """A connection to a broker that answers when it is told to, and as many requests as it is to take."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.open = True
+        self.most = most
+        self.asked: list[asyncio.Future[FetchAnswer]] = []
+        self.used = asyncio.Event()
+
+    def send(self, _: object) -> asyncio.Future[FetchAnswer]:
+        if len(self.asked) >= self.most:
+            raise KafkaConnectionError("closed")
+        future: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
+        self.asked.append(future)
+        self.used.set()
+        return future
+
+    def answer(self, base: int, count: int, *, session: int = 7) -> None:
+        data = memoryview(batch_bytes([(1, None, b"v", [])] * count, base_offset=base))
+        end = base + count
+        self.asked[-1].set_result(FetchAnswer(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], len(data)))
+
+
+class Source:
+    """As much of a `Stream` as a fetcher asks for."""
+
+    def __init__(self, *brokers: Broker) -> None:
+        self._brokers = list(brokers)
+
+    async def connection(self, *_: object) -> Broker | None:
+        return self._brokers.pop(0) if self._brokers else None
+
+    def refresh(self) -> None:
+        pass
+
+
+def started(offset: int) -> BatchPartition:
+    return BatchPartition(PartitionStart(TP, "t", 1, offset, offset, 0, 1_000_000))
+
+
+def play(story: Any, *brokers: Broker) -> list[tuple[int, int]]:
+    """Run a story with a fetcher; returns (asked from, next offset) of what was admitted."""
+    admitted: list[Read] = []
+
+    async def work() -> None:
+        source = cast("Stream", Source(*brokers))
+        flow = Flow(
+            source, source, buffer_bytes=1_000_000, may_produce=lambda: True, tell=print, committed=True, throttle=None
+        )
+        fetcher = Fetcher(flow, 1, admitted.extend)
+        try:
+            await story(fetcher)
+            await settle()
+        finally:
+            fetcher.close()
+
+    asyncio.run(work())
+    return [(read.begin, read.batches[-1].last_offset + 1) for read in admitted]
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("session", [7, 0])
+def test_reads_follow_each_other(session: int) -> None:
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        for number in range(3):
+            await settle()
+            assert len(broker.asked) == number + 1
+            broker.answer(100 + 10 * number, 10, session=session)
+
+    assert play(story, broker) == [(100, 110), (110, 120), (120, 130)]
+
+
+def test_what_was_asked_for_before_the_partition_was_started_anew_does_not_count() -> None:
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        await settle()
+        broker.answer(100, 50)
+        await settle()
+        fetcher.remove(TP)  # its fate on the target is unknown; looked at, it goes on from 110
+        fetcher.add(started(110))
+        broker.answer(150, 10)
+        await settle()
+        broker.answer(110, 40)
+
+    assert play(story, broker) == [(100, 150), (110, 150)]
+
+
+def test_what_was_read_is_admitted_where_the_next_request_fails() -> None:
+    first, second = Broker(most=1), Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        await settle()
+        first.answer(100, 10)
+        await asyncio.wait_for(second.used.wait(), 30)
+        second.answer(110, 10)
+
+    assert play(story, first, second) == [(100, 110), (110, 120)]
