@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,11 +27,13 @@ def soak(
     store: Annotated[str, typer.Option("--store", help="sqlite or cassandra")] = "sqlite",
     scale: Annotated[float, typer.Option("--scale", min=0.1, help="Factor on the load (1: 1,400 records/s).")] = 1.0,
     gap: Annotated[float, typer.Option("--gap", min=0.3, help="Most seconds between two faults.")] = 6.0,
+    minutes: Annotated[float, typer.Option("--minutes", help="Begin no further fault after so many.")] = 120.0,
     every: Annotated[int, typer.Option("--every", min=1, help="Translate each so many-th record's position.")] = 50,
     lab_dir: Annotated[Path | None, typer.Option("--lab", help="Use (and leave) the lab in this folder.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for report and evidence.")] = None,
 ) -> None:
     """Exits 0 when nothing is missing, nothing is extra and every position is right; else the evidence is kept."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = (out or Path(tempfile.mkdtemp(prefix="drkit-soak-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
@@ -50,9 +53,11 @@ def soak(
         name = f"soak-{seed}-{int(time.time())}"
         world = World(lab, folder, name, workers=workers, cassandra=store == "cassandra")
         try:
-            report = Soak(world, seed=seed, faults=faults, scale=scale, gap=gap, every=every, say=say).run()
+            report = Soak(
+                world, seed=seed, faults=faults, scale=scale, gap=gap, minutes=minutes, every=every, say=say
+            ).run()
         finally:
-            world.mirrors.close()
+            world.close()
         clean = report["verdict"] == "clean"
         say(f"{report['verdict']}: {report.get('totals')} {report.get('broken', '')}; {folder / REPORT_FILE}")
     finally:

@@ -44,13 +44,17 @@ class Soak:
         faults: how many.
         scale: factor on the load's rates.
         gap: most seconds between two faults.
+        minutes: begin no further fault after so many.
         every: each so many-th record's position is translated.
         say: gets a line for people about each step.
     """
 
-    def __init__(self, world: World, *, seed: int, faults: int, scale: float, gap: float, every: int, say: Say) -> None:
+    def __init__(
+        self, world: World, *, seed: int, faults: int, scale: float, gap: float, minutes: float, every: int, say: Say
+    ) -> None:
         self._world = world
         self._gap = gap
+        self._seconds = 60.0 * minutes
         self._every = every
         self._say = say
         self._faults = schedule(seed, faults)
@@ -77,11 +81,16 @@ class Soak:
         try:
             self._load.start()
             self._warm_up()
+            begun = time.monotonic()
             for number, fault in enumerate(self._faults, 1):
+                if time.monotonic() - begun > self._seconds:
+                    self._say("the time is up: no further fault")
+                    break
                 self._play(number, fault)
                 if self.report["halted"]:
                     self._say("a partition stands still: no further fault")
                     break
+            self._world.wait_started()
             self._say("the load ends")
             self._load.end()
             self.report["written"] = dict(self._load.written)

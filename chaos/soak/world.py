@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,23 @@ groups = ["{name}-.*"]
         for kind in KINDS:
             self.source.create(self.topic[kind.name], kind.partitions, kind.settings)
         self.mirrors = Mirrors(workers, self.config, folder)
+        self._starter = ThreadPoolExecutor(1)
+        self._starting: Future[object] | None = None
+
+    def restart(self, *nodes: str) -> None:
+        """Start dead nodes again; returns at once."""
+        self._starting = self._starter.submit(self.lab.restart, *nodes)
+
+    def wait_started(self) -> None:
+        """Until what `restart` started answers; raises what it raised."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.result()
+
+    def close(self) -> None:
+        """End the workers; nothing of this world starts a node any more."""
+        self.mirrors.close()
+        self._starter.shutdown()
 
     def status(self) -> dict[str, Any] | None:
         """What `drkit status` says of the link; None where it fails."""
