@@ -22,7 +22,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import Certainty, Watermark
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 
 CLUSTER_ID = "--cluster-id"
 _SHOWN = 5
@@ -147,7 +147,7 @@ def _look(estate: Estate, link: Link) -> _Sight:
         control=control,
         old=_reach(estate, link.id.source, "Bring it up: it is what a failback goes back to"),
         live=_reach(estate, link.id.target, "It serves now: nothing can be brought back without it"),
-        states=store.topic_states(link.id),
+        states={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
         watermarks=store.watermarks(link.id),
         mirror=mirror_at_work(estate, link),
         run_problem=problem,

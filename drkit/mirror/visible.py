@@ -27,7 +27,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import WorkerStatistics
-from drkit.model.topology import Link
+from drkit.model.topology import Link, is_canary
 from drkit.store.api import LinkStore
 from drkit.store.worker_statistics import forget_worker_statistics, put_worker_statistics
 
@@ -137,7 +137,7 @@ class Visible:
             reason,
             statistics.records,
             records_per_second,
-            watermarks,
+            tuple(mark for mark in watermarks if not is_canary(mark.topic)),
             tuple(run.problems.halted()),
             statistics,
             bytes_per_second,
