@@ -54,6 +54,8 @@ class Alteration:
         self._link = link
         self._filter = filter_
         self._transform = transform
+        self._asks = filter_ is not None or transform is not None
+        self._canary = link.canary_topic  # drkit's own: none of the callables' business
         self._source_id = ""
         self._target_id = ""
 
@@ -93,7 +95,7 @@ class Alteration:
         if self._link.provenance and self._target_id in passed(before):
             return False
         headers = before
-        if self._filter is not None or self._transform is not None:
+        if self._asks and message.topic() != self._canary:
             record = as_record(message)
             if self._filter is not None and not self._keeps(record):
                 return False

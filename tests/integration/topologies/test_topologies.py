@@ -258,7 +258,7 @@ def test_the_way_back_of_a_link_is_no_cycle(net: MakeNet, unique_name: str) -> N
 def test_both_sides_keep_their_own_settings(net: MakeNet, unique_name: str) -> None:
     """Two links that each followed the other's source would change them for ever."""
     world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
-    own = {"a": "1000000", "b": "2000000"}
+    own = {"a": "2000000", "b": "3000000"}
     for alias, size in own.items():
         world.sides[alias].create(unique_name, segment_bytes=size)
         write(world.sides[alias], unique_name, [alias])

@@ -67,6 +67,14 @@ def test_a_record_that_was_on_the_target_is_not_sent_back() -> None:
     assert ("drkit.via", b"id-a/t/1/7") in (ours.headers() or [])
 
 
+def test_callables_don_t_see_the_canary() -> None:
+    link = Link(LinkId("a", "b"), topics=(".*",), filter="m:f", canary=True)
+    canary = Message(topic=str(link.canary_topic), partition=0, offset=0, value=b"v", timestamp=(1, 0))
+    alteration = Alteration(link, lambda _: False)
+    assert alteration.apply(canary)
+    assert not alteration.apply(message())
+
+
 @pytest.mark.parametrize(
     ("filter_", "transform", "says"),
     [
