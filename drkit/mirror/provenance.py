@@ -64,6 +64,16 @@ def last_hop(headers: Iterable[Header]) -> Hop | None:
         return None
 
 
+def origin(hop: Hop) -> tuple[Header, ...]:
+    """The headers of a record that was never mirrored before: this is where it was produced."""
+    return (
+        (SOURCE, hop.cluster_id.encode()),
+        (TOPIC, hop.topic.encode()),
+        (PARTITION, b"%d" % hop.partition),
+        (OFFSET, b"%d" % hop.offset),
+    )
+
+
 def stamped(before: Iterable[Header], headers: Iterable[Header], hop: Hop) -> list[Header]:
     """The headers that a record gets on the target.
 
@@ -76,10 +86,7 @@ def stamped(before: Iterable[Header], headers: Iterable[Header], hop: Hop) -> li
     kept = [(name, value) for name, value in before if name in NAMES]
     plain = [(name, value) for name, value in headers if name not in NAMES]
     if not any(name == SOURCE for name, _ in kept):
-        origin = (hop.cluster_id, hop.topic, str(hop.partition), str(hop.offset))
-        return plain + [
-            (name, text.encode()) for name, text in zip((SOURCE, TOPIC, PARTITION, OFFSET), origin, strict=True)
-        ]
+        return [*plain, *origin(hop)]
     via = ",".join([_text(value) for name, value in kept if name == VIA] + ["/".join(map(str, hop))])
     return plain + [header for header in kept if header[0] != VIA] + [(VIA, via.encode())]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from confluent_kafka import Message
 
 from drkit.config import Config
-from drkit.mirror.provenance import Hop, passed, stamped
+from drkit.mirror.provenance import NAMES, Hop, origin, passed, stamped
 from drkit.model.errors import ConfigError
 from drkit.model.record import Header, Record
 from drkit.model.topology import Link
@@ -54,6 +54,7 @@ class Alteration:
         self._link = link
         self._filter = filter_
         self._transform = transform
+        self._marks = link.marks
         self._asks = filter_ is not None or transform is not None
         self._canary = link.canary_topic  # drkit's own: none of the callables' business
         self._source_id = ""
@@ -92,7 +93,8 @@ class Alteration:
             AlterationFailed: a callable raised or answered something else; the message says which and how.
         """
         before: list[Header] = message.headers() or []  # type: ignore[assignment]  # pairs with bytes, as consumed
-        if self._link.provenance and self._target_id in passed(before):
+        came = self._marks and any(header[0] in NAMES for header in before)
+        if came and self._target_id in passed(before):
             return False
         headers = before
         if self._asks and message.topic() != self._canary:
@@ -106,12 +108,16 @@ class Alteration:
                 message.set_key(altered.key)
                 message.set_value(altered.value)
                 headers = list(altered.headers)
-        if self._link.provenance:
-            place = (str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
-            headers = stamped(before, headers, Hop(self._source_id, *place))
+        if self._marks and (came or headers is not before):
+            headers = stamped(before, headers, self._hop(message))
+        elif self._marks:
+            headers = [*before, *origin(self._hop(message))]  # the usual case, without looking at each header again
         if headers is not before:
             message.set_headers(headers)  # type: ignore[arg-type]  # a list of such pairs
         return True
+
+    def _hop(self, message: Message) -> Hop:
+        return Hop(self._source_id, str(message.topic()), message.partition() or 0, message.offset() or 0)
 
     def _keeps(self, record: Record) -> bool:
         name = f"filter {self._link.filter}"
