@@ -49,6 +49,8 @@ class Stream:
         self._refreshed = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self.trouble: str | None = None
+        self.news = 0
+        """Counts what was heard of leaders: a new number, maybe new leaders."""
 
     async def connect(self) -> None:
         """Learn of the brokers, waiting for as long as none answers."""
@@ -73,6 +75,7 @@ class Stream:
             else:
                 self.trouble = None
                 self._client = client
+                client.cluster.add_listener(self._heard)
                 return
 
     async def close(self) -> None:
@@ -83,12 +86,17 @@ class Stream:
             client, self._client = self._client, None
             await client.close()
 
-    async def track(self, topics: Iterable[str]) -> None:
-        """Know the leaders of these topics' partitions from now on."""
+    def _heard(self, _: object) -> None:
+        self.news += 1
+
+    def track(self, topics: Iterable[str]) -> Awaitable[object] | None:
+        """Know the leaders of these topics' partitions from now on; what can be awaited, where some are new."""
         fresh = set(topics) - self._topics
-        if fresh and self._client is not None:
-            self._topics |= fresh
-            await self._client.set_topics(self._topics)
+        if not fresh or self._client is None:
+            return None
+        self._topics |= fresh
+        asked: Awaitable[object] = self._client.set_topics(self._topics)
+        return asked
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads a partition, as last heard; None where none does."""

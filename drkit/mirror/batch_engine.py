@@ -1,12 +1,10 @@
 """The batch engine: record batches fetched and produced as they are, on one event loop of its own thread.
 
-    fetcher per source broker ──▶ pieces ──▶ partition queue ──▶ sender per target broker
-    (drkit.mirror.batch_reader)   (.pieces)  (.batch_partition)  (.batch_writer)
+    fetcher per source broker ──▶ admission ───────▶ partition queue ──▶ sender per target broker
+    (.batch_reader)               (.batch_admission)  (.batch_partition)  (.batch_writer)
 
-Admission is where a run gets its place: the target offset, the sequence number, the mapping row where
-the delta changes. Rows are made durable on a thread beside the loop; their partition waits, the
-others go on. What is in memory is bounded by `buffer_bytes`, counted from the read to the
-acknowledgement.
+Which broker reads and writes what is in `.batch_placement`, what they share in `.batch_flow`. What is in
+memory is bounded by `buffer_bytes`, counted from the read to the acknowledgement.
 
 Work is per batch, not per record; where a batch must be taken apart, and why, is in
 `drkit.mirror.pieces`. How an append is kept from doubling a record is in `drkit.mirror.batch_writer`.
@@ -19,22 +17,19 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
-from typing import cast
+from typing import Any, cast
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.records import Damaged
 from drkit.kafka.stream import Stream
 from drkit.mirror.alignment import Trim, fillers
+from drkit.mirror.batch_admission import RETRY, Admission
 from drkit.mirror.batch_flow import Flow, Throttle
 from drkit.mirror.batch_partition import BatchPartition
-from drkit.mirror.batch_reader import Fetcher, Read
-from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart, Position, Stopped
-from drkit.mirror.pieces import Piece, TooLarge, pieces
+from drkit.mirror.batch_placement import Placement
+from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart, Position
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
@@ -42,11 +37,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 _TICK_SECONDS = 0.1
-_LEADERLESS_SECONDS = 3.0
 _TIMEOUT_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 _NO_RIGHT = "the right to produce was lost"
-_RETRY = "Then `drkit link resume` the topic: it is tried again"
 
 
 class BatchEngine:
@@ -84,13 +77,7 @@ class BatchEngine:
         self._rack = rack
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._failure: BaseException | None = None
-        self._fetchers: dict[int, Fetcher] = {}
-        self._senders: dict[int, Sender] = {}
-        self._read_by: dict[BatchPartition, Fetcher] = {}
-        self._written_by: dict[BatchPartition, Sender] = {}
-        self._stash: dict[BatchPartition, list[Read]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
-        self._draining = False
         self._connected = False
         self._loop = asyncio.new_event_loop()
         self._flow: Flow | None = None
@@ -246,6 +233,9 @@ class BatchEngine:
             committed=committed,
             throttle=throttle,
         )
+        self._admission = Admission(flow, self._keep_rows, self._job)
+        self._placement = Placement(flow, self._admission.admit, rack=self._rack)
+        self._admission.attach(self._placement)
         self._ready.set()
         connecting = asyncio.gather(flow.source.connect(), flow.target.connect())
         ended = asyncio.ensure_future(self._ended.wait())
@@ -256,8 +246,10 @@ class BatchEngine:
             if connecting.done():
                 connecting.result()
                 self._connected = True
+                self._job(self._placement.learn())
             while not self._ended.is_set():
-                await self._tick(flow)
+                self._placement.tick()
+                self._reap()
                 await asyncio.wait([ended], timeout=_TICK_SECONDS)
         finally:
             connecting.cancel()
@@ -265,175 +257,12 @@ class BatchEngine:
             await self._let_go(flow, connecting)
 
     async def _let_go(self, flow: Flow, connecting: asyncio.Future[tuple[None, None]]) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.close()
-        for sender in self._senders.values():
-            sender.close()
+        self._placement.close()
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(connecting, *self._jobs, return_exceptions=True)
         await flow.source.close()
         await flow.target.close()
-
-    async def _tick(self, flow: Flow) -> None:
-        """Follow leaders, notice brokers that don't answer, send what waited for the right to."""
-        source_topics = {tp.topic for tp in flow.partitions}
-        target_topics = {partition.target_topic for partition in flow.partitions.values()}
-        await flow.source.track(source_topics)
-        await flow.target.track(target_topics)
-        for partition in list(flow.partitions.values()):
-            if partition.incident is None:
-                self._place(flow, partition)
-        for sender in self._senders.values():
-            stuck = sender.stuck
-            sender.tick()
-            if sender.stuck != stuck:
-                self._set_aside(flow)
-        for fetcher in self._fetchers.values():
-            if fetcher.failure is not None:
-                raise fetcher.failure
-        for job in [job for job in self._jobs if job.done()]:
-            self._jobs.discard(job)
-            job.result()
-
-    def _place(self, flow: Flow, partition: BatchPartition) -> None:
-        """Have a partition read and written by the brokers that lead it now."""
-        reader = flow.source.leader(*partition.tp)
-        fetcher = None if reader is None else self._fetchers.get(reader)
-        if reader is not None and fetcher is None:
-            fetcher = self._fetchers[reader] = Fetcher(flow, reader, self._admit, rack=self._rack)
-        before = self._read_by.get(partition)
-        if fetcher is not before:
-            if before is not None:
-                before.remove(partition.tp)
-            self._read_by.pop(partition, None)
-            if fetcher is not None:
-                self._read_by[partition] = fetcher
-                fetcher.add(partition)
-        writer = flow.target.leader(partition.target_topic, partition.tp.partition)
-        sender = None if writer is None else self._senders.get(writer)
-        if writer is not None and sender is None:
-            sender = self._senders[writer] = Sender(flow, writer)
-        was = self._written_by.get(partition)
-        if sender is not was:
-            if was is not None:
-                was.withdraw(partition)
-            self._written_by.pop(partition, None)
-            if sender is not None:
-                self._written_by[partition] = sender
-                sender.offer(partition)
-                sender.pump()
-        if fetcher is None:
-            flow.source.refresh()
-        self._mind_leaderless(flow, partition, led=sender is not None)
-
-    def _mind_leaderless(self, flow: Flow, partition: BatchPartition, *, led: bool) -> None:
-        """What is queued for a partition that nobody leads doesn't stay in memory for long."""
-        if led:
-            partition.stuck_since = None
-            return
-        flow.target.refresh()
-        partition.stuck_since = partition.stuck_since or time.monotonic()
-        if partition.queue and time.monotonic() - partition.stuck_since > _LEADERLESS_SECONDS:
-            flow.stand_still(
-                partition,
-                IncidentKind.UNCERTAIN,
-                f"no broker leads {partition.target_topic}:{partition.tp.partition} on the target",
-            )
-
-    def _set_aside(self, flow: Flow) -> None:
-        """What waits for brokers that don't answer is counted apart, and no more of it is read."""
-        aside = 0
-        for partition, sender in self._written_by.items():
-            if sender.stuck:
-                aside += partition.pending_bytes
-            if partition.aside != sender.stuck:
-                partition.aside = sender.stuck
-                self._touch(partition)
-        flow.aside = aside
-        if flow.room > 0:
-            flow.room_made.set()
-
-    # -- admission ---------------------------------------------------------------------------------
-
-    def _admit(self, found: list[Read]) -> None:
-        """Queue what was read; where rows are due, keep them first."""
-        waiting: list[BatchPartition] = []
-        rows: list[OffsetMapping] = []
-        touched: set[Sender] = set()
-        for read in found:
-            partition = read.partition
-            if partition in self._stash:
-                self._stash[partition].append(read)  # its rows are being kept
-                continue
-            due = self._take(read)
-            if due:
-                rows.extend(due)
-                waiting.append(partition)
-            elif (sender := self._written_by.get(partition)) is not None:
-                sender.offer(partition)
-                touched.add(sender)
-        if rows:
-            for partition in waiting:
-                self._stash[partition] = []
-                partition.asleep = True
-                self._touch(partition)
-            self._job(self._keep(rows, waiting))
-        for sender in touched:
-            sender.pump()
-
-    def _take(self, read: Read) -> list[OffsetMapping]:
-        """Take one partition's batches apart as far as needed, and queue them; returns the rows due."""
-        flow, partition = self._mirrored(), read.partition
-        if partition.incident is not None or not partition.wanted:
-            return []
-        found: list[Piece] = []
-        ended: tuple[IncidentKind, str, str] | None = None
-        try:
-            rules = partition.rules(committed=flow.committed)
-            for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
-                found.append(piece)  # noqa: PERF402 - what came before an error is kept
-        except Damaged as error:
-            reason = f"the source's records of {partition.tp} can't be read: {error}"
-            ended = (IncidentKind.UNREADABLE, reason, "")
-        except TooLarge as error:
-            remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {_RETRY}"
-            reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
-            ended = (IncidentKind.REJECTED, reason, remedy)
-        rows, size, reasons = partition.admit(found)  # what came before an error is good
-        flow.hold_bytes(size)
-        flow.merged += reasons.pop("merged", 0)
-        flow.forwarded += reasons.pop("forwarded", 0)
-        flow.rebuilt.update(reasons)
-        partition.leader_epoch = read.batches[-1].leader_epoch
-        if ended is not None:
-            flow.end_after(partition, *ended)
-        return rows
-
-    async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
-        """Make rows durable, then let their partitions go on."""
-        try:
-            await self._loop.run_in_executor(None, self._keep_rows, rows)
-        except Stopped:
-            return
-        except DrkitError as error:
-            log.warning("mapping rows could not be kept: %s", error)
-            self._mirrored().uncertain(waiting, f"its mapping rows could not be kept: {error}")
-            for partition in waiting:
-                self._stash.pop(partition, None)
-            return
-        for partition in waiting:
-            stashed = self._stash.pop(partition, [])
-            partition.asleep = False
-            if partition.incident is not None or not partition.wanted:
-                continue
-            sender = self._written_by.get(partition)
-            if sender is not None:
-                sender.offer(partition)
-                sender.pump()
-            self._touch(partition)
-            if stashed:
-                self._admit(stashed)
 
     # -- orders, on the loop -----------------------------------------------------------------------
 
@@ -447,8 +276,9 @@ class BatchEngine:
                 partition.asleep = True
                 flow.hold_bytes(fillers(partition, start.fill_to))
                 self._job(self._align(partition, start.fill_to))
+            self._placement.add(partition)
         if self._connected:
-            self._job(self._tick(flow))
+            self._job(self._placement.learn())
 
     async def _align(self, partition: BatchPartition, fill_to: int) -> None:
         """Wait until the filler has landed, remove it, then begin to read."""
@@ -463,18 +293,18 @@ class BatchEngine:
         except Unreachable as error:
             flow.stand_still(partition, IncidentKind.UNCERTAIN, str(error))
         except DrkitError as error:
-            remedy = f"{error.remedy or 'Remove the cause named'}. {_RETRY}"
+            remedy = f"{error.remedy or 'Remove the cause named'}. {RETRY}"
             flow.stand_still(partition, IncidentKind.REJECTED, f"{target} can't be aligned: {error.what}", remedy)
         else:
             partition.asleep = False
-            self._touch(partition)
+            self._placement.touch(partition)
 
     def _set_held(self, tps: list[TopicPartition], held: bool) -> None:
         for tp in tps:
             partition = self._mirrored().partitions.get(tp)
             if partition is not None and partition.held != held:
                 partition.held = held
-                self._touch(partition)
+                self._placement.touch(partition)
 
     def _forget(self, tps: list[TopicPartition]) -> None:
         flow = self._mirrored()
@@ -485,14 +315,10 @@ class BatchEngine:
             partition.wanted = False
             partition.window.stop("forgotten")
             flow.free_bytes(partition.drop_queue())
-            self._stash.pop(partition, None)
-            if (fetcher := self._read_by.pop(partition, None)) is not None:
-                fetcher.remove(tp)
-            if (sender := self._written_by.pop(partition, None)) is not None:
-                sender.withdraw(partition)
+            self._admission.forget(partition)
+            self._placement.remove(partition)
 
     def _stop_reading(self) -> None:
-        self._draining = True
         self._set_held(list(self._mirrored().partitions), True)
 
     def _cut(self) -> None:
@@ -506,12 +332,14 @@ class BatchEngine:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    def _touch(self, partition: BatchPartition) -> None:
-        if (fetcher := self._read_by.get(partition)) is not None:
-            fetcher.touch(partition)
+    def _job(self, work: Coroutine[Any, Any, None]) -> None:
+        self._jobs.add(self._loop.create_task(work))
 
-    def _job(self, work: object) -> None:
-        self._jobs.add(self._loop.create_task(work))  # type: ignore[arg-type]  # coroutines
+    def _reap(self) -> None:
+        """Have a defect in a job end the engine."""
+        for job in [job for job in self._jobs if job.done()]:
+            self._jobs.discard(job)
+            job.result()
 
     def _mirrored(self) -> Flow:
         if self._flow is None:

@@ -193,8 +193,11 @@ class Resumer:
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
         """The target's log ends, of those that two reads in a row agree about."""
-        settled: dict[TopicPartition, int] = {}
         last = self._target.log_ends(tps, partial=True)
+        # of two first batches into an empty log the broker takes one (`drkit.mirror.producer_id`): no need to wait
+        settled = {tp: end for tp, end in last.items() if end == 0 and self._producer is not None}
+        if len(settled) == len(tps):
+            return settled
         for _ in range(_AGREE_READS):
             if stop.wait(_AGREE_SECONDS):
                 return {}

@@ -21,7 +21,8 @@ def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, b
         stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
         await stream.connect()
         try:
-            await stream.track([topic])
+            if (asked := stream.track([topic])) is not None:
+                await asked
             while (leader := stream.leader(topic, partition)) is None:
                 stream.refresh()
                 await asyncio.sleep(0.05)
@@ -70,7 +71,8 @@ def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
         stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
         await stream.connect()
         try:
-            await stream.track([topic])
+            if (asked := stream.track([topic])) is not None:
+                await asked
             while (leader := stream.leader(topic, partition)) is None:
                 stream.refresh()
                 await asyncio.sleep(0.05)

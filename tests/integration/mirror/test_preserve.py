@@ -56,7 +56,7 @@ def test_a_source_that_begins_high_has_the_same_offsets_on_the_target(mirrored: 
     mirrored.assert_translates(topic, commits=[1_234_567, 1_234_600, 1_234_617])
     rows = mirrored.store.mappings(mirrored.link.id, TopicPartition(topic, 0), 1)
     assert [(row.source_offset, row.target_offset) for row in rows] == [(1_234_567, 1_234_567)]
-    assert mirrored.store.topic_states(mirrored.link.id)[topic].reason.startswith("offsets are preserved")
+    assert "offsets are preserved" in mirrored.store.topic_states(mirrored.link.id)[topic].reason
     assert not mirrored.problems()
 
 

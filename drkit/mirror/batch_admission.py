@@ -1,0 +1,131 @@
+"""Admission: what was read gets its place on the target, and the mapping rows it needs are made durable first.
+
+Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
+it in the meantime; the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from drkit.kafka.records import Damaged
+from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.batch_placement import Placement
+from drkit.mirror.batch_reader import Read
+from drkit.mirror.batch_writer import Sender
+from drkit.mirror.engine import IncidentKind, KeepRows, Stopped
+from drkit.mirror.pieces import Piece, TooLarge, pieces
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import OffsetMapping
+
+log = logging.getLogger(__name__)
+
+RETRY = "Then `drkit link resume` the topic: it is tried again"
+
+Job = Callable[[Coroutine[Any, Any, None]], None]
+"""Has something done beside; a defect in it ends the engine."""
+
+
+class Admission:
+    """See the module docstring. Used on the engine's event loop.
+
+    Args:
+        flow: what the engine shares.
+        keep_rows: makes mapping rows durable; blocks.
+        job: starts work beside.
+    """
+
+    def __init__(self, flow: Flow, keep_rows: KeepRows, job: Job) -> None:
+        self._flow = flow
+        self._keep_rows = keep_rows
+        self._job = job
+        self._stash: dict[BatchPartition, list[Read]] = {}
+
+    def attach(self, placement: Placement) -> None:
+        """Who passes on what is admitted."""
+        self._placement = placement
+
+    def forget(self, partition: BatchPartition) -> None:
+        """It leaves the engine."""
+        self._stash.pop(partition, None)
+
+    def admit(self, found: list[Read]) -> None:
+        """Queue what was read; where rows are due, keep them first."""
+        waiting: list[BatchPartition] = []
+        rows: list[OffsetMapping] = []
+        touched: set[Sender] = set()
+        for read in found:
+            partition = read.partition
+            if partition in self._stash:
+                self._stash[partition].append(read)  # its rows are being kept
+                continue
+            due = self._take(read)
+            if due:
+                rows.extend(due)
+                waiting.append(partition)
+            elif (sender := self._placement.offer(partition)) is not None:
+                touched.add(sender)
+        if rows:
+            for partition in waiting:
+                self._stash[partition] = []
+                partition.asleep = True
+                self._placement.touch(partition)
+            self._job(self._keep(rows, waiting))
+        for sender in touched:
+            sender.pump()
+
+    def _take(self, read: Read) -> list[OffsetMapping]:
+        """Take one partition's batches apart as far as needed, and queue them; returns the rows due."""
+        flow, partition = self._flow, read.partition
+        if partition.incident is not None or not partition.wanted:
+            return []
+        found: list[Piece] = []
+        ended: tuple[IncidentKind, str, str] | None = None
+        try:
+            rules = partition.rules(committed=flow.committed)
+            for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
+                found.append(piece)  # noqa: PERF402 - what came before an error is kept
+        except Damaged as error:
+            reason = f"the source's records of {partition.tp} can't be read: {error}"
+            ended = (IncidentKind.UNREADABLE, reason, "")
+        except TooLarge as error:
+            remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {RETRY}"
+            reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
+            ended = (IncidentKind.REJECTED, reason, remedy)
+        rows, size, reasons = partition.admit(found)
+        flow.hold_bytes(size)
+        flow.merged += reasons.pop("merged", 0)
+        flow.forwarded += reasons.pop("forwarded", 0)
+        flow.rebuilt.update(reasons)
+        partition.leader_epoch = read.batches[-1].leader_epoch
+        if ended is not None:
+            flow.end_after(partition, *ended)
+        return rows
+
+    async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
+        """Make rows durable, then let their partitions go on."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows)
+        except Stopped:
+            return
+        except DrkitError as error:
+            log.warning("mapping rows could not be kept: %s", error)
+            for partition in waiting:
+                self._stash.pop(partition, None)
+            self._flow.uncertain(waiting, f"its mapping rows could not be kept: {error}")
+            return
+        for partition in waiting:
+            stashed = self._stash.pop(partition, [])
+            partition.asleep = False
+            if partition.incident is not None or not partition.wanted:
+                continue
+            sender = self._placement.offer(partition)
+            if sender is not None:
+                sender.pump()
+            self._placement.touch(partition)
+            if stashed:
+                self.admit(stashed)
