@@ -22,21 +22,27 @@ from drkit.model.offsets import OffsetMapping
 LARGEST_MATCH = 1_000
 """A hole of more offsets than this isn't matched by markers."""
 
+FORGOTTEN_MS = 12 * 3_600_000
+"""Brokers forget producers by the stamps of their records, after 24 hours unless told otherwise; half of that."""
+
 _MARKER_BURST = 20_000.0
 _MARKERS_A_SECOND = 2_000.0
 
 
 class Append:
-    """One batch to be produced."""
+    """One batch to be produced. `forgettable`: stamped so long ago that the broker may forget who wrote it."""
 
-    __slots__ = ("count", "mark", "payload", "size", "source_first")
+    __slots__ = ("count", "forgettable", "mark", "payload", "size", "source_first")
 
-    def __init__(self, payload: Payload, count: int, mark: Mark, source_first: int) -> None:
+    def __init__(
+        self, payload: Payload, count: int, mark: Mark, source_first: int, *, forgettable: bool = False
+    ) -> None:
         self.payload = payload
         self.count = count
         self.mark = mark
         self.size = len(payload[0]) + len(payload[1])
         self.source_first = source_first
+        self.forgettable = forgettable
 
 
 class Markers:
@@ -58,7 +64,9 @@ class BatchPartition:
     are being kept). `incident`: why it stands still; told to the runtime once nothing is outstanding.
     `ending`: why it will, once what is queued is written.
     `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
-    `pending_bytes`: queued or in flight.
+    `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
+    acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
+    `last_forgettable`: what was sent last may have been.
     """
 
     __slots__ = (
@@ -72,6 +80,8 @@ class BatchPartition:
         "epoch",
         "held",
         "incident",
+        "known",
+        "last_forgettable",
         "leader_epoch",
         "limit",
         "next_fetch",
@@ -108,6 +118,8 @@ class BatchPartition:
         self.queued_bytes = 0
         self.pending_bytes = 0
         self.outstanding = 0
+        self.known = False
+        self.last_forgettable = False
         self.leader_epoch = -1
         self.unmatched = 0
         self.damaged = 0
@@ -127,6 +139,15 @@ class BatchPartition:
         stopped = self.incident or self.ending or not self.wanted
         return not (stopped or self.held or self.asleep or self.aside)
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether what comes next is to wait for the answer to what is in flight.
+
+        A broker that knows nothing of the producer takes any sequence number: were the batch before it
+        refused, the next one would land in its place.
+        """
+        return self.outstanding > 0 and (self.last_forgettable or not self.known)
+
     def rules(self, *, committed: bool) -> Rules:
         """How its batches are taken."""
         return Rules(committed, self.limit, self._may_match)
@@ -138,6 +159,7 @@ class BatchPartition:
         rows: list[OffsetMapping] = []
         before = self.queued_bytes
         reasons: dict[str, int] = {}
+        horizon = int(time.time() * 1000) - FORGOTTEN_MS
         for piece in found:
             if isinstance(piece, Hole):
                 self._hole(piece.source_next)
@@ -161,7 +183,8 @@ class BatchPartition:
             self.next_target += piece.records_count
             self.next_source = piece.source_next
             mark = self.window.send(piece.source_next, self.next_target)
-            self.put(Append((head, piece.payload), piece.records_count, mark, piece.source_first))
+            old = piece.max_timestamp < horizon
+            self.put(Append((head, piece.payload), piece.records_count, mark, piece.source_first, forgettable=old))
             reason = piece.reason or "forwarded"
             reasons[reason] = reasons.get(reason, 0) + piece.batches
         return rows, self.queued_bytes - before, reasons

@@ -4,6 +4,9 @@ A broker handles the requests of one connection in the order in which they were 
 them may be under way and each partition still gets its batches in order; a marker is in its place
 between them. A Produce request carries one batch per partition, of as many partitions as are ready.
 
+Where the broker may know nothing of the producer (its first batch, old records: `BatchPartition.must_wait`)
+it would take any sequence number; there one request of a partition is under way at a time.
+
 Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
 follows the one before it, which makes it conditional. Where the fate of a request isn't known, its
 partitions stand still until the runtime has looked at the target (`drkit.mirror.resume`).
@@ -62,6 +65,7 @@ class Sender:
         self.node = node
         self.stuck = False
         self._flow = flow
+        self._led: set[BatchPartition] = set()
         self._ready: dict[BatchPartition, None] = {}
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -72,11 +76,13 @@ class Sender:
 
     def offer(self, partition: BatchPartition) -> None:
         """A partition led by this broker has something to be written."""
+        self._led.add(partition)
         if partition.queue:
             self._ready[partition] = None
 
     def withdraw(self, partition: BatchPartition) -> None:
         """A partition is led by another broker now, or is gone."""
+        self._led.discard(partition)
         self._ready.pop(partition, None)
 
     @property
@@ -130,21 +136,21 @@ class Sender:
         size = 0
         batches: dict[str, list[tuple[int, Payload]]] = {}
         for partition in list(self._ready):
+            del self._ready[partition]
             queue = partition.queue
-            while queue and isinstance(queue[0], Markers):
+            while queue and isinstance(queue[0], Markers) and not partition.must_wait:
                 partition.queued_bytes -= queue[0].size
                 self._send_markers(connection, partition, queue.popleft())  # type: ignore[arg-type]  # as asked above
-            if queue:
-                item = queue.popleft()
-                if not isinstance(item, Append):
-                    raise TypeError(item)
+            item = queue[0] if queue else None
+            if isinstance(item, Append) and not partition.must_wait:
+                queue.popleft()
                 partition.queued_bytes -= item.size
+                partition.last_forgettable = item.forgettable
                 batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
                 taken.append((partition, item))
                 partition.outstanding += 1
                 size += item.size
-            del self._ready[partition]
-            if queue:
+            if queue and not partition.must_wait:
                 self._ready[partition] = None
             if size >= _REQUEST_BYTES:
                 break
@@ -202,6 +208,12 @@ class Sender:
                 self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
             else:
                 self._settle(partition, item, result)
+            self._go_on(partition)
+
+    def _go_on(self, partition: BatchPartition) -> None:
+        """Something of it was answered: what waited for that may be sent."""
+        if partition in self._led and partition.incident is None:
+            self.offer(partition)
 
     def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
         flow = self._flow
@@ -209,6 +221,7 @@ class Sender:
         if result.error == 0 and partition.incident is None:
             partition.window.acknowledge(item.mark, result.base_offset + item.count - 1)
             if partition.window.stopped is None:
+                partition.known = not item.forgettable
                 flow.records += item.count
                 flow.bytes += item.size
             else:
@@ -259,6 +272,7 @@ class Sender:
             partition.window.acknowledge(item.mark, item.mark.after.target_end - 1)
             flow.markers += item.count
         flow.settle(partition)
+        self._go_on(partition)
 
 
 async def _awaited(answered: Awaitable[Any] | BaseException) -> Any:

@@ -1,0 +1,156 @@
+"""What is sent before an earlier answer is there: pipelined where the broker refuses what doesn't follow, else not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from drkit.kafka.messages import ProduceAnswer, Produced
+from drkit.kafka.stream import Stream
+from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_partition import FORGOTTEN_MS, BatchPartition
+from drkit.mirror.batch_writer import Sender
+from drkit.mirror.engine import Incident, PartitionStart
+from drkit.mirror.pieces import Hole, Run
+from drkit.model.topology import TopicPartition
+
+NOW = int(time.time() * 1000)
+OLD = NOW - 2 * FORGOTTEN_MS
+
+
+class Broker:
+    """A connection whose answers the test gives."""
+
+    open = True
+
+    def __init__(self) -> None:
+        self.asked: list[asyncio.Future[Any]] = []
+
+    def send(self, _: object) -> asyncio.Future[Any]:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+    def answer(self, number: int, base_offset: int, error: int = 0) -> None:
+        self.asked[number].set_result(ProduceAnswer([Produced("t", 0, error, base_offset, 0, "")]))
+
+
+class Target:
+    """As much of a `Stream` as a sender asks for."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def connection(self, *_: object) -> Broker:
+        return self._broker
+
+    def refresh(self) -> None:
+        pass
+
+
+def run(source: int, stamp: int) -> Run:
+    return Run(source, source + 10, 10, 0, stamp, stamp, b"records")
+
+
+def play(story: Callable[[Sender, BatchPartition, Broker], Awaitable[None]]) -> list[Incident]:
+    told: list[Incident] = []
+
+    async def work() -> None:
+        broker = Broker()
+        target = cast("Stream", Target(broker))
+        flow = Flow(
+            target,
+            target,
+            buffer_bytes=1_000_000,
+            may_produce=lambda: True,
+            tell=told.append,
+            committed=True,
+            throttle=None,
+        )
+        sender = Sender(flow, 1)
+        start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000, producer_id=5, preserve=True)
+        partition = flow.partitions[start.tp] = BatchPartition(start)
+        try:
+            await story(sender, partition, broker)
+        finally:
+            sender.close()
+
+    asyncio.run(work())
+    return told
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def offered(sender: Sender, partition: BatchPartition, *stamps: int) -> None:
+    partition.admit(run(10 * number, stamp) for number, stamp in enumerate(stamps))
+    sender.offer(partition)
+    sender.pump()
+    await settle()
+
+
+def test_the_first_batch_goes_alone_then_they_are_pipelined() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW, NOW, NOW)
+        assert len(broker.asked) == 1, "a broker that knows no sequence yet would take any"
+        broker.answer(0, 0)
+        await settle()
+        assert len(broker.asked) == 4
+
+    assert play(story) == []
+
+
+def test_after_a_refused_first_batch_nothing_lands_in_its_place() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW)
+        broker.answer(0, -1, error=19)  # NOT_ENOUGH_REPLICAS
+        await settle()
+        assert len(broker.asked) == 1
+
+    (incident,) = play(story)
+    assert "NOT_ENOUGH_REPLICAS" in incident.reason
+
+
+def test_old_records_go_one_batch_at_a_time() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, OLD, NOW, NOW, NOW)
+        broker.answer(0, 0)
+        await settle()
+        assert len(broker.asked) == 2, "nothing follows the old one before it is answered"
+        broker.answer(1, 10)
+        await settle()
+        assert len(broker.asked) == 3, "nor the first new one: the old one's producer may be forgotten"
+        broker.answer(2, 20)
+        await settle()
+        assert len(broker.asked) == 5
+
+    assert play(story) == []
+
+
+def test_a_marker_waits_as_a_batch_does() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        partition.admit([run(0, NOW), Hole(11), run(11, NOW)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        assert len(broker.asked) == 1
+        broker.answer(0, 0)
+        await settle()
+        assert len(broker.asked) == 3
+
+    assert play(story) == []
+
+
+def test_nothing_is_offered_again_to_a_broker_that_leads_no_longer() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW)
+        sender.withdraw(partition)
+        broker.answer(0, 0)
+        await settle()
+        assert len(broker.asked) == 1
+        assert partition.outstanding == 0
+
+    assert play(story) == []
