@@ -17,7 +17,7 @@ from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import IncidentKind, KeepRows, Stopped
+from drkit.mirror.engine import IncidentKind, KeepRows, Notice, Stopped
 from drkit.mirror.pieces import Piece, TooLarge, pieces
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
@@ -25,6 +25,11 @@ from drkit.model.offsets import OffsetMapping
 log = logging.getLogger(__name__)
 
 RETRY = "Then `drkit link resume` the topic: it is tried again"
+
+OFFSETS_DIFFER = "offsets_differ"
+"""The kind of notice that offsets aren't equal on both sides any longer."""
+
+_TRANSLATED = "Nothing is lost: offsets are translated from there on (`drkit translate`)"
 
 Job = Callable[[Coroutine[Any, Any, None]], None]
 """Has something done beside; a defect in it ends the engine."""
@@ -104,6 +109,9 @@ class Admission:
         partition.leader_epoch = read.batches[-1].leader_epoch
         if ended is not None:
             flow.end_after(partition, *ended)
+        if partition.deviation is not None:
+            why, partition.deviation = partition.deviation, None
+            flow.notice(Notice(partition.tp, OFFSETS_DIFFER, why, _TRANSLATED))
         return rows
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:

@@ -28,7 +28,7 @@ from drkit.mirror.batch_admission import RETRY, Admission
 from drkit.mirror.batch_flow import Flow, Throttle
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
-from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart, Position
+from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 _TICK_SECONDS = 0.1
 _TIMEOUT_SECONDS = 15.0
+_PAUSE = 0.01
 _CLOSE_SECONDS = 5.0
 _NO_RIGHT = "the right to produce was lost"
 
@@ -76,6 +77,7 @@ class BatchEngine:
         self._trim = trim
         self._rack = rack
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._connected = False
@@ -120,6 +122,13 @@ class BatchEngine:
     def leader_epochs(self) -> dict[TopicPartition, int]:
         """The source's leader epoch of the last batch read, where one was. May be called from any thread."""
         return {tp: p.leader_epoch for tp, p in self._partitions().items() if p.leader_epoch >= 0}
+
+    def notices(self) -> list[Notice]:
+        """See `Engine.notices`."""
+        found = []
+        while not self._notices.empty():
+            found.append(self._notices.get())
+        return found
 
     def moved(self) -> int:
         """See `Engine.moved`. May be called from any thread."""
@@ -169,13 +178,12 @@ class BatchEngine:
 
     def drain(self, timeout_seconds: float) -> bool:
         """See `Engine.drain`."""
-        self._call(self._stop_reading)
+        stopped = threading.Event()
+        self._call(self._stop_reading, stopped)
         deadline = time.monotonic() + timeout_seconds
+        stopped.wait(timeout_seconds)
         while self.in_flight() and time.monotonic() < deadline and self._failure is None:
-            self._ready.clear()
-            self._call(self._ready.set)
-            self._ready.wait(_TICK_SECONDS)
-            time.sleep(0.01)
+            time.sleep(_PAUSE)
         return not self.in_flight()
 
     def cut(self) -> None:
@@ -230,6 +238,7 @@ class BatchEngine:
             buffer_bytes=buffer_bytes,
             may_produce=may_produce,
             tell=self._incidents.put,
+            notice=self._notices.put,
             committed=committed,
             throttle=throttle,
         )
@@ -318,8 +327,9 @@ class BatchEngine:
             self._admission.forget(partition)
             self._placement.remove(partition)
 
-    def _stop_reading(self) -> None:
+    def _stop_reading(self, stopped: threading.Event) -> None:
         self._set_held(list(self._mirrored().partitions), True)
+        stopped.set()
 
     def _cut(self) -> None:
         flow = self._mirrored()
@@ -336,7 +346,9 @@ class BatchEngine:
         self._jobs.add(self._loop.create_task(work))
 
     def _reap(self) -> None:
-        """Have a defect in a job end the engine."""
+        """Have a defect end the engine."""
+        if self._mirrored().failure is not None:
+            raise cast("BaseException", self._mirrored().failure)
         for job in [job for job in self._jobs if job.done()]:
             self._jobs.discard(job)
             job.result()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_partition import BatchPartition
-from drkit.mirror.engine import Incident, IncidentKind
+from drkit.mirror.engine import Incident, IncidentKind, Notice
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
@@ -32,6 +32,7 @@ class Flow:
         buffer_bytes: how much may be read and not yet acknowledged.
         may_produce: whether this worker still holds the right to.
         tell: called with an incident once its partition is settled.
+        notice: called with what an operator should know of a partition that goes on.
         committed: read_committed.
         throttle: the link's bandwidth limit, None where it has none.
     """
@@ -44,6 +45,7 @@ class Flow:
         buffer_bytes: int,
         may_produce: Callable[[], bool],
         tell: Callable[[Incident], None],
+        notice: Callable[[Notice], None],
         committed: bool,
         throttle: Throttle | None,
     ) -> None:
@@ -62,6 +64,8 @@ class Flow:
         self.in_flight_records = 0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False
+        self.failure: BaseException | None = None
+        self.notice = notice
         self._tell = tell
 
     @property

@@ -62,7 +62,8 @@ class BatchPartition:
     `next_fetch`: the source offset to fetch next. `next_source`, `next_target`, `sequence`: of what is
     admitted next. `outstanding`: requests in flight that concern it. `asleep`: it isn't fetched (rows
     are being kept). `incident`: why it stands still; told to the runtime once nothing is outstanding.
-    `ending`: why it will, once what is queued is written.
+    `ending`: why it will, once what is queued is written. `deviation`: why offsets differ from here on,
+    until it is told.
     `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
@@ -76,6 +77,7 @@ class BatchPartition:
         "asleep",
         "damaged",
         "delta",
+        "deviation",
         "ending",
         "epoch",
         "held",
@@ -124,6 +126,7 @@ class BatchPartition:
         self.unmatched = 0
         self.damaged = 0
         self.stuck_since: float | None = None
+        self.deviation: str | None = None
         self.ending: Incident | None = None
         self.incident: Incident | None = None
         self.held = False
@@ -221,6 +224,13 @@ class BatchPartition:
         else:
             self.unmatched += size
             self.window.hole(source_next)
+            if in_step and self.preserve:
+                first = source_next - size
+                why = f"more than {LARGEST_MATCH}" if size > LARGEST_MATCH else "too many markers in a short time"
+                self.deviation = (
+                    f"the source has no record at offsets {first} to {source_next - 1} of {self.tp} ({why}): "
+                    "they are not matched by markers on the target, where offsets differ from there on"
+                )
 
     def _may_match(self, size: int) -> bool:
         if not self.preserve or size > LARGEST_MATCH:

@@ -26,7 +26,7 @@ from drkit.kafka.stream import Connection, StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import Append, BatchPartition, Markers
-from drkit.mirror.engine import IncidentKind
+from drkit.mirror.engine import IncidentKind, Notice
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +184,10 @@ class Sender:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._sent_at.popleft()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+        if task.cancelled():
+            return  # the engine is being closed
+        if (error := task.exception()) is not None:
+            self._flow.failure = error
         self.pump()
 
     # -- answers -----------------------------------------------------------------------------------
@@ -257,12 +259,13 @@ class Sender:
             if errors:
                 failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
             if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:
-                flow.markers_refused = True
+                self._refuse_markers(partition, describe(error_class(min(errors))))
         except StreamError as error:
             failed = f"the target's broker {self.node} didn't answer: {_said(error)}"
             flow.target.refresh()
         except NotImplementedError:  # aiokafka: no version of the request that both sides know
-            failed, flow.markers_refused = "the target's brokers take no markers from clients", True
+            failed = "the target's brokers take no markers from clients"
+            self._refuse_markers(partition, "UNSUPPORTED_VERSION")
         partition.outstanding -= 1
         partition.pending_bytes -= item.size
         flow.free_bytes(item.size)
@@ -273,6 +276,14 @@ class Sender:
             flow.markers += item.count
         flow.settle(partition)
         self._go_on(partition)
+
+    def _refuse_markers(self, partition: BatchPartition, name: str) -> None:
+        """From now on holes change the delta."""
+        if not self._flow.markers_refused:
+            self._flow.markers_refused = True
+            reason = f"the target takes no transaction markers from drkit ({name}): offsets differ behind each hole"
+            remedy = "Grant drkit's principal ALTER on the target cluster, or set offsets to translate"
+            self._flow.notice(Notice(partition.tp, "markers_refused", reason, remedy))
 
 
 async def _awaited(answered: Awaitable[Any] | BaseException) -> Any:

@@ -92,6 +92,15 @@ class Incident:
     retry_gently: int = 0
 
 
+class Notice(NamedTuple):
+    """What an operator should know of a partition that goes on: the kind of problem, why, and what to do."""
+
+    tp: TopicPartition
+    kind: str
+    reason: str
+    remedy: str
+
+
 class Engine(Protocol):
     """Moves the records of one link."""
 
@@ -120,6 +129,9 @@ class Engine(Protocol):
 
     def leader_epochs(self) -> dict[TopicPartition, int]:
         """The source's leader epoch of the last batch read, where that is known. From any thread."""
+
+    def notices(self) -> list[Notice]:
+        """What is to be told since the last call. May be called from any thread."""
 
     def moved(self) -> int:
         """Records acknowledged since the engine began, about (counted by acknowledged stretch)."""

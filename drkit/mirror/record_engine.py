@@ -26,7 +26,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import confluent_config
-from drkit.mirror.engine import Incident, IncidentKind, KeepRows, PartitionStart, Position
+from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position
 from drkit.mirror.partition import MirroredPartition
 from drkit.mirror.producers import client_log
 from drkit.mirror.record_writer import NO_RIGHT, PAUSE, AppendOdd, RecordWriter
@@ -154,6 +154,10 @@ class RecordEngine:
     def leader_epochs(self) -> dict[TopicPartition, int]:
         """See `Engine.leader_epochs`: librdkafka's consumer doesn't tell."""
         return {}
+
+    def notices(self) -> list[Notice]:
+        """See `Engine.notices`: records that are told apart leave nothing to tell."""
+        return []
 
     def moved(self) -> int:
         """See `Engine.moved`. May be called from any thread."""

@@ -336,12 +336,25 @@ class Resumer:
         short = source_offset - point.target_offset
         if row is None:
             bare = point.last_row is None or seen.target_start == seen.target_end
+            if bare and short > LARGEST_ALIGNMENT:
+                self._note_far(seen, short)
             return source_offset if bare and 0 < short <= LARGEST_ALIGNMENT else None
         filled = (row.source_offset, row.target_offset) == (source_offset, source_offset) and short == 0
         if not filled or seen.target_start >= source_offset:
             return None
         before = self._store.floor_mapping(self._link, seen.tp, seen.topic.state.epoch, source_offset - 1)
         return source_offset if before is None else None
+
+    def _note_far(self, seen: Observed, short: int) -> None:
+        self._problems.put(
+            "offsets_differ",
+            seen.tp.topic,
+            seen.tp.partition,
+            f"{seen.tp} begins {short} offsets above {self._link.target}'s; more than {LARGEST_ALIGNMENT} aren't filled, "
+            "so offsets differ by that much",
+            "Nothing is lost: offsets are translated (`drkit translate`)",
+            halted=False,
+        )
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1

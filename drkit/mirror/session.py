@@ -375,6 +375,8 @@ class Session:
             self._progress.save(everything=everything)
 
     def _save_watermarks(self) -> None:
+        for tp, kind, reason, remedy in self._engine.notices():
+            self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
         if self._worker.valid():
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:

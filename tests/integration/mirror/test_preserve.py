@@ -101,6 +101,9 @@ def test_holes_that_can_be_matched_keep_the_delta_and_others_change_it(mirrored:
     mirrored.assert_translates(topic, commits=[*range(3, 420, 50), 1_000, 2_911, 2_914])
     rows = mirrored.store.mappings(mirrored.link.id, TopicPartition(topic, 0), 1)
     assert [row.delta for row in rows] == [0, -2_501]
+    (told,) = mirrored.problems("offsets_differ")
+    assert "offsets 409 to 2909" in told.reason
+    assert not told.halted
 
 
 def test_translate_leaves_the_target_without_markers(mirrored: Mirrored) -> None:
