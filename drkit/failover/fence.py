@@ -14,7 +14,6 @@ from drkit.failover.world import World
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.links import Direction
-from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 
 MIRROR_SECONDS = 60.0
@@ -228,19 +227,26 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
 def settle_watermarks(context: StageContext, world: World) -> int:
     """Record how far the target really is, before clients write there; returns how many watermarks moved.
 
-    From here on the store's watermarks are final: the target's log ends belong to its new writers.
+    From here on the store's watermarks are final: the target's log ends belong to its new writers. All
+    partitions are claimed first, so that a mirror that was stopped, and wakes up, changes nothing.
     """
-    store = context.estate.store
-    kept = store.watermarks(world.link.id)
-    moved: list[Watermark] = []
-    for tp, view in world.partitions.items():
-        if view.watermark is None or view.target_end is None or tp not in kept:
-            continue
-        if view.watermark != kept[tp]:
-            moved.append(view.watermark)
-        store.supersede_mappings(world.link.id, tp, view.epoch, view.target_end)
-    if moved:
-        store.put_watermarks(world.link.id, moved)
+    store, link = context.estate.store, world.link.id
+    kept = store.watermarks(link)
+    settled = {
+        tp: (view.epoch, view.watermark, view.target_end)
+        for tp, view in world.partitions.items()
+        if view.watermark is not None and view.target_end is not None and tp in kept
+    }
+    if not settled:
+        return 0
+    generation = store.next_generation(link)
+    places = {(tp, known) for tp, (epoch, mark, _) in settled.items() for known in (epoch, mark.epoch)}
+    store.claim(link, sorted(places), generation)
+    claims = dict.fromkeys(settled, generation)
+    for tp, (epoch, _, target_end) in settled.items():
+        store.supersede_mappings(link, tp, epoch, target_end, claims)
+    moved = [mark for tp, (_, mark, _) in settled.items() if mark != kept[tp]]
+    store.put_watermarks(link, moved, claims)
     return len(moved)
 
 

@@ -23,6 +23,7 @@ class Holdings:
         self._store = store
         self._lock = threading.Lock()
         self._held: dict[TopicPartition, tuple[int, int]] = {}
+        self._claims: Claims = {}
 
     def take(self, places: Iterable[tuple[TopicPartition, int]]) -> set[TopicPartition]:
         """Claim those that aren't held yet, each in its epoch; returns which of all are held now.
@@ -42,6 +43,7 @@ class Holdings:
                 lost.update(error.partitions)
             with self._lock:
                 self._held.update({tp: (generation, epoch) for tp, epoch in new if tp not in lost})
+                self._changed()
         with self._lock:
             return {tp for tp, _ in wanted if tp in self._held}
 
@@ -50,11 +52,15 @@ class Holdings:
         with self._lock:
             for tp in tps:
                 self._held.pop(tp, None)
+            self._changed()
 
     def claims(self) -> Claims:
-        """The generation of each partition held."""
-        with self._lock:
-            return {tp: generation for tp, (generation, _) in self._held.items()}
+        """The generation of each partition held, as of now."""
+        return self._claims
+
+    def _changed(self) -> None:
+        """Made anew, never changed: `claims` is asked for with every row, and given out as it is."""
+        self._claims = {tp: generation for tp, (generation, _) in self._held.items()}
 
 
 class HeldMappings:

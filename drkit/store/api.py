@@ -73,7 +73,8 @@ class MappingStore(Protocol):
         """Remove the rows whose `target_offset` > `target_end`; returns how many there were.
 
         Raises:
-            Fenced: a newer generation holds the partition; nothing was removed.
+            Fenced: a newer generation holds the partition; nothing was removed. (A home may not notice where
+                there is nothing to remove.)
         """
 
     def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:

@@ -143,12 +143,14 @@ class CassandraClaims:
         self._change(link, changes, claims)
 
     def supersede(self, link: LinkId, place: Place, source_offset: int | None, claims: Claims) -> None:
-        """Remove a partition's rows from `source_offset` on (None: there are none; the claim is checked)."""
+        """Remove a partition's rows from `source_offset` on (None: there are none, and nothing is asked)."""
         _check_named([place], claims)
+        if source_offset is None:
+            return
         tp, epoch = place
         # all rows from the lowest on: one tombstone however many they are
         removal = (self._do.forget_mappings_from, (str(link), *tp, epoch, source_offset))
-        self._change(link, {place: [[removal] if source_offset is not None else []]}, claims)
+        self._change(link, {place: [[removal]]}, claims)
 
     def forget(self, link: LinkId, topic: str | None = None) -> int:
         """Remove the rows of a link (or of one topic of it); returns the generation that did, which holds them now."""

@@ -35,7 +35,6 @@ BATCH_ROWS = 100
 """Rows of one partition per unlogged batch: 10 to 15 times the rows per second of single inserts."""
 CONCURRENT_BATCHES = 32
 CONCURRENT_READS = 64
-CONCURRENT_CONDITIONS = 100
 SKEW_SECONDS = 0.5
 """From here on this machine's clock is taken to be wrong, rather than the measurement of it."""
 
@@ -176,8 +175,10 @@ class CassandraSession:
     def conditional(self, batches: Sequence[Sequence[tuple[PreparedStatement, Sequence[Any]]]]) -> list[Answer]:
         """Run conditional batches, each within one partition, many at once; the answers in order.
 
+        What isn't answered is asked again for a while: each must come to the same when it is repeated.
+
         Raises:
-            Unreachable: nobody knows which were applied; each may be repeated.
+            Unreachable: nobody knows which were applied; all may be repeated.
         """
         statements = []
         for rows in batches:
@@ -185,11 +186,24 @@ class CassandraSession:
             for statement, values in rows:
                 batch.add(statement, values)
             statements.append((batch, None))
-        with self.answered("written"):
-            results = execute_concurrent(
-                self._session, statements, concurrency=CONCURRENT_CONDITIONS, raise_on_first_error=True
-            )
-        return [_answer(result.result_or_exc) for result in results]
+        answers: dict[int, Answer] = {}
+        deadline = time.monotonic() + 2 * self.location.timeout_seconds
+        while left := [number for number in range(len(statements)) if number not in answers]:
+            with self.answered("written"):
+                results = execute_concurrent(
+                    self._session,
+                    [statements[number] for number in left],
+                    concurrency=CONCURRENT_BATCHES,
+                    raise_on_first_error=False,
+                )
+                for number, (success, result) in zip(left, results, strict=True):
+                    if success:
+                        answers[number] = _answer(result)
+                    elif not isinstance(result, _UNANSWERED) or time.monotonic() > deadline:
+                        raise result
+            if len(answers) > len(statements) - len(left):  # what is answered bit by bit is answered in the end
+                deadline = time.monotonic() + 2 * self.location.timeout_seconds
+        return [answers[number] for number in range(len(statements))]
 
     def timestamp(self) -> int:
         """Microseconds since 1970 by the cluster's clock, growing with each call."""
