@@ -350,8 +350,8 @@ class Resumer:
             "offsets_differ",
             seen.tp.topic,
             seen.tp.partition,
-            f"{seen.tp} begins {short} offsets above {self._link.target}'s; more than {LARGEST_ALIGNMENT} aren't filled, "
-            "so offsets differ by that much",
+            f"{seen.tp} begins {short} offsets above {self._link.target}'s; more than {LARGEST_ALIGNMENT} are not "
+            "filled, so offsets differ by that much",
             "Nothing is lost: offsets are translated (`drkit translate`)",
             halted=False,
         )
