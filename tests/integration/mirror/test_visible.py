@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import threading
+import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from drkit.mirror.control import Orders
@@ -186,6 +191,41 @@ def test_a_process_whose_data_thread_never_returns_ends_with_exit_code_1(mirrore
     assert "Traceback" not in text
     assert mirrored.catch_up().caught_up
     mirrored.assert_same(topic)
+
+
+def test_a_process_serves_its_metrics_and_its_lines_are_as_documented(mirrored: Mirrored) -> None:
+    topic = mirrored.name("t")
+    mirrored.source.create(topic)
+    producer = mirrored.source.producer()
+    for number in range(300):
+        producer.produce(topic, value=b"%d" % number)
+    assert producer.flush(20) == 0
+    lines, said = mirrored.folder / "lines", mirrored.folder / "said"
+    command = [sys.executable, "-m", "drkit", "mirror", "--config", str(mirrored.config_path)]
+    with lines.open("w") as stdout, said.open("w") as stderr:
+        process = subprocess.Popen([*command, "--output", "json", "--metrics-port", "0"], stdout=stdout, stderr=stderr)
+        try:
+            url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/metrics", said.read_text()), 60, "the port")
+
+            def scraped() -> str | None:
+                with urllib.request.urlopen(url.group(), timeout=20) as answer:
+                    text: str = answer.read().decode()
+                return text if re.search(r"drkit_mirror_records_total\{.*\} 300\.0", text) else None
+
+            text = wait_until(scraped, 60, "300 records in the metrics")
+            assert re.search(rf'drkit_mirrored_through\{{.*topic="{topic}"\}} 300\.0', text)
+            assert "drkit_mirror_in_flight_records{" in text
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
+    schema = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "mirror.schema.json").read_text())
+    documents = [json.loads(line) for line in lines.read_text().splitlines()]
+    for document in documents:
+        jsonschema.validate(document, schema)
+    assert documents[-1]["type"] == "done"
+    progress_lines = [document for document in documents if document["type"] == "progress"]
+    assert progress_lines[-1]["statistics"]["records"] == 300
+    assert progress_lines[-1]["latency"] is None
 
 
 def test_an_outage_and_a_pause_are_not_stuck(mirrored: Mirrored) -> None:
