@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
@@ -53,6 +63,21 @@ def grant(lab: Lab, alias: str, *rules: Acl) -> None:
         wait_until(lambda: set(rules) <= admin.acls(), what="the rights")
 
 
+@contextmanager
+def may_alter_cluster(lab: Lab) -> Iterator[None]:
+    """The mirror's user may alter the cluster dr, for a while."""
+    pattern = ResourcePatternType.LITERAL
+    admin = AdminClient({"bootstrap.servers": lab.bootstrap("dr")})
+    kind = (ResourceType.BROKER, "kafka-cluster", pattern, MIRROR, "*", AclOperation.ALTER, AclPermissionType.ALLOW)
+    (created,) = admin.create_acls([AclBinding(*kind)]).values()
+    created.result(20)
+    try:
+        yield
+    finally:
+        (deleted,) = admin.delete_acls([AclBindingFilter(*kind)]).values()
+        deleted.result(20)
+
+
 def test_the_mirror_needs_these_rights_and_no_more(secured: Mirrored, secure_lab: Lab) -> None:
     prefix = secured.prefix
     source = [rule("topic", prefix, operation, "prefixed") for operation in ("read", "describe", "describe_configs")]
@@ -61,6 +86,7 @@ def test_the_mirror_needs_these_rights_and_no_more(secured: Mirrored, secure_lab
         rule("topic", prefix, operation, "prefixed")
         for operation in ("create", "write", "read", "describe", "describe_configs", "alter", "alter_configs", "delete")
     ]
+    target += [rule("group", "drkit.mirror.", "read", "prefixed")]
     grant(secure_lab, "primary", *source)
     grant(secure_lab, "dr", *target)
     topic = secured.name("flights")
@@ -76,3 +102,22 @@ def test_the_mirror_needs_these_rights_and_no_more(secured: Mirrored, secure_lab
     for partition in range(2):
         secured.assert_same(topic, partition)
     assert secured.problems() == []
+
+
+def test_with_the_right_to_alter_the_cluster_markers_are_matched(secured: Mirrored, secure_lab: Lab) -> None:
+    prefix = secured.prefix
+    grant(secure_lab, "primary", rule("topic", prefix, "all", "prefixed"), rule("group", prefix, "all", "prefixed"))
+    grant(secure_lab, "dr", rule("topic", prefix, "all", "prefixed"))
+    topic = secured.name("flights")
+    secured.source.create(topic)
+    producer = secured.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    for number in range(5):
+        producer.begin_transaction()
+        producer.produce(topic, value=b"%d" % number)
+        producer.commit_transaction(30)
+    with may_alter_cluster(secure_lab):
+        assert secured.catch_up().caught_up
+    secured.assert_same(topic)
+    secured.assert_translates(topic)
+    assert secured.target.end(topic) == secured.source.end(topic)
