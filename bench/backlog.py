@@ -16,6 +16,7 @@ from bench.peers.drkit import STORE, Drkit
 from bench.progress import Screen
 from bench.results import BacklogRun
 from bench.watch import MirrorFailed, Watched, watch
+from bench.wire import Connection
 from drkit.store import open_store
 
 _QUIET_SECONDS = 120.0
@@ -67,13 +68,22 @@ class Backlog:
                         progress=bar.at,
                     )
                 peer.check(job, running)
+                running.stop()
+                uneven = self._uneven(case) if watched.complete else 0
             except MirrorFailed as error:
                 raise MirrorFailed(f"{case.name}, {peer.title}: {error}\n{running.last_words()}") from error
             finally:
                 running.stop()
                 self._clean(case)
-            run = summary(case, peer.name, repeat, expected, watched)
+            run = replace(summary(case, peer.name, repeat, expected, watched), uneven_partitions=uneven)
             return _with_store(run, job.folder) if isinstance(peer, Drkit) else run
+
+    def _uneven(self, case: BacklogCase) -> int:
+        """Partitions whose log ends differ between source and target."""
+        with Connection(self.clusters.source.address) as source, Connection(self.clusters.target.address) as target:
+            numbers = range(case.partitions_a_topic)
+            pairs = [(source.ends(topic, numbers), target.ends(topic, numbers)) for topic in case.topic_names]
+        return sum(ours[number] != theirs.get(number) for ours, theirs in pairs for number in ours)
 
     def _clean(self, case: BacklogCase) -> None:
         """Delete what a mirror made: on the target everything, on the source its own bookkeeping."""

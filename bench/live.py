@@ -20,7 +20,7 @@ from bench.watch import MirrorFailed
 from bench.wire import Connection
 
 DIRECT = "direct"
-_ARRIVAL_SECONDS = 90.0
+_ARRIVAL_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 5.0
 _MIB = 1 << 20

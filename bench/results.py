@@ -26,6 +26,7 @@ class BacklogRun:
     `cpu_seconds`: of the process tree in that span; `launch_*`: until the first record. `complete` is
     false where time ran out; rates are then of the part that was done. `mapping_*`: drkit's store after
     the run (None for the other mirror): rows, bytes of those rows, growth of the whole file.
+    `uneven_partitions`: those that end elsewhere on the target than on the source once the mirror was stopped.
     """
 
     case: str
@@ -45,6 +46,7 @@ class BacklogRun:
     peak_rss_mib: float
     rss_first_half_mib: float
     rss_second_half_mib: float
+    uneven_partitions: int = 0
     mapping_rows: int | None = None
     mapping_bytes: int | None = None
     store_growth_bytes: int | None = None

@@ -104,9 +104,11 @@ def _backlog_rows(results: Results, case: BacklogCase) -> Iterator[tuple[str, ..
         ours = peer == DRKIT
         faster, cheaper = (rate_ratio(results, case.name), cpu_ratio(results, case.name)) if ours else (None, None)
         done = "" if all(run.complete for run in runs) else f" (stopped at {min(r.mirrored_records for r in runs):,})"
+        uneven = sum(run.uneven_partitions for run in runs)
+        odd = f" ({uneven} partitions differ from the source)" if uneven else ""
         yield (
             f"{'★ ' if case.named else ''}{case.name}: {case.description}" if ours else "",
-            f"{runs[0].records:,}{done}",
+            f"{runs[0].records:,}{done}{odd}",
             TITLES[peer],
             number(results.typical(case.name, peer, "records_per_second")),
             number(results.typical(case.name, peer, "mb_per_second"), 1),

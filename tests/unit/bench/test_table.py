@@ -36,6 +36,12 @@ def test_a_backlog_case_has_a_line_for_each_mirror(results, backlog_run):
     assert grid.rows[1][2:6] == ("MirrorMaker 2", "125,000", "100.0", "4.00")
 
 
+def test_a_target_with_too_much_or_too_little_is_named(results, backlog_run):
+    results.backlog += [backlog_run(uneven_partitions=2), backlog_run(repeat=2, uneven_partitions=1)]
+    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
+    assert grid.rows[0][1] == "10,000,000 (3 partitions differ from the source)"
+
+
 def test_a_run_whose_time_ran_out_says_how_far_it_came(results, backlog_run):
     results.backlog.append(backlog_run(complete=False, mirrored_records=123_456))
     grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))

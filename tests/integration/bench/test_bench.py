@@ -1,0 +1,108 @@
+"""The bench's own parts on real brokers: what it loads, sees and reads."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from bench.batches import record_batch
+from bench.clusters import Cluster
+from bench.judge import Place
+from bench.load import Shape, load
+from bench.peers.base import Job
+from bench.peers.drkit import Drkit
+from bench.reader import read
+from bench.watch import MirrorFailed, watch
+from bench.wire import Connection, WireError
+from drkit.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def source(lab: Lab) -> Cluster:
+    return Cluster("primary", lab.bootstrap("primary"))
+
+
+@pytest.fixture
+def target(lab: Lab) -> Cluster:
+    return Cluster("dr", lab.bootstrap("dr"))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_what_is_loaded_is_on_the_log(source, unique_name, codec):
+    source.create_topic(unique_name, 3)
+    shape = Shape(1_000, 100, codec, 15, 3)
+    told: list[int] = []
+    load(source.address, unique_name, shape, told.append)
+    assert sum(told) == shape.loaded_records == 990
+    with Connection(source.address) as connection:
+        assert sum(connection.ends(unique_name, range(3)).values()) == 990
+    records = read(source.address, unique_name)
+    assert {len(record.value) for record in records} == {100}
+    assert all(json.loads(record.value) for record in records)
+    assert Counter(record.place.partition for record in records) == {0: 330, 1: 330, 2: 330}
+
+
+def test_a_batch_that_is_refused_says_so(source, unique_name):
+    source.create_topic(unique_name, 1, {"max.message.bytes": "500"})
+    with pytest.raises(WireError, match=f"{unique_name}:0 refused a batch with Kafka's error 10"):
+        load(source.address, unique_name, Shape(100, 100, "none", 10, 1), lambda _: None)
+
+
+def test_a_topic_that_is_not_there_has_no_ends(source, unique_name):
+    with Connection(source.address) as connection:
+        assert connection.ends(unique_name, range(2)) == {}
+
+
+def test_the_base_offset_of_each_batch_is_told(source, unique_name):
+    source.create_topic(unique_name, 1)
+    load(source.address, unique_name, Shape(20, 100, "none", 10, 1), lambda _: None)
+    with Connection(source.address) as connection:
+        connection.send_produce(unique_name, {0: record_batch([b"last"], "none")})
+        assert connection.receive_produce() == {0: 20}
+    assert read(source.address, unique_name)[-1][:2] == (Place(unique_name, 0), 20)
+
+
+def test_a_run_of_drkit_is_seen_from_its_launch_to_its_last_record(source, target, unique_name, tmp_path):
+    source.create_topic(unique_name, 2)
+    load(source.address, unique_name, Shape(4_000, 100, "lz4", 100, 2), lambda _: None)
+    running = Drkit().launch(Job(tmp_path, source, target, unique_name, "lz4"))
+    try:
+        watched = watch(
+            target.address,
+            {unique_name: 2},
+            expected=4_000,
+            launched_at=running.launched_at,
+            process=running.process,
+            quiet_seconds=200,
+            limit_seconds=250,
+            progress=lambda _: None,
+        )
+    finally:
+        running.stop()
+    assert watched.complete
+    assert watched.last.records == 4_000
+    assert watched.first.cpu_seconds > 0
+    assert watched.peak_rss_bytes > 20 << 20
+    with Connection(target.address) as connection:
+        assert connection.ends(unique_name, range(2)) == {0: 2_000, 1: 2_000}
+
+
+def test_a_mirror_that_ends_is_a_failure_with_its_last_words(source, target, unique_name, tmp_path):
+    running = Drkit().launch(Job(tmp_path, source, target, "(", "lz4"))  # no regular expression: it refuses
+    try:
+        with pytest.raises(MirrorFailed, match="exit code 2 after 0 records"):
+            watch(
+                target.address,
+                {unique_name: 1},
+                expected=1,
+                launched_at=running.launched_at,
+                process=running.process,
+                quiet_seconds=200,
+                limit_seconds=250,
+                progress=lambda _: None,
+            )
+        assert "regular expression" in running.last_words()
+    finally:
+        running.stop()
