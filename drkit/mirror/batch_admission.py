@@ -60,7 +60,7 @@ class Admission:
 
     def admit(self, found: list[Read]) -> None:
         """Queue what was read; where rows are due, keep them first."""
-        waiting: list[BatchPartition] = []
+        waiting: dict[BatchPartition, None] = {}
         rows: list[OffsetMapping] = []
         touched: set[Sender] = set()
         for read in found:
@@ -71,7 +71,7 @@ class Admission:
             due = self._take(read)
             if due:
                 rows.extend(due)
-                waiting.append(partition)
+                waiting[partition] = None
             elif (sender := self._placement.offer(partition)) is not None:
                 touched.add(sender)
         if rows:
@@ -79,7 +79,7 @@ class Admission:
                 self._stash[partition] = []
                 partition.asleep = True
                 self._placement.touch(partition)
-            self._job(self._keep(rows, waiting))
+            self._job(self._keep(rows, list(waiting)))
         for sender in touched:
             sender.pump()
 
@@ -128,7 +128,7 @@ class Admission:
             return
         for partition in waiting:
             stashed = self._stash.pop(partition, [])
-            partition.asleep = False
+            partition.asleep = partition.keeping = False
             if partition.incident is not None or not partition.wanted:
                 continue
             sender = self._placement.offer(partition)

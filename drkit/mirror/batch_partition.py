@@ -30,28 +30,37 @@ _MARKERS_A_SECOND = 2_000.0
 
 
 class Append:
-    """One batch to be produced. `forgettable`: stamped so long ago that the broker may forget who wrote it."""
+    """One batch to be produced.
 
-    __slots__ = ("count", "forgettable", "mark", "payload", "size", "source_first")
+    `forgettable`: stamped so long ago that the broker may forget who wrote it. `gated`: only once the rows
+    that its admission asked for are durable.
+    """
+
+    __slots__ = ("count", "forgettable", "gated", "mark", "payload", "size", "source_first")
 
     def __init__(
-        self, payload: Payload, count: int, mark: Mark, source_first: int, *, forgettable: bool = False
+        self,
+        payload: Payload,
+        count: int,
+        mark: Mark,
+        source_first: int,
     ) -> None:
         self.payload = payload
         self.count = count
         self.mark = mark
         self.size = len(payload[0]) + len(payload[1])
         self.source_first = source_first
-        self.forgettable = forgettable
+        self.forgettable = self.gated = False
 
 
 class Markers:
-    """Markers to be written in the place of a hole."""
+    """Markers to be written in the place of a hole. `gated`: as `Append`'s."""
 
-    __slots__ = ("count", "mark", "size")
+    __slots__ = ("count", "gated", "mark", "size")
 
-    def __init__(self, count: int, mark: Mark) -> None:
+    def __init__(self, count: int, mark: Mark, *, gated: bool = False) -> None:
         self.count = count
+        self.gated = gated
         self.mark = mark
         self.size = 100 * count
 
@@ -67,7 +76,8 @@ class BatchPartition:
     `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
-    `last_forgettable`: what was sent last may have been.
+    `last_forgettable`: what was sent last may have been. `keeping`: rows are being made durable, nothing
+    that needs them is sent.
     """
 
     __slots__ = (
@@ -82,6 +92,7 @@ class BatchPartition:
         "epoch",
         "held",
         "incident",
+        "keeping",
         "known",
         "last_forgettable",
         "leader_epoch",
@@ -91,6 +102,7 @@ class BatchPartition:
         "next_target",
         "outstanding",
         "pending_bytes",
+        "preferred",
         "preserve",
         "producer_id",
         "queue",
@@ -120,12 +132,14 @@ class BatchPartition:
         self.queued_bytes = 0
         self.pending_bytes = 0
         self.outstanding = 0
+        self.keeping = False
         self.known = False
         self.last_forgettable = False
         self.leader_epoch = -1
         self.unmatched = 0
         self.damaged = 0
         self.stuck_since: float | None = None
+        self.preferred: int | None = None
         self.deviation: str | None = None
         self.ending: Incident | None = None
         self.incident: Incident | None = None
@@ -144,11 +158,13 @@ class BatchPartition:
 
     @property
     def must_wait(self) -> bool:
-        """Whether what comes next is to wait for the answer to what is in flight.
+        """Whether what comes next is to wait: for its mapping rows, or for the answer to what is in flight.
 
         A broker that knows nothing of the producer takes any sequence number: were the batch before it
         refused, the next one would land in its place.
         """
+        if self.keeping and self.queue and self.queue[0].gated:
+            return True
         return self.outstanding > 0 and (self.last_forgettable or not self.known)
 
     def rules(self, *, committed: bool) -> Rules:
@@ -165,7 +181,7 @@ class BatchPartition:
         horizon = int(time.time() * 1000) - FORGOTTEN_MS
         for piece in found:
             if isinstance(piece, Hole):
-                self._hole(piece.source_next)
+                self._hole(piece.source_next, gated=bool(rows))
                 continue
             delta = self.next_target - piece.source_first
             if delta != self.delta:
@@ -186,10 +202,12 @@ class BatchPartition:
             self.next_target += piece.records_count
             self.next_source = piece.source_next
             mark = self.window.send(piece.source_next, self.next_target)
-            old = piece.max_timestamp < horizon
-            self.put(Append((head, piece.payload), piece.records_count, mark, piece.source_first, forgettable=old))
+            item = Append((head, piece.payload), piece.records_count, mark, piece.source_first)
+            item.forgettable, item.gated = piece.max_timestamp < horizon, bool(rows)
+            self.put(item)
             reason = piece.reason or "forwarded"
             reasons[reason] = reasons.get(reason, 0) + piece.batches
+        self.keeping = self.keeping or bool(rows)
         return rows, self.queued_bytes - before, reasons
 
     def drop_queue(self) -> int:
@@ -209,7 +227,7 @@ class BatchPartition:
         self.queued_bytes += item.size
         self.pending_bytes += item.size
 
-    def _hole(self, source_next: int) -> None:
+    def _hole(self, source_next: int, *, gated: bool) -> None:
         """The source has nothing up to there: match it, or let the delta change."""
         size = source_next - self.next_source
         if size <= 0:
@@ -220,7 +238,7 @@ class BatchPartition:
         if in_step and self._may_match(size):
             self._budget -= size
             self.next_target += size
-            self.put(Markers(size, self.window.send(source_next, self.next_target)))
+            self.put(Markers(size, self.window.send(source_next, self.next_target), gated=gated))
         else:
             self.unmatched += size
             self.window.hole(source_next)

@@ -67,7 +67,14 @@ def play(story: Any, *brokers: Broker) -> list[tuple[int, int]]:
     async def work() -> None:
         source = cast("Stream", Source(*brokers))
         flow = Flow(
-            source, source, buffer_bytes=1_000_000, may_produce=lambda: True, tell=print, committed=True, throttle=None
+            source,
+            source,
+            buffer_bytes=1_000_000,
+            may_produce=lambda: True,
+            tell=print,
+            notice=print,
+            committed=True,
+            throttle=None,
         )
         fetcher = Fetcher(flow, 1, admitted.extend)
         try:

@@ -65,6 +65,7 @@ def play(story: Callable[[Sender, BatchPartition, Broker], Awaitable[None]]) -> 
             buffer_bytes=1_000_000,
             may_produce=lambda: True,
             tell=told.append,
+            notice=lambda *_: None,
             committed=True,
             throttle=None,
         )
@@ -152,5 +153,26 @@ def test_nothing_is_offered_again_to_a_broker_that_leads_no_longer() -> None:
         await settle()
         assert len(broker.asked) == 1
         assert partition.outstanding == 0
+
+    assert play(story) == []
+
+
+def test_what_needs_a_row_waits_for_it_behind_what_is_queued() -> None:
+    """Write-ahead: also where the sender already has the partition, for something that needs no row."""
+
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW)
+        rows, _, _ = partition.admit([run(500_000, NOW), Hole(500_020), run(500_020, NOW)])
+        assert [(row.source_offset, row.target_offset) for row in rows] == [(500_000, 20)]
+        broker.answer(0, 0)
+        await settle()
+        broker.answer(1, 10)
+        await settle()
+        assert len(broker.asked) == 2
+        partition.keeping = False  # the row is durable
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        assert len(broker.asked) == 5, "the run, markers for the hole, the run behind it"
 
     assert play(story) == []
