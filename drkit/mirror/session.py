@@ -366,13 +366,20 @@ class Session:
             self._gently[tp] = incident.retry_gently
         self._assignment.observe_again(incident)
 
-    def _keep_progress(self, *, everything: bool = False) -> None:
+    def _keep_progress(self) -> None:
+        """Keep positions; those of partitions that were taken are soon forgotten, then the others are kept."""
         try:
-            self._progress.save(everything=everything)
+            self._progress.save()
         except Fenced as error:
             self._sharing.fenced(error)
-            self._progress.forget(error.partitions)
-            self._progress.save(everything=everything)
+
+    def _keep_last_progress(self) -> None:
+        """On the data thread, at the end: what was taken can be forgotten at once."""
+        try:
+            self._progress.save(everything=True)
+        except Fenced as error:
+            self._sharing.forget(error.partitions)
+            self._progress.save(everything=True)
 
     def _save_watermarks(self) -> None:
         for tp, kind, reason, remedy in self._engine.notices():
@@ -428,7 +435,7 @@ class Session:
         self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
         try:
             if self._worker.valid():
-                self._keep_progress(everything=True)
+                self._keep_last_progress()
                 if self._options.until_caught_up and self._worker.leads():
                     self._groups.join(_JOIN_SECONDS)
                     self._capture.capture()

@@ -37,8 +37,8 @@ class Load(threading.Thread):
         self._producer = mirrored.source.producer(compression_type="lz4", linger_ms=5)
 
     def run(self) -> None:
-        while not self.ending.wait(0.005):
-            for _ in range(40):
+        while not self.ending.wait(0.01):
+            for _ in range(20 if len(self._producer) < 1000 else 0):
                 self._producer.produce(self._topic, value=b"%09d" % self.written, partition=self.written % PARTITIONS)
                 self.written += 1
             self._producer.poll(0)
@@ -71,6 +71,18 @@ def generations(mirrored: Mirrored) -> dict[int, int]:
     """The generation that holds each partition now."""
     with sqlite3.connect(mirrored.folder / "drkit.db") as store:
         return dict(store.execute("SELECT partition, generation FROM mapping_claim"))
+
+
+@contextmanager
+def telling(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    """A failure in the body shows what these workers said."""
+    try:
+        yield
+    except BaseException as error:
+        for process in processes:
+            process.kill()
+            error.add_note(process.communicate(timeout=30)[1])
+        raise
 
 
 def wait_shares(mirrored: Mirrored, *expected: int) -> None:
@@ -190,7 +202,7 @@ def test_a_lone_worker_that_was_stopped_goes_on_beside_the_one_that_took_over(mi
         wait_moving(mirrored, topic)
         zombie.send_signal(signal.SIGSTOP)
         try:
-            with mirrored.running() as other:
+            with telling(zombie), mirrored.running() as other:
                 wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the other")
                 wait_moving(mirrored, topic)
                 zombie.send_signal(signal.SIGCONT)
