@@ -116,6 +116,6 @@ class Extent:
     lookups: int
 
 
-FULL = Extent("full", 20, 10, 1000, 60_000, 10 * _M, 3000)
+FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000)
 QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000)
 LOOKUP_BASE_ROWS = 10 * _K
