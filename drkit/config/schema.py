@@ -44,6 +44,7 @@ CLIENT_PROPERTIES = frozenset(
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
         "client.id",
+        "client.rack",
         "socket.timeout.ms",
         "request.timeout.ms",
     }

@@ -94,8 +94,9 @@ def java_properties(cluster: ClusterConfig) -> dict[str, str]:
     properties = _checked(cluster)
     protocol = properties.get("security.protocol", "PLAINTEXT")
     java = {"bootstrap.servers": _servers(cluster), "security.protocol": protocol}
-    if "client.id" in properties:
-        java["client.id"] = properties["client.id"]
+    for name in ("client.id", "client.rack"):
+        if name in properties:
+            java[name] = properties[name]
     timeout = _timeout_ms(properties)
     if timeout is not None:
         java["request.timeout.ms"] = str(timeout)

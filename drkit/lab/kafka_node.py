@@ -60,6 +60,7 @@ def properties(
         "group.initial.rebalance.delay.ms": "0",
         "broker.session.timeout.ms": "4000",  # a broker that was killed can't register again before
         "broker.heartbeat.interval.ms": "500",
+        "broker.rack": f"rack-{node.node_id}",
         "num.network.threads": "2",
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default is 128 MiB of heap

@@ -64,6 +64,8 @@ class Flow:
         self.in_flight_records = 0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False
+        self.moving: set[BatchPartition] = set()
+        """Partitions that are to be read from another broker now."""
         self.failure: BaseException | None = None
         self.notice = notice
         self._tell = tell

@@ -68,6 +68,8 @@ class Placement:
         if news != self._news:
             self._news = news
             self._unplaced.update(dict.fromkeys(self._flow.partitions.values()))
+        self._unplaced.update(dict.fromkeys(self._flow.moving))
+        self._flow.moving.clear()
         for partition in list(self._unplaced):
             if partition.incident is None and partition.wanted:
                 self._place(partition)
@@ -113,7 +115,7 @@ class Placement:
             self._unplaced.pop(partition, None)
 
     def _place_reader(self, partition: BatchPartition) -> Fetcher | None:
-        leader = self._flow.source.leader(*partition.tp)
+        leader = self._flow.source.leader(*partition.tp) if partition.preferred is None else partition.preferred
         fetcher = None if leader is None else self._fetchers.get(leader)
         if leader is not None and fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(self._flow, leader, self._admit, rack=self._rack)

@@ -119,6 +119,7 @@ class Fetcher:
             await self._something_to_read()  # a broker that leads nothing (any more) isn't asked
             connection = await self._flow.source.connection(self.node, "fetch")
             if connection is None:
+                self._back_to_leaders()
                 self._flow.source.refresh()
                 await asyncio.sleep(_PAUSE)
                 continue
@@ -126,9 +127,21 @@ class Fetcher:
                 await self._read_from(connection)
             except StreamError as error:
                 log.debug("source broker %d: %r", self.node, error)
+                self._back_to_leaders()
                 self._flow.source.refresh()
                 await asyncio.sleep(_PAUSE)
             self._forget_session()
+
+    def _read_elsewhere(self, partition: BatchPartition, replica: int | None) -> None:
+        """Read a partition from a replica near this worker; None: from its leader."""
+        partition.preferred = replica
+        self._flow.moving.add(partition)
+
+    def _back_to_leaders(self) -> None:
+        """This broker can't be read from: what was read here as from a near replica is read from its leader."""
+        for partition in self._places.values():
+            if partition.preferred == self.node:
+                self._read_elsewhere(partition, None)
 
     async def _read_from(self, connection: Connection) -> None:
         """Read for as long as the connection holds and the session is known."""
@@ -225,6 +238,8 @@ class Fetcher:
             if each.error:
                 self._failed(partition, each)
                 continue
+            if each.preferred_replica not in {-1, self.node}:
+                self._read_elsewhere(partition, each.preferred_replica)
             if not each.records:
                 continue
             batches, damaged = scan(each.records)
@@ -244,7 +259,9 @@ class Fetcher:
 
     def _failed(self, partition: BatchPartition, each: Fetched) -> None:
         name = describe(error_class(each.error))
-        if each.error == _OUT_OF_RANGE:
+        if partition.preferred == self.node:
+            self._read_elsewhere(partition, None)  # a follower may know less: its leader decides
+        elif each.error == _OUT_OF_RANGE:
             where = f"offset {partition.next_fetch} of {partition.tp}"
             reason = f"the source has no {where} (its log starts at {each.log_start})"
             self._flow.stand_still(partition, IncidentKind.OUT_OF_RANGE, reason)

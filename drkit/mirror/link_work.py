@@ -75,6 +75,7 @@ class LinkWork:
                 committed=link.committed,
                 buffer_bytes=link.buffer_bytes,
                 throttle=throttle if throttle.limits else None,
+                rack=source.properties().get("client.rack", ""),
             )
         return RecordEngine(
             source,
