@@ -25,7 +25,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from drkit.kafka.groups import CommittedOffset, FetchedOffsets, GroupAdmin, GroupInfo, GroupListing
+from drkit.kafka.groups import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing
 from drkit.kafka.offsets_log import OffsetsLog, partition_of
 from drkit.mirror.timeline import Series, Timeline
 from drkit.model.clock import now
@@ -154,15 +154,15 @@ class GroupCapture:
         due: list[GroupPosition] = []
         changed: set[Series] = set()
         for offsets in fetched.offsets.values():
-            for offset in offsets:
-                if not self._covers(offset.topic):
+            for group, topic, partition, offset, metadata in offsets:
+                if not self._covers(topic):
                     continue
-                known = kept.get((offset.group, offset.topic, offset.partition))
-                if known is None or known.offset != offset.offset or known.metadata != offset.metadata:
-                    changed.add((offset.group, offset.topic))
+                known = kept.get((group, topic, partition))
+                if known is None or known.offset != offset or known.metadata != metadata:
+                    changed.add((group, topic))
                 elif known.captured_at > oldest:
                     continue
-                due.append(_position(offset, at))
+                due.append(GroupPosition(group, topic, partition, offset, metadata, at))
         due += [replace(p, captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
         if due:
             self._store.put_group_positions(self._link.id, due)
@@ -256,10 +256,6 @@ class _Changes:
         self._again = set(again)
         if self._all:
             self._swept_at = self._looked_at
-
-
-def _position(offset: CommittedOffset, at: datetime) -> GroupPosition:
-    return GroupPosition(offset.group, offset.topic, offset.partition, offset.offset, offset.metadata, at)
 
 
 def _key(position: GroupPosition) -> Key:
