@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint unit containers lock clean
+.PHONY: help setup demo bench soak test lint unit containers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,9 @@ demo: ## set up, then play the main job on real clusters with real data (ARGS="-
 
 bench: setup ## the mirror side by side with MirrorMaker 2 (ARGS="--full"; see bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## random faults on clusters of three brokers, judged by an independent reader (ARGS="--faults 100"; see docs/soak.md)
+	$(BIN)/python -m chaos.soak $(ARGS)
 
 test: setup lint ## set up, then run every check and test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

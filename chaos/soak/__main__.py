@@ -25,6 +25,7 @@ def soak(
     seed: Annotated[int, typer.Option("--seed", help="The same seed plays the same faults.")] = 1,
     workers: Annotated[int, typer.Option("--workers", min=1, help="How many mirror the link.")] = 1,
     store: Annotated[str, typer.Option("--store", help="sqlite or cassandra")] = "sqlite",
+    offsets: Annotated[str, typer.Option("--offsets", help="preserve or translate")] = "preserve",
     scale: Annotated[float, typer.Option("--scale", min=0.1, help="Factor on the load (1: 1,400 records/s).")] = 1.0,
     gap: Annotated[float, typer.Option("--gap", min=0.3, help="Most seconds between two faults.")] = 6.0,
     minutes: Annotated[float, typer.Option("--minutes", help="Begin no further fault after so many.")] = 120.0,
@@ -51,7 +52,7 @@ def soak(
     clean = False
     try:
         name = f"soak-{seed}-{int(time.time())}"
-        world = World(lab, folder, name, workers=workers, cassandra=store == "cassandra")
+        world = World(lab, folder, name, workers=workers, cassandra=store == "cassandra", offsets=offsets)
         try:
             report = Soak(
                 world, seed=seed, faults=faults, scale=scale, gap=gap, minutes=minutes, every=every, say=say

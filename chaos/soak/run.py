@@ -65,6 +65,7 @@ class Soak:
             "seed": seed,
             "asked": faults,
             "store": "cassandra" if world.cassandra else "sqlite",
+            "offsets": world.offsets,
             "workers": len(world.mirrors.workers),
             "machine": f"{psutil.cpu_count()} CPUs, {psutil.virtual_memory().total >> 30} GiB, {platform.system()}",
             "begun": _now(),

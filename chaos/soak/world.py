@@ -30,12 +30,16 @@ class World:
         name: what topics and groups of this soak begin with.
         workers: how many workers mirror the link.
         cassandra: the store is the lab's Cassandra node, not SQLite.
+        offsets: the link's mode.
     """
 
-    def __init__(self, lab: Lab, folder: Path, name: str, *, workers: int, cassandra: bool) -> None:
+    def __init__(
+        self, lab: Lab, folder: Path, name: str, *, workers: int, cassandra: bool, offsets: str = "preserve"
+    ) -> None:
         self.lab = lab
         self.folder = folder
         self.cassandra = cassandra
+        self.offsets = offsets
         self.source = Side("primary", lab.bootstrap("primary"))
         self.target = Side("dr", lab.bootstrap("dr"))
         self.topic = {kind.name: f"{name}-{kind.name}" for kind in KINDS}
@@ -56,6 +60,7 @@ source = "primary"
 target = "dr"
 topics = ["{name}-.*"]
 groups = ["{name}-.*"]
+offsets = "{offsets}"
 """
         )
         for kind in KINDS:
