@@ -76,13 +76,14 @@ class BatchPartition:
     `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
-    `last_forgettable`: what was sent last may have been. `keeping`: rows are being made durable, nothing
-    that needs them is sent.
+    `apart`: nothing may follow what was sent last before that is answered. `keeping`: rows are being made
+    durable, nothing that needs them is sent.
     """
 
     __slots__ = (
         "_budget",
         "_budget_at",
+        "apart",
         "aside",
         "asleep",
         "damaged",
@@ -94,7 +95,6 @@ class BatchPartition:
         "incident",
         "keeping",
         "known",
-        "last_forgettable",
         "leader_epoch",
         "limit",
         "next_fetch",
@@ -134,7 +134,7 @@ class BatchPartition:
         self.outstanding = 0
         self.keeping = False
         self.known = False
-        self.last_forgettable = False
+        self.apart = False
         self.leader_epoch = -1
         self.unmatched = 0
         self.damaged = 0
@@ -161,11 +161,15 @@ class BatchPartition:
         """Whether what comes next is to wait: for its mapping rows, or for the answer to what is in flight.
 
         A broker that knows nothing of the producer takes any sequence number: were the batch before it
-        refused, the next one would land in its place.
+        refused, the next one would land in its place. A marker has no sequence number at all: a broker that
+        is just becoming the leader may refuse a marker and take the batch behind it.
         """
-        if self.keeping and self.queue and self.queue[0].gated:
+        first = self.queue[0] if self.queue else None
+        if first is not None and self.keeping and first.gated:
             return True
-        return self.outstanding > 0 and (self.last_forgettable or not self.known)
+        if self.outstanding > 0 and isinstance(first, Markers):
+            return True
+        return self.outstanding > 0 and (self.apart or not self.known)
 
     def rules(self, *, committed: bool) -> Rules:
         """How its batches are taken."""

@@ -4,8 +4,8 @@ A broker handles the requests of one connection in the order in which they were 
 them may be under way and each partition still gets its batches in order; a marker is in its place
 between them. A Produce request carries one batch per partition, of as many partitions as are ready.
 
-Where the broker may know nothing of the producer (its first batch, old records: `BatchPartition.must_wait`)
-it would take any sequence number; there one request of a partition is under way at a time.
+Where no sequence number makes an append conditional (a marker; a broker that may know nothing of the producer:
+its first batch, old records) nothing else of the partition is under way (`BatchPartition.must_wait`).
 
 Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
 follows the one before it, which makes it conditional. Where the fate of a request isn't known, its
@@ -145,7 +145,7 @@ class Sender:
             if isinstance(item, Append) and not partition.must_wait:
                 queue.popleft()
                 partition.queued_bytes -= item.size
-                partition.last_forgettable = item.forgettable
+                partition.apart = item.forgettable
                 batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
                 taken.append((partition, item))
                 partition.outstanding += 1
@@ -165,6 +165,7 @@ class Sender:
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
         partition.outstanding += 1
+        partition.apart = True
         request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, item.count)
         self._follow(self._settle_markers(self._hand_over(connection, request), partition, item))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from drkit.kafka.messages import ProduceAnswer, Produced
+from drkit.kafka.messages import MarkersAnswer, ProduceAnswer, Produced
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import FORGOTTEN_MS, BatchPartition
@@ -131,18 +131,42 @@ def test_old_records_go_one_batch_at_a_time() -> None:
     assert play(story) == []
 
 
-def test_a_marker_waits_as_a_batch_does() -> None:
+def test_a_marker_is_under_way_alone() -> None:
+    """A broker that is just becoming the leader refused markers, and took the batch behind them in their place."""
+
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition.admit([run(0, NOW), Hole(11), run(11, NOW)])
+        partition.known = True
+        partition.admit([run(0, NOW), run(10, NOW), Hole(21), run(21, NOW), run(31, NOW)])
         sender.offer(partition)
         sender.pump()
         await settle()
-        assert len(broker.asked) == 1
+        assert len(broker.asked) == 2
         broker.answer(0, 0)
         await settle()
-        assert len(broker.asked) == 3
+        assert len(broker.asked) == 2
+        broker.answer(1, 10)
+        await settle()
+        assert len(broker.asked) == 3, "the marker"
+        broker.asked[2].set_result(MarkersAnswer([]))
+        await settle()
+        assert len(broker.asked) == 5
 
     assert play(story) == []
+
+
+def test_behind_a_refused_marker_nothing_is_sent() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        partition.known = True
+        partition.admit([Hole(35), run(35, NOW)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        broker.asked[0].set_result(MarkersAnswer([("t", 0, 6)]))  # NOT_LEADER_OR_FOLLOWER
+        await settle()
+        assert len(broker.asked) == 1
+
+    (incident,) = play(story)
+    assert "NOT_LEADER" in incident.reason
 
 
 def test_nothing_is_offered_again_to_a_broker_that_leads_no_longer() -> None:
@@ -173,6 +197,6 @@ def test_what_needs_a_row_waits_for_it_behind_what_is_queued() -> None:
         sender.offer(partition)
         sender.pump()
         await settle()
-        assert len(broker.asked) == 5, "the run, markers for the hole, the run behind it"
+        assert len(broker.asked) == 3
 
     assert play(story) == []
