@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,10 +161,12 @@ def test_a_bandwidth_limit_holds_and_loses_nothing(net: MakeNet, unique_name: st
     source, target = world.sides["a"], world.sides["b"]
     source.create(unique_name)
     write(source, unique_name, ["x" * 1_000] * 400)
+    begun = time.monotonic()
     with world.running():
         world.wait_through("a->b", unique_name)
-    records = target.read(unique_name)
-    assert [r.content for r in records] == [r.content for r in source.read(unique_name)]
+    # 400 kB at 100 kB/s, one second's worth at once: a slow machine can only take longer
+    assert time.monotonic() - begun > 2.5
+    assert [r.content for r in target.read(unique_name)] == [r.content for r in source.read(unique_name)]
 
 
 def test_a_record_larger_than_the_buffer_is_named(net: MakeNet, unique_name: str) -> None:
