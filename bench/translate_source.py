@@ -31,7 +31,7 @@ _COMPACTION = {
 _KEYS = 400
 _LARGEST_TRANSACTION = 60
 _ABORTED_SHARE = 0.2
-_SETTLE_SECONDS = 60.0
+_SETTLE_SECONDS = 120.0
 _POLL_SECONDS = 1.0
 _RECENT = 300
 _SEED = 4
@@ -75,7 +75,7 @@ class Source:
         """Wait until compaction has made holes in the compacted topic.
 
         Raises:
-            MirrorFailed: it has not after a minute.
+            MirrorFailed: it has not after two minutes.
         """
         topic = self.topic(COMPACTED)
         before = len(read(self.cluster.address, topic))
