@@ -68,7 +68,7 @@ class Side:
     def healthy(self) -> bool:
         """Whether every replica of every partition is in sync."""
         topics = self._topics()
-        return bool(topics) and all(
+        return all(
             partition.leader >= 0 and len(partition.isrs) == len(partition.replicas)
             for topic in topics.values()
             for partition in topic.partitions.values()
