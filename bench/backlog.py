@@ -36,7 +36,9 @@ class Backlog:
     screen: Screen
 
     def load(self, case: BacklogCase, records: int) -> None:
-        """Make the case's source topics and fill them."""
+        """Make the case's source topics and fill them; what was there before, on either side, is deleted."""
+        self.clusters.source.delete_topics()
+        self.clusters.target.delete_topics()
         shape = case.shape(records)
         with self.screen.bar(f"{case.name}: loading", case.topics * shape.loaded_records) as bar:
             for topic in case.topic_names:

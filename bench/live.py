@@ -43,6 +43,7 @@ class Live:
             MirrorFailed: nothing arrived, or the producer or the reader failed.
         """
         topic = f"bench-{case.name}-{repeat}-{peer.name if peer else DIRECT}"
+        self.clusters.source.delete_topics()
         self.clusters.source.create_topic(topic, case.partitions)
         title = peer.title if peer else "the source, directly"
         self.screen.say(f"{case.name}: {title}, {self.extent.live_warm_seconds + self.extent.live_seconds} s")

@@ -108,13 +108,11 @@ class Run:
         backlog.load(WARM_UP, records)
         for peer in peers:
             self._attempt(WARM_UP.name, bool, partial(backlog.run, WARM_UP, records, peer, 0))
-        backlog.clusters.source.delete_topics()
 
     def _backlog(self, backlog: Backlog, case: BacklogCase, peers: Sequence[Peer]) -> None:
         records = records_of(case, self.extent, self.records)
         self.screen.say(f"{case.name}: {records:,} records, {case.description}")
         if not self._attempt(case.name, bool, partial(backlog.load, case, records)):
-            backlog.clusters.source.delete_topics()
             return
         for repeat in range(1, self.repeat + 1):
             for peer in peers if repeat % 2 else peers[::-1]:
@@ -122,7 +120,6 @@ class Run:
                 if wanted and not any(run.repeat == repeat for run in self.results.runs_of(case.name, peer.name)):
                     measure = partial(backlog.run, case, records, peer, repeat)
                     self._attempt(case.name, self.results.backlog.append, measure)
-        backlog.clusters.source.delete_topics()
 
     def _live(self, live: Live, case: LiveCase, peers: Sequence[Peer]) -> None:
         for repeat in range(1, self.repeat + 1):
@@ -155,8 +152,9 @@ class Run:
         """Measure and keep; a failure is noted, and the other steps go on."""
         try:
             keep(measure())
-        except _FAILURES as error:
-            self.results.failures.append(f"{step}: {error}")
+        except Exception as error:  # noqa: BLE001 - one case's failure, whatever it is, mustn't cost the others
+            expected = isinstance(error, _FAILURES)
+            self.results.failures.append(f"{step}: {error}" if expected else f"{step}: {error!r}")
             self.screen.say(self.results.failures[-1])
             return False
         finally:
