@@ -27,8 +27,8 @@ from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.groups import GroupAdmin
 from drkit.mirror.assignment import Assignment
+from drkit.mirror.catch_up import CatchUp
 from drkit.mirror.control import Orders, check_not_held, read_orders
-from drkit.mirror.elsewhere import Elsewhere
 from drkit.mirror.engine import Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.groups import GroupCapture
@@ -110,8 +110,6 @@ class Session:
         self._options = options
         self._ending = threading.Event()
         self._orders = Orders()
-        self._goals: dict[TopicPartition, int] | None = None
-        self._elsewhere = Elsewhere(link.id, store)
         self._followed = False
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
@@ -136,6 +134,15 @@ class Session:
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
         self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
         self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine)
+        self._catch_up = CatchUp(
+            link.id,
+            store,
+            self._source,
+            self._engine,
+            self._progress,
+            self._problems,
+            options.patience_seconds,
+        )
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
         self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
@@ -201,7 +208,7 @@ class Session:
             self._link,
             self._engine.moved(),
             caught_up if self._options.until_caught_up else None,
-            (*self._problems.halted(), *self._elsewhere.halted),
+            (*self._problems.halted(), *self._catch_up.halted),
         )
         self._tell(DoneEvent(self._link.id, now(), report.records, report.caught_up, report.halted))
         return report
@@ -223,7 +230,7 @@ class Session:
     def _loop(self) -> bool:
         """Move records; true once caught up (where that is asked for), false when the run is to end."""
         obeyed: Orders | None = None
-        moved, moved_at, looked_at = 0, time.monotonic(), 0.0
+        looked_at = 0.0
         while not self._ending.is_set():
             while not self._inbox.empty():
                 self._inbox.get()()
@@ -239,11 +246,9 @@ class Session:
             if self._options.until_caught_up and at - looked_at > _LOOK_SECONDS:
                 looked_at = at
                 check_not_held(self._link, obeyed)
-                if self._caught_up():
+                if self._catch_up.done(self._save.wake):
                     return True
-                if self._engine.moved() != moved:
-                    moved, moved_at = self._engine.moved(), at
-                self._lose_patience(moved_at)
+                self._catch_up.lose_patience(self._threads)
         return False
 
     def _round(self) -> list[Incident]:
@@ -272,28 +277,6 @@ class Session:
             self._engine.start([each.start for each in group], gently=gently)
         self._progress.track((each.watermark, each.start.target_topic) for each in going)
 
-    def _caught_up(self) -> bool:
-        """Whether every goal is reached and recorded, or can't be reached because of a problem."""
-        if self._goals is None:
-            return False
-        kept, positions = self._progress.kept_through(), self._engine.positions()
-        left = [
-            tp
-            for tp, goal in self._goals.items()
-            if kept.get(tp, -1) < goal and not self._problems.halts(tp) and not self._elsewhere.reached(tp, goal)
-        ]
-        if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
-            self._save.wake()
-        return not left
-
-    def _lose_patience(self, since: float) -> None:
-        troubled = next((thread for thread in self._threads if thread.trouble is not None), None)
-        if troubled is not None and time.monotonic() - since > self._options.patience_seconds:
-            raise Unreachable(
-                f"link {self._link.id} can't catch up: {troubled.trouble}",
-                remedy="Bring the cluster or store back, then run it again: what was mirrored is kept",
-            )
-
     # -- the other threads -------------------------------------------------------------------------
 
     def _watch(self) -> None:
@@ -321,10 +304,8 @@ class Session:
         gone = self._sharing.topics(ready)
         if gone:
             self._inbox.put(lambda: self._sharing.forget(gone))
-        if self._options.until_caught_up and self._goals is None:
-            tps = self._assignment.partitions()
-            ends = self._source.end_offsets(tps)
-            self._goals = {tp: ends[tp] for tp in tps if tp in ends}
+        if self._options.until_caught_up and (leads or self._sync.in_step):
+            self._catch_up.begin(self._assignment.partitions())
         self._resume.wake()
 
     def _resume_partitions(self) -> None:
@@ -387,7 +368,7 @@ class Session:
         if self._worker.valid():
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
-            self._elsewhere.look()
+            self._catch_up.look()
 
     def _capture_groups(self) -> None:
         if self._worker.leads():

@@ -58,6 +58,8 @@ TOPIC_KINDS = frozenset(
 class TopicSync:
     """Keeps the target's topics in step with the source's.
 
+    `in_step`: whether the last `follow` found no topic that the leader has yet to bring in step.
+
     Args:
         link: which topics, and their names on the target.
         source: the source cluster.
@@ -79,6 +81,7 @@ class TopicSync:
         engine: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.in_step = False
         self._link = link
         self._source = source
         self._target = target
@@ -139,10 +142,12 @@ class TopicSync:
             Unreachable: a cluster or the store doesn't answer.
         """
         look = self._observe()
+        awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}
         for topic in look.source:
-            if topic in look.states and not self._must_exist(look, topic):
+            if topic not in awaited:
                 self._judge(look, topic)
         self._note_diverged(look)
+        self.in_step = all(self._problems.knows("target_topic_refused", topic) for topic in awaited)
         self._last = look.ready
         return dict(look.ready)
 
