@@ -54,12 +54,13 @@ class Append:
 
 
 class Markers:
-    """Markers to be written in the place of a hole. `gated`: as `Append`'s."""
+    """Markers to be written in the place of a hole. `gated`: as `Append`'s. `begun`: the first one is written."""
 
-    __slots__ = ("count", "gated", "mark", "size")
+    __slots__ = ("begun", "count", "gated", "mark", "size")
 
     def __init__(self, count: int, mark: Mark, *, gated: bool = False) -> None:
         self.count = count
+        self.begun = False
         self.gated = gated
         self.mark = mark
         self.size = 100 * count

@@ -139,8 +139,7 @@ class Sender:
             del self._ready[partition]
             queue = partition.queue
             while queue and isinstance(queue[0], Markers) and not partition.must_wait:
-                partition.queued_bytes -= queue[0].size
-                self._send_markers(connection, partition, queue.popleft())  # type: ignore[arg-type]  # as asked above
+                self._send_markers(connection, partition, queue[0])
             item = queue[0] if queue else None
             if isinstance(item, Append) and not partition.must_wait:
                 queue.popleft()
@@ -164,10 +163,19 @@ class Sender:
         self._follow(self._settle_batches(self._hand_over(connection, request), taken))
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
+        """One marker first, then the others: of several in one request the answer names one outcome only, and a
+        broker that is just becoming the leader refuses the first ones.
+        """
+        last = item.begun or item.count == 1
+        count = item.count - item.begun if last else 1
+        item.begun = True
+        if last:
+            partition.queue.popleft()
+            partition.queued_bytes -= item.size
         partition.outstanding += 1
         partition.apart = True
-        request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, item.count)
-        self._follow(self._settle_markers(self._hand_over(connection, request), partition, item))
+        request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, count)
+        self._follow(self._settle_markers(self._hand_over(connection, request), partition, item, last=last))
 
     def _hand_over(self, connection: Connection, request: Any) -> Awaitable[Any] | BaseException:
         """The awaited answer, or why nothing could be sent."""
@@ -250,7 +258,12 @@ class Sender:
         self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
 
     async def _settle_markers(
-        self, answered: Awaitable[MarkersAnswer] | BaseException, partition: BatchPartition, item: Markers
+        self,
+        answered: Awaitable[MarkersAnswer] | BaseException,
+        partition: BatchPartition,
+        item: Markers,
+        *,
+        last: bool,
     ) -> None:
         flow = self._flow
         failed: str | None = None
@@ -268,11 +281,12 @@ class Sender:
             failed = "the target's brokers take no markers from clients"
             self._refuse_markers(partition, "UNSUPPORTED_VERSION")
         partition.outstanding -= 1
-        partition.pending_bytes -= item.size
-        flow.free_bytes(item.size)
+        if last:
+            partition.pending_bytes -= item.size
+            flow.free_bytes(item.size)
         if failed is not None:
             flow.stand_still(partition, IncidentKind.UNCERTAIN, failed)
-        elif partition.incident is None:
+        elif last and partition.incident is None:
             partition.window.acknowledge(item.mark, item.mark.after.target_end - 1)
             flow.markers += item.count
         flow.settle(partition)

@@ -136,7 +136,7 @@ def test_a_marker_is_under_way_alone() -> None:
 
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         partition.known = True
-        partition.admit([run(0, NOW), run(10, NOW), Hole(21), run(21, NOW), run(31, NOW)])
+        partition.admit([run(0, NOW), run(10, NOW), Hole(25), run(25, NOW), run(35, NOW)])
         sender.offer(partition)
         sender.pump()
         await settle()
@@ -146,10 +146,15 @@ def test_a_marker_is_under_way_alone() -> None:
         assert len(broker.asked) == 2
         broker.answer(1, 10)
         await settle()
-        assert len(broker.asked) == 3, "the marker"
+        assert len(broker.asked) == 3, "the first marker"
         broker.asked[2].set_result(MarkersAnswer([]))
         await settle()
-        assert len(broker.asked) == 5
+        assert len(broker.asked) == 4, "the other four"
+        assert partition.window.position.source_through == 20
+        broker.asked[3].set_result(MarkersAnswer([]))
+        await settle()
+        assert len(broker.asked) == 6
+        assert partition.window.position == (25, 25)
 
     assert play(story) == []
 
