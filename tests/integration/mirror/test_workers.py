@@ -86,7 +86,7 @@ def telling(*processes: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def wait_shares(mirrored: Mirrored, *expected: int) -> None:
-    wait_until(lambda: shares(mirrored) == sorted(expected), 60, f"shares {expected}")
+    wait_until(lambda: shares(mirrored) == sorted(expected), 120, f"shares {expected}")
     assert not any(worker.everything for worker in workers(mirrored)) or len(expected) == 1
 
 
@@ -133,7 +133,7 @@ def test_workers_share_a_link_and_a_third_stops_nothing_that_stays(mirrored: Mir
                     assert len(moved) == 2, "only what went to the third was taken up anew"
                 wait_shares(mirrored, 4, 4)
                 wait_moving(mirrored, topic)
-            wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the first again")
+            wait_until(lambda: shares(mirrored) == [PARTITIONS], 120, "everything with the first again")
             wait_moving(mirrored, topic)
         for running in (first, second, third):
             assert running.error is None
@@ -146,12 +146,12 @@ def test_a_killed_worker_is_replaced(mirrored: Mirrored) -> None:
     mirrored.source.create(topic, PARTITIONS)
     with load(mirrored, topic):
         leader = mirrored.process()
-        wait_until(lambda: owner_of(leader, mirrored), 30, "the first worker")
+        wait_until(lambda: owner_of(leader, mirrored), 120, "the first worker")
         other = mirrored.process()
         wait_shares(mirrored, 4, 4)
         wait_moving(mirrored, topic)
         mirrored.kill(leader)
-        wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the other")
+        wait_until(lambda: shares(mirrored) == [PARTITIONS], 120, "everything with the other")
         wait_moving(mirrored, topic)
         held = mirrored.store.lease(lease_name(mirrored.link.id))
         assert held is not None
@@ -170,7 +170,7 @@ def test_a_worker_that_was_stopped_does_no_harm_when_it_goes_on(mirrored: Mirror
     mirrored.source.create(topic, PARTITIONS)
     with load(mirrored, topic):
         first = mirrored.process()
-        wait_until(lambda: owner_of(first, mirrored), 30, "the first worker")
+        wait_until(lambda: owner_of(first, mirrored), 120, "the first worker")
         second = mirrored.process()
         wait_shares(mirrored, 4, 4)
         wait_moving(mirrored, topic)
@@ -179,7 +179,7 @@ def test_a_worker_that_was_stopped_does_no_harm_when_it_goes_on(mirrored: Mirror
         zombie.send_signal(signal.SIGSTOP)
         try:
             wait_until(
-                lambda: sum(generations(mirrored)[p] != before[p] for p in before) == 4, 60, "its partitions taken"
+                lambda: sum(generations(mirrored)[p] != before[p] for p in before) == 4, 120, "its partitions taken"
             )
             wait_moving(mirrored, topic)
         finally:
@@ -203,7 +203,7 @@ def test_a_lone_worker_that_was_stopped_goes_on_beside_the_one_that_took_over(mi
         zombie.send_signal(signal.SIGSTOP)
         try:
             with telling(zombie), mirrored.running() as other:
-                wait_until(lambda: shares(mirrored) == [PARTITIONS], 60, "everything with the other")
+                wait_until(lambda: shares(mirrored) == [PARTITIONS], 120, "everything with the other")
                 wait_moving(mirrored, topic)
                 zombie.send_signal(signal.SIGCONT)
                 wait_shares(mirrored, 4, 4)
