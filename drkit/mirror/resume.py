@@ -18,6 +18,7 @@ What is out of the ordinary:
 |---|---|---|
 | `source_truncated` | the source ends below what was mirrored | stands still |
 | `foreign_writer` | the target holds what the mirror didn't write | stands still |
+| (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
 | `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
 | `retention_gap` | the source's log starts above the next offset | the lost offsets are named; goes on from the start |
 """
@@ -230,12 +231,11 @@ class Resumer:
             raise
         except DrkitError as error:
             return Halt("mapping_conflict", error.what, error.remedy)
-        if point.kind is ResumeKind.FOREIGN:
-            return self._foreign(seen, str(point.reason))
-        mismatch = self._tail_mismatch(seen, rows, point)
-        if mismatch is not None:
-            return self._foreign(seen, mismatch)
-        return self._repair(seen, point)
+        foreign = point.kind is ResumeKind.FOREIGN
+        mismatch = str(point.reason) if foreign else self._tail_mismatch(seen, rows, point)
+        if mismatch is None:
+            return self._repair(seen, point)
+        return self._shifted(seen, mismatch) or self._foreign(seen, mismatch)
 
     def _rows(self, seen: Observed) -> list[OffsetMapping]:
         """The rows that matter: the one in force at the tail's begin, and all above it."""
@@ -257,18 +257,46 @@ class Resumer:
         if begin >= seen.target_end:
             return None
         log.info("%s: verifying %d records that landed unrecorded on %s", self._link, seen.target_end - begin, seen.tp)
-        return self._verifier.mismatch(
-            Tail(
-                seen.tp,
-                seen.topic.state.target_topic,
-                begin,
-                seen.target_end,
-                rows,
-                seen.source_start,
-                seen.target_start,
-                seen.topic.compacted,
-            )
+        return self._verifier.mismatch(self._tail(seen, begin, rows))
+
+    def _tail(self, seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:
+        return Tail(
+            seen.tp,
+            seen.topic.state.target_topic,
+            begin,
+            seen.target_end,
+            rows,
+            seen.source_start,
+            seen.target_start,
+            seen.topic.compacted,
         )
+
+    def _shifted(self, seen: Observed, what: str) -> Resumed | None:
+        """Where it goes on, if the tail is the mirror's own and only its offsets differ (`drkit.mirror.realign`).
+
+        The watermark comes last: until it is there, this is found and done again.
+        """
+        watermark, epoch = seen.watermark, seen.topic.state.epoch
+        if watermark is None or self._producer is None or seen.topic.compacted:
+            return None
+        begin = watermark.target_end
+        if not (seen.target_start <= begin < seen.target_end and seen.source_start <= watermark.source_through):
+            return None
+        before = self._store.last_valid_mapping(self._link, seen.tp, epoch, begin - 1)
+        tail = self._tail(seen, begin, ())
+        delta = None if before is None else before.delta
+        found = self._verifier.realigned(tail, watermark.source_through, seen.source_stable_end, delta)
+        if found is None:
+            return None
+        log.warning("%s: %s: %s. A marker came late or is missing: the rows are set right", self._link, seen.tp, what)
+        rows = [OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, *row) for row in found.rows]
+        self._store.supersede_mappings(self._link, seen.tp, epoch, begin - 1)
+        if rows:
+            self._store.append_mappings(self._link, rows)
+        last = rows[-1] if rows else before
+        kept = self._watermark(seen, found.source_offset, seen.target_end)
+        self._store.put_watermarks(self._link, [kept])
+        return Resumed(self._start(seen, found.source_offset, seen.target_end, last, None), kept)
 
     def _foreign(self, seen: Observed, what: str) -> Halt:
         return Halt(
@@ -309,21 +337,26 @@ class Resumer:
             target_offset = point.target_offset if fill_to is None else fill_to
             row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
             self._store.append_mappings(self._link, [row])
+        return Resumed(self._start(seen, source_offset, point.target_offset, row, fill_to), watermark)
+
+    def _start(
+        self, seen: Observed, source_offset: int, target_offset: int, row: OffsetMapping | None, fill_to: int | None
+    ) -> PartitionStart:
         start = PartitionStart(
             tp=seen.tp,
             target_topic=seen.topic.state.target_topic,
-            epoch=epoch,
+            epoch=seen.topic.state.epoch,
             source_offset=source_offset,
-            target_offset=point.target_offset,
-            delta=row.delta,
+            target_offset=target_offset,
+            delta=target_offset - source_offset if row is None else row.delta,
             max_message_bytes=seen.topic.max_message_bytes,
             preserve=seen.topic.preserve,
             fill_to=fill_to,
         )
-        if self._producer is not None:
-            sequence = self._producer.next_sequence(seen.last_sequence, point.target_offset)
-            start = replace(start, producer_id=self._producer.id(), sequence=sequence)
-        return Resumed(start, watermark)
+        if self._producer is None:
+            return start
+        sequence = self._producer.next_sequence(seen.last_sequence, target_offset)
+        return replace(start, producer_id=self._producer.id(), sequence=sequence)
 
     def _fill_to(self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None) -> int | None:
         """The offset to which the target is to be filled, so that the delta is 0; None where it isn't.

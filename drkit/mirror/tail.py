@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import confluent_config
 from drkit.mirror.producers import client_log
+from drkit.mirror.realign import Realigned, realign
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -88,6 +89,22 @@ class TailVerifier:
         )
         return compare(tail, begin, ours, theirs)
 
+    def realigned(self, tail: Tail, source_offset: int, source_end: int, delta: int | None) -> Realigned | None:
+        """Where the stretch really lies, if it is what the mirror wrote; `source_offset`: the first that is due there.
+
+        Raises:
+            Unreachable: a side didn't answer.
+        """
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, tail.begin, tail.end, "read_uncommitted")
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, source_offset, source_end, self._isolation)
+        return realign(
+            _in_step(ours, theirs),
+            source_offset=source_offset,
+            source_end=source_end,
+            target_end=tail.end,
+            delta=delta,
+        )
+
     def _read(
         self, cluster: ClusterConfig, topic: str, partition: int, begin: int, end: int, isolation: str
     ) -> Iterator[Message]:
@@ -157,6 +174,15 @@ def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Me
     if due < tail.end and source is not None and not tail.compacted:
         return _missing(source)
     return None
+
+
+def _in_step(
+    ours: Iterator[Message], theirs: Iterator[Message]
+) -> Iterator[tuple[Message | None, Message | None, bool]]:
+    for record in ours:
+        source = next(theirs, None)
+        yield record, source, source is not None and _difference(record, source) is None
+    yield None, next(theirs, None), True
 
 
 def _missing(source: Message) -> str:

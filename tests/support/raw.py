@@ -8,7 +8,7 @@ import time
 from drkit.config.schema import ClusterConfig
 from drkit.kafka import records
 from drkit.kafka.batch import header, parse
-from drkit.kafka.messages import Fetch, FetchPlace, Produce
+from drkit.kafka.messages import Fetch, FetchPlace, Produce, WriteTxnMarkers
 from drkit.kafka.stream import Stream
 
 _ZSTD = 4
@@ -94,3 +94,25 @@ def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
             await stream.close()
 
     return asyncio.run(work())
+
+
+def mark(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
+    """Append a transaction marker, as a mirror does for an offset that the source has no record at."""
+
+    async def work() -> None:
+        stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
+        await stream.connect()
+        try:
+            if (asked := stream.track([topic])) is not None:
+                await asked
+            while (leader := stream.leader(topic, partition)) is None:
+                stream.refresh()
+                await asyncio.sleep(0.05)
+            connection = await stream.connection(leader, "test")
+            assert connection is not None
+            answer = await connection.send(WriteTxnMarkers(producer_id, 0, topic, partition, 1))
+            assert {error for _, _, error in answer.errors} == {0}, answer.errors
+        finally:
+            await stream.close()
+
+    asyncio.run(work())

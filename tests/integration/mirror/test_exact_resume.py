@@ -48,13 +48,13 @@ class Zombie:
         leases = f"producer:{mirrored.link.id}:{mirrored.lab.cluster_id('dr')}"
         lease = mirrored.store.lease(leases)
         assert lease is not None, leases
-        self._id = int(lease.owner)
+        self.id = int(lease.owner)
 
     def last_sequence(self) -> int | None:
         """As the broker knows it."""
         target = TopicPartition(self._topic, 0)
         with self._admin() as admin:
-            return admin.last_sequences([target], self._id)[target]
+            return admin.last_sequences([target], self.id)[target]
 
     def send(self, records: list[Record], sequence: int) -> int:
         """One batch of these; returns the offset that it got. AssertionError: refused."""
@@ -65,7 +65,7 @@ class Zombie:
             count=len(rows),
             base_timestamp=rows[0][0],
             max_timestamp=rows[-1][0],
-            producer_id=self._id,
+            producer_id=self.id,
             producer_epoch=0,
             base_sequence=sequence,
             records=payload,
@@ -196,3 +196,40 @@ def wait_in_flight(process: subprocess.Popen[str], since: datetime) -> None:
         if told and event["statistics"]["in_flight_records"]:
             return
     pytest.fail(f"the mirror ended: {process.communicate()}")
+
+
+def test_a_marker_that_comes_late_and_one_that_is_missing(mirrored: Mirrored) -> None:
+    """Markers carry no sequence number: the rows say where the records really are, and nothing stands still."""
+    topic, zombie = begun(mirrored, NOW)
+    raw.mark(mirrored.target.bootstrap, topic, 0, zombie.id)
+    write(mirrored, topic, NOW, COUNT)
+    assert mirrored.catch_up().caught_up
+    assert [record.offset for record in mirrored.target.read(topic)][COUNT] == COUNT + 1
+    assert_exact(mirrored, topic, 2 * COUNT)
+    transactions = mirrored.source.producer(transactional_id=topic)
+    transactions.init_transactions(30)
+    transactions.begin_transaction()
+    transactions.produce(topic, value=b"aborted", partition=0)
+    assert transactions.flush(20) == 0
+    transactions.abort_transaction(20)
+    wait_until(lambda: mirrored.source.end(topic) == 2 * COUNT + 2, what="the abort's marker")
+    write(mirrored, topic, NOW, 2 * COUNT)
+    last = zombie.last_sequence()
+    assert last is not None
+    late = mirrored.source.read(topic)[2 * COUNT :]
+    assert late[0].offset == 2 * COUNT + 2
+    zombie.send(late[:5], last + 1)  # its markers for the aborted one are lost
+    write(mirrored, topic, NOW, 3 * COUNT)
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic, 4 * COUNT)
+
+
+def test_the_same_while_the_mirror_runs(mirrored: Mirrored) -> None:
+    topic, zombie = begun(mirrored, NOW)
+    with mirrored.running():
+        for number in range(1, 4):
+            raw.mark(mirrored.target.bootstrap, topic, 0, zombie.id)
+            write(mirrored, topic, NOW, number * COUNT)
+            mirrored.wait_through(topic)
+    assert mirrored.catch_up().caught_up
+    assert_exact(mirrored, topic, 4 * COUNT)

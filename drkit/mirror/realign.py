@@ -1,0 +1,79 @@
+"""Finding out that a tail is the mirror's own though its offsets are not the ones that were meant. Pure.
+
+A marker has no sequence number. One that a dead worker had sent may land late, in the place of a record;
+one that was counted on may be missing. Then the records behind it are one offset off:
+
+    due       8820 8821 | marker 8822 | 8823 8824          landed   8820 8821 8822 8823
+
+What the mirror wrote is still there, byte for byte and in order: so the target's tail is compared with the
+source's records one by one, whatever their offsets, and rows say where each really is. A tail that
+differs in anything, that lacks a record or holds one twice, isn't the mirror's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Found(Protocol):
+    """A record as a consumer gives it."""
+
+    def offset(self) -> int | None:
+        """Where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Realigned:
+    """Where a partition goes on: `source_offset` gets the target's end. `rows`: (source, target) offsets, ascending,
+    that open the segments in which the tail really lies.
+    """
+
+    source_offset: int
+    rows: tuple[tuple[int, int], ...]
+
+
+def realign(
+    pairs: Iterator[tuple[Found | None, Found | None, bool]],
+    *,
+    source_offset: int,
+    source_end: int,
+    target_end: int,
+    delta: int | None,
+) -> Realigned | None:
+    """Walk both sides' records in step.
+
+    Args:
+        pairs: the target's next record, the source's next one, whether they are the same; where the target has no
+            more, (None, the source's next record or None, True), once.
+        source_offset: the first source offset that is due.
+        source_end: the source's end: a record below it that wasn't read doesn't exist.
+        target_end: the target's end.
+        delta: in force before the tail; None: no row is.
+
+    Returns:
+        None where the tail isn't the source's records in order.
+    """
+    rows: list[tuple[int, int]] = []
+
+    def place(source: int, target: int) -> None:
+        nonlocal delta
+        if target - source != delta:
+            delta = target - source
+            rows.append((source, target))
+
+    for ours, theirs, same in pairs:
+        if ours is None:
+            # markers at the end stand for what the source has none of, as far as that goes
+            limit = source_end if theirs is None else int(theirs.offset() or 0)
+            meant = source_offset if delta is None else target_end - delta
+            if source_offset <= meant <= limit:
+                source_offset = meant
+            place(source_offset, target_end)
+            return Realigned(source_offset, tuple(rows))
+        if theirs is None or not same:
+            return None
+        place(int(theirs.offset() or 0), int(ours.offset() or 0))
+        source_offset = int(theirs.offset() or 0) + 1
+    return None
