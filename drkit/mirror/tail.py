@@ -108,7 +108,11 @@ class TailVerifier:
     def _read(
         self, cluster: ClusterConfig, topic: str, partition: int, begin: int, end: int, isolation: str
     ) -> Iterator[Message]:
-        """Records with offsets in [begin, end) that there are, in order."""
+        """Records with offsets in [begin, end) that there are, in order.
+
+        `end` may be a log's end. A consumer sees the log up to its high watermark only, which for a moment (after a
+        new leader's election, above all) is lower; it is waited for.
+        """
         if begin >= end:
             return
         consumer = Consumer(
@@ -127,23 +131,23 @@ class TailVerifier:
             heard = time.monotonic()
             while True:
                 message = consumer.poll(0.2)
+                if (message is None or message.error() is not None) and time.monotonic() - heard > self._silence:
+                    raise Unreachable(
+                        f"{topic}:{partition} could not be read back within {self._silence:g} s",
+                        remedy="Check that its brokers run; it is tried again",
+                    )
                 if message is None:
-                    if time.monotonic() - heard > self._silence:
-                        raise Unreachable(
-                            f"{topic}:{partition} could not be read back within {self._silence:g} s",
-                            remedy="Check that its brokers run; it is tried again",
-                        )
                     continue
-                heard = time.monotonic()
                 for each in [message, *consumer.consume(_CHUNK - 1, 0)]:
                     error = each.error()
                     if error is not None:
-                        if error.code() == _END:
+                        if error.code() == _END and (each.offset() or 0) >= end:
                             return
-                        continue
+                        continue  # at an end that lies lower: what the log holds isn't replicated yet, so wait for it
                     if (each.offset() or 0) >= end:
                         return
                     yield each
+                    heard = time.monotonic()  # behind the yield: the other side is read meanwhile
         finally:
             consumer.close()
 

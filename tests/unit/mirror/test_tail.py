@@ -4,8 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka import KafkaError
 
-from drkit.mirror.tail import Tail, compare
+from drkit.config.schema import ClusterConfig
+from drkit.mirror.tail import Tail, TailVerifier, compare
+from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 
@@ -97,3 +100,59 @@ def test_what_retention_or_compaction_took_from_the_source_can_not_be_compared()
     assert check(tail(1, 3, (0, 0), source_start=2), [Message(1), Message(2)], [Message(2)]) is None
     assert check(tail(1, 3, (0, 0), compacted=True), [Message(2)], [Message(2)]) is None
     assert check(tail(1, 3, (0, 0), compacted=True), [Message(1), Message(2, b"x")], [Message(2)]) is not None
+
+
+class Event:
+    """The end of what a consumer sees, or a record."""
+
+    def __init__(self, at: int, *, end: bool = False) -> None:
+        self._at = at
+        self._end = end
+
+    def offset(self) -> int:
+        return self._at
+
+    def error(self) -> Event | None:
+        return self if self._end else None
+
+    def code(self) -> int:
+        return int(KafkaError._PARTITION_EOF)
+
+
+def read_back(monkeypatch: pytest.MonkeyPatch, events: list[Event | None], *, silence: float = 10.0) -> list[int]:
+    left = iter(events)
+
+    class Scripted:
+        """A consumer that gives what the test says, then nothing."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def assign(self, _: object) -> None:
+            pass
+
+        def poll(self, _: float) -> Event | None:
+            return next(left, None)
+
+        def consume(self, *_: object) -> list[Event]:
+            return []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("drkit.mirror.tail.Consumer", Scripted)
+    cluster = ClusterConfig(bootstrap_servers="127.0.0.1:1")
+    verifier = TailVerifier(cluster, cluster, silence_seconds=silence)
+    return [int(each.offset() or 0) for each in verifier._read(cluster, "t", 0, 5, 8, "read_uncommitted")]
+
+
+def test_a_log_is_read_to_its_end_though_its_high_watermark_lags_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    lagging = [Event(5), Event(6, end=True), None, Event(6), Event(7), Event(8, end=True)]
+    assert read_back(monkeypatch, lagging) == [5, 6, 7]
+    assert read_back(monkeypatch, [Event(5), Event(8, end=True)]) == [5], "markers at the end"
+    assert read_back(monkeypatch, [Event(5), Event(9)]) == [5]
+
+
+def test_a_high_watermark_that_stays_behind_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unreachable, match="could not be read back"):
+        read_back(monkeypatch, [Event(5), Event(6, end=True)], silence=0.01)
