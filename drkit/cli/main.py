@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -31,14 +32,7 @@ VERBS = (
 )
 """Modules of drkit.cli, in the order of `drkit --help`; each has `register(app)`."""
 
-app = typer.Typer(
-    name="drkit",
-    help="Disaster-recovery failover toolkit for Apache Kafka: mirror, fail over, fail back, audit, rehearse.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 def _version(wanted: bool) -> None:
@@ -47,7 +41,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -56,17 +49,40 @@ def _root(
     """Options before the verb; each is handled by its own callback."""
 
 
-for _verb in VERBS:
-    importlib.import_module(f"drkit.cli.{_verb}").register(app)
+def application(verbs: Sequence[str] = VERBS) -> typer.Typer:
+    """The command line with these verbs."""
+    app = typer.Typer(
+        name="drkit",
+        help="Disaster-recovery failover toolkit for Apache Kafka: mirror, fail over, fail back, audit, rehearse.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_root)
+    for verb in verbs:
+        importlib.import_module(f"drkit.cli.{verb}").register(app)
+    return app
+
+
+def needed(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The verbs to load for these arguments: the one that is called, all where none is (help, completion, a typo).
+
+    Loading them all takes most of a second, which a failover at night needn't wait for.
+    """
+    verb = arguments[0] if arguments else ""
+    return tuple(each for each in VERBS if each.split("_", maxsplit=1)[0] == verb) or VERBS
 
 
 def main() -> None:
-    """Entry point. A reader that went away (`drkit runs | head`) is not an error."""
+    """Entry point. A reader that went away (`drkit runs | head`) and Ctrl-C while loading are not errors."""
     try:
-        app()
+        application(needed(sys.argv[1:]))()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from drkit.cli.main import app
+from drkit.cli.main import application
 from drkit.config import load_config
 from drkit.lab import Lab, process
 from drkit.lab.layout import LabDir
@@ -57,7 +57,7 @@ def drkit() -> Callable[..., dict[str, object]]:
     """Run `drkit lab … --output json` in this process; returns its document, with the exit code in it."""
 
     def run(*arguments: str) -> dict[str, object]:
-        result = CliRunner().invoke(app, ["lab", *arguments, "--output", "json"])
+        result = CliRunner().invoke(application(), ["lab", *arguments, "--output", "json"])
         document = json.loads(result.stdout)
         jsonschema.validate(document, json.loads((_SCHEMAS / _schema_of(document)).read_text()))
         return {"exit": result.exit_code, **document}

@@ -22,7 +22,7 @@ from typing import Any
 import typer
 from typer._click.exceptions import UsageError  # typer carries its own click, and names it nowhere else
 
-from drkit.cli.main import app
+from drkit.cli.main import application
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _INLINE = re.compile(r"`(drkit [^`]+)`")
@@ -233,7 +233,7 @@ def parse(argv: tuple[str, ...]) -> Any:
 
 
 def _parsed(rest: list[str]) -> Any:
-    context = typer.main.get_command(app).make_context("drkit", rest)
+    context = typer.main.get_command(application()).make_context("drkit", rest)
     while hasattr(context.command, "resolve_command"):
         left = [*context._protected_args, *context.args]  # where a group keeps what it did not consume
         verb, command, rest = context.command.resolve_command(context, left)

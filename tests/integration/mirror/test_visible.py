@@ -166,7 +166,7 @@ def blocks(self):
 
 Session._round = blocks
 stuck.wait_for.__kwdefaults__["grace_seconds"] = 2.0
-from drkit.cli.main import app
+from drkit.cli.main import application
 app()
 """
 

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from drkit import __version__
-from drkit.cli.main import VERBS, app
+from drkit.cli.main import VERBS, application, needed
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
@@ -39,7 +39,7 @@ def drkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_verb_of_the_contract_is_there():
-    commands = get_command(app).commands
+    commands = get_command(application()).commands
     assert set(CONTRACT) <= set(commands)
     assert set(VERBS) - {"lab_load"} == set(CONTRACT)
 
@@ -53,7 +53,7 @@ def test_every_command_helps_and_takes_the_common_options():
         for name, sub in subcommands.items():
             yield from leaves(sub, [*path, name])
 
-    for path, command in leaves(get_command(app), ["drkit"]):
+    for path, command in leaves(get_command(application()), ["drkit"]):
         assert command.help, f"{' '.join(path)} has no help"
         names = {option for parameter in command.params for option in parameter.opts}
         assert {"--output", "--verbose"} <= names, f"{' '.join(path)} lacks a common option"
@@ -79,3 +79,10 @@ def test_an_unknown_flag_is_a_usage_error(tmp_path):
     done = drkit("status", "--lnik", "a->b", cwd=tmp_path)
     assert done.returncode == 2
     assert "--lnik" in done.stderr
+
+
+def test_only_the_verb_that_is_called_is_loaded():
+    assert needed(["mirror", "--until-caught-up"]) == ("mirror",)
+    assert needed(["lab", "load", "flights"]) == ("lab", "lab_load")
+    for arguments in ([], ["--help"], ["mirrr"]):
+        assert needed(arguments) == VERBS

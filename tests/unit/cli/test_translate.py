@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from drkit.cli.main import app
+from drkit.cli.main import application
 from drkit.model.links import Direction, LinkControl
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId
@@ -71,7 +71,7 @@ def filled(config: Path) -> Path:
 
 
 def run(config: Path, *arguments: str):
-    return CliRunner().invoke(app, ["translate", "--config", str(config), *arguments])
+    return CliRunner().invoke(application(), ["translate", "--config", str(config), *arguments])
 
 
 def positions(config: Path, *arguments: str) -> list[dict]:
