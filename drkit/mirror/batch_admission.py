@@ -88,6 +88,11 @@ class Admission:
         flow, partition = self._flow, read.partition
         if partition.incident is not None or not partition.wanted:
             return []
+        if read.begin != partition.next_admit:  # never: what is between would be taken for a hole of the source
+            reason = f"what was read from source offset {read.begin} on doesn't follow {partition.next_admit}"
+            flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+            return []
+        partition.next_admit = read.batches[-1].last_offset + 1
         found: list[Piece] = []
         ended: tuple[IncidentKind, str, str] | None = None
         try:

@@ -69,7 +69,8 @@ class Markers:
 class BatchPartition:
     """One partition since it was started; starting it anew makes a new object, so late answers can't mix in.
 
-    `next_fetch`: the source offset to fetch next. `next_source`, `next_target`, `sequence`: of what is
+    `next_fetch`: the source offset to fetch next; `next_admit`: from which on what is admitted next was
+    fetched. `next_source`, `next_target`, `sequence`: of what is
     admitted next. `outstanding`: requests in flight that concern it. `asleep`: it isn't fetched (rows
     are being kept). `incident`: why it stands still; told to the runtime once nothing is outstanding.
     `ending`: why it will, once what is queued is written. `deviation`: why offsets differ from here on,
@@ -98,6 +99,7 @@ class BatchPartition:
         "known",
         "leader_epoch",
         "limit",
+        "next_admit",
         "next_fetch",
         "next_source",
         "next_target",
@@ -126,7 +128,7 @@ class BatchPartition:
         self.preserve = start.preserve and matches
         self.producer_id = start.producer_id
         self.sequence = start.sequence
-        self.next_fetch = self.next_source = start.source_offset
+        self.next_fetch = self.next_admit = self.next_source = start.source_offset
         self.next_target = start.target_offset
         self.window = InFlight(start.source_offset, start.target_offset)
         self.queue: deque[Append | Markers] = deque()
