@@ -24,11 +24,14 @@ from drkit.cli.stuck import wait_for, watchdog_seconds
 from drkit.mirror.control import link_to_run
 from drkit.mirror.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable
 from drkit.model.topology import Link, LinkId
 from drkit.observe import words
 from drkit.observe.workers import LiveCollector, LiveLink, serve_live
 
+log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 2.0
 _LINE_SECONDS = 10.0
 _SHOWN = 12
 _STYLE = {"mirroring": "bold green", "degraded": "bold red", "paused": "bold yellow", "waiting": "bold yellow"}
@@ -87,17 +90,31 @@ def mirror(
                 raise _one_port_for_many()
             _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
             return
-        links = [link_to_run(run.store(), each) for each in run.links(link)]
+        run.links(link)  # what can't be run is said before anything is waited for
         listener = _Listener(run.writer, _serve_metrics(run, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
         with _logging(run), _stop_on_signals() as stop, listener.showing():
             if supervised_by is not None:
                 end_with_parent(supervised_by, stop)
+            links = _links_to_run(run, link, stop, waits=not until_caught_up)
             workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
             for worker in workers:
                 worker.start()
             wait_for(workers, stop, listener.error)
         _end(run, workers, until_caught_up=until_caught_up)
+
+
+def _links_to_run(run: Invocation, link: str | None, stop: threading.Event, *, waits: bool) -> list[Link]:
+    """The links in the direction in which they flow now; a service waits for its store."""
+    while True:
+        try:
+            return [link_to_run(run.store(), each) for each in run.links(link)]
+        except Unreachable as error:
+            if not waits:
+                raise
+            log.warning("waiting for the store: %s", error)
+            if stop.wait(_WAIT_SECONDS):
+                return []
 
 
 def _one_port_for_many() -> ConfigError:
@@ -168,9 +185,19 @@ class _Worker(threading.Thread):
         return self._runtime.stuck
 
     def run(self) -> None:
-        """Run until the end; an error is said at once, the other links go on."""
+        """Run until the end; an error is said at once, the other links go on. A service waits for its store."""
         try:
-            self.report = self._runtime.run(self._until_caught_up, self._stop_event, self._listener.tell)
+            while True:
+                try:
+                    self.report = self._runtime.run(self._until_caught_up, self._stop_event, self._listener.tell)
+                except Unreachable as error:
+                    if self._until_caught_up:
+                        raise
+                    log.warning("%s can't begin: %s", self.link.id, error)
+                    if self._stop_event.wait(_WAIT_SECONDS):
+                        return
+                else:
+                    return
         except DrkitError as error:
             self.error = error
             self._listener.error(self.link.id, error)
