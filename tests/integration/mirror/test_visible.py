@@ -167,7 +167,7 @@ def blocks(self):
 Session._round = blocks
 stuck.wait_for.__kwdefaults__["grace_seconds"] = 2.0
 from drkit.cli.main import application
-app()
+application()()
 """
 
 

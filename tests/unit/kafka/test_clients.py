@@ -174,6 +174,7 @@ def test_librdkafka_takes_every_property_that_is_offered(pem: Path) -> None:
         "ssl.endpoint.identification.algorithm": "https",
         "enable.ssl.certificate.verification": True,
         "client.id": "drkit",
+        "client.rack": "here",
         "socket.timeout.ms": 5000,
         "request.timeout.ms": 5000,
     }
