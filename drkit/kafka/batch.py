@@ -23,13 +23,13 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 HEADER_BYTES = 61
-_LOG_OVERHEAD = 12
+LOG_OVERHEAD = 12
 _MAGIC_AT = 16
-_CRC_AT = 17
-_CRC_FROM = 21
+CRC_FROM = 21
 MAGIC = 2
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+FIELDS = struct.Struct(">qiibIhiqqqhii")
+"""All of the header, in the order of the module docstring."""
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 _BEFORE_CRC = struct.Struct(">qiibI")
 _PREFIX = struct.Struct(">qi")
@@ -89,15 +89,15 @@ class Batch(NamedTuple):
 
     def intact(self) -> bool:
         """Whether the bytes match their checksum."""
-        return crc32c(self.whole[_CRC_FROM:]) == self.crc
+        return crc32c(self.whole[CRC_FROM:]) == self.crc
 
 
 def parse(data: memoryview) -> Iterator[Batch]:
     """The complete batches in fetched bytes; a partial one at the end (the broker cuts there) is dropped."""
     at, end = 0, len(data)
     while end - at >= HEADER_BYTES:
-        fields = _HEADER.unpack_from(data, at)
-        after = at + _LOG_OVERHEAD + fields[1]
+        fields = FIELDS.unpack_from(data, at)
+        after = at + LOG_OVERHEAD + fields[1]
         if after > end:
             return
         yield _batch(fields, data[at:after])
@@ -105,7 +105,7 @@ def parse(data: memoryview) -> Iterator[Batch]:
     # a message of an old format may be shorter than a v2 header
     while end - at > _MAGIC_AT:
         base_offset, length = _PREFIX.unpack_from(data, at)
-        after = at + _LOG_OVERHEAD + length
+        after = at + LOG_OVERHEAD + length
         magic = data[at + _MAGIC_AT]
         if after > end or magic >= MAGIC:
             return
@@ -140,7 +140,7 @@ def header(
     tail = _AFTER_CRC.pack(
         kept, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
     )
-    length = HEADER_BYTES - _LOG_OVERHEAD + len(records)
+    length = HEADER_BYTES - LOG_OVERHEAD + len(records)
     return _BEFORE_CRC.pack(0, length, -1, MAGIC, crc32c(records, crc32c(tail))) + tail
 
 

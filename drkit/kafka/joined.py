@@ -7,20 +7,16 @@ it; everything else comes out as `Batch`, as `drkit.kafka.batch.parse` gives it.
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from drkit.kafka.batch import HEADER_BYTES, Batch, parse
+from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, parse
 from drkit.kafka.records import Record, encoded, read_plain
 
-_FIELDS = struct.Struct(">qiibIhiqqqhii")
 _MOST = 4_000
 _LARGEST = 256 * 1024
 _ONE_BYTE = 0x80
-_OVERHEAD = 12
-_CRC_FROM = 21
 
 
 class Joined(NamedTuple):
@@ -54,19 +50,19 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
     """
     found: list[Found] = []
     at, end = 0, len(data)
-    unpack, small, numbers = _FIELDS.unpack_from, _SMALL, _NUMBERS
+    unpack, small, numbers = FIELDS.unpack_from, _SMALL, _NUMBERS
     out = bytearray()
     count = run_at = base = base_stamp = highest = epoch = 0
     while end - at >= HEADER_BYTES:
         offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, _, _, _, _, records = unpack(data, at)
-        after = at + _OVERHEAD + length
+        after = at + LOG_OVERHEAD + length
         if after > end:
             break
-        if magic == 2 and crc32c(data[at + _CRC_FROM : after]) != crc:  # noqa: PLR2004 - the format's number
+        if magic == MAGIC and crc32c(data[at + CRC_FROM : after]) != crc:
             _flush(found, data, run_at, at, Joined(base, epoch, count, base_stamp, highest, b""), out)
             return found, offset
         body_at = at + HEADER_BYTES + 1
-        if records == 1 and not (attributes or last_delta) and magic == 2:  # noqa: PLR2004 - as above
+        if records == 1 and not (attributes or last_delta) and magic == MAGIC:
             while data[body_at - 1] >= _ONE_BYTE:  # the record's length
                 body_at += 1
             usual = not (data[body_at + 1] or data[body_at + 2])  # its timestamp and offset deltas

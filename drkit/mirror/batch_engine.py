@@ -31,11 +31,10 @@ from drkit.mirror.batch_placement import Placement
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import EngineStatistics
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
 
 log = logging.getLogger(__name__)
 
-DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 _TICK_SECONDS = 0.1
 _TIMEOUT_SECONDS = 15.0
 _PAUSE = 0.01

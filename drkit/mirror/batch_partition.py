@@ -114,7 +114,6 @@ class BatchPartition:
         "stuck_since",
         "target_topic",
         "tp",
-        "unmatched",
         "wanted",
         "window",
     )
@@ -139,7 +138,6 @@ class BatchPartition:
         self.known = False
         self.apart = False
         self.leader_epoch = -1
-        self.unmatched = 0
         self.damaged = 0
         self.stuck_since: float | None = None
         self.preferred: int | None = None
@@ -247,7 +245,6 @@ class BatchPartition:
             self.next_target += size
             self.put(Markers(size, self.window.send(source_next, self.next_target), gated=gated))
         else:
-            self.unmatched += size
             self.window.hole(source_next)
             if in_step and self.preserve:
                 first = source_next - size

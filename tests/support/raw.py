@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka import records
 from drkit.kafka.batch import header, parse
 from drkit.kafka.messages import Fetch, FetchPlace, Produce, WriteTxnMarkers
-from drkit.kafka.stream import Stream
+from drkit.kafka.stream import Connection, Stream
 
 _ZSTD = 4
+
+
+@asynccontextmanager
+async def _leader(bootstrap: str, topic: str, partition: int) -> AsyncIterator[Connection]:
+    """A connection to the broker that leads a partition."""
+    stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
+    await stream.connect()
+    try:
+        if (asked := stream.track([topic])) is not None:
+            await asked
+        while (leader := stream.leader(topic, partition)) is None:
+            stream.refresh()
+            await asyncio.sleep(0.05)
+        connection = await stream.connection(leader, "test")
+        assert connection is not None
+        yield connection
+    finally:
+        await stream.close()
 
 
 def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, bytes | memoryview]) -> list[int]:
     """Append batches (header, records) as they are, one request each; returns their base offsets."""
 
     async def work() -> list[int]:
-        stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
-        await stream.connect()
-        try:
-            if (asked := stream.track([topic])) is not None:
-                await asked
-            while (leader := stream.leader(topic, partition)) is None:
-                stream.refresh()
-                await asyncio.sleep(0.05)
-            connection = await stream.connection(leader, "test")
-            assert connection is not None
+        async with _leader(bootstrap, topic, partition) as connection:
             offsets = []
             for batch in batches:
                 answer = await connection.send(Produce({topic: [(partition, batch)]}, timeout_ms=20_000))
@@ -35,8 +46,6 @@ def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, b
                 assert result.error == 0, result
                 offsets.append(result.base_offset)
             return offsets
-        finally:
-            await stream.close()
 
     return asyncio.run(work())
 
@@ -68,16 +77,7 @@ def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
     """All batches of a partition from an offset on, as they lie in its log."""
 
     async def work() -> bytes:
-        stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
-        await stream.connect()
-        try:
-            if (asked := stream.track([topic])) is not None:
-                await asked
-            while (leader := stream.leader(topic, partition)) is None:
-                stream.refresh()
-                await asyncio.sleep(0.05)
-            connection = await stream.connection(leader, "test")
-            assert connection is not None
+        async with _leader(bootstrap, topic, partition) as connection:
             found, at = bytearray(), offset
             while True:
                 place = FetchPlace(partition, at, 8_000_000)
@@ -90,8 +90,6 @@ def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
                     at = batch.last_offset + 1
                 if not batches:
                     return bytes(found)
-        finally:
-            await stream.close()
 
     return asyncio.run(work())
 
@@ -100,19 +98,8 @@ def mark(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
     """Append a transaction marker, as a mirror does for an offset that the source has no record at."""
 
     async def work() -> None:
-        stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
-        await stream.connect()
-        try:
-            if (asked := stream.track([topic])) is not None:
-                await asked
-            while (leader := stream.leader(topic, partition)) is None:
-                stream.refresh()
-                await asyncio.sleep(0.05)
-            connection = await stream.connection(leader, "test")
-            assert connection is not None
+        async with _leader(bootstrap, topic, partition) as connection:
             answer = await connection.send(WriteTxnMarkers(producer_id, 0, topic, partition, 1))
             assert {error for _, _, error in answer.errors} == {0}, answer.errors
-        finally:
-            await stream.close()
 
     asyncio.run(work())
