@@ -98,7 +98,7 @@ def judge(reader: Reader) -> Judgement:
     }
     if not any(tally.source_left or tally.target_left for tally in comparison.tallies.values()):
         return Judgement(comparison, matching, None, through, bounds)
-    court = _Court(reader, comparison, matching, source_left, target_left, through)
+    court = _Court(reader, comparison, matching, source_left, target_left, appended, through)
     parts = court.sit()
     if appended is not None:
         parts.append(_fate(appended, TARGET_APPENDED))
@@ -120,11 +120,13 @@ class _Court:
         matching: Matching,
         source_left: DataFrame,
         target_left: DataFrame,
+        appended: DataFrame | None,
         through: Mapping[int, int | None],
     ) -> None:
         self._reader = reader
         self._comparison = comparison
         self._matching = matching
+        self._appended = appended
         self.through = dict(through)
         source, target = source_left, target_left
         if matching.pairs is not None:
@@ -170,7 +172,11 @@ class _Court:
         lost = present.where(below)
         doubtful = lost.where("target_compacted")
         if any(each.target_compacted for each in reader.scope.partitions) and not doubtful.isEmpty():
-            explained = keep(compacted_on_target(reader, self._comparison, doubtful, self._source, self._target))
+            explained = keep(
+                compacted_on_target(
+                    reader, self._comparison, doubtful, self._source, strangers=self._target, appended=self._appended
+                )
+            )
             parts.append(_fate(lost.join(explained, ["p", "s"], "left_semi"), TARGET_RETIRED))
             lost = lost.join(explained, ["p", "s"], "left_anti")
         return [*parts, _fate(lost, FindingKind.LOST)]

@@ -8,8 +8,8 @@ empty. So a record that is missing on a compacted side is explained only where
 - its place there is empty: nothing else stands in it, and the records around it are no closer together
   than on the other side (a record that was never written leaves no gap), each empty place explaining
   one record; and
-- a later record of its key is there; or it is a tombstone and nothing older of its key is left, as
-  tombstones go too, after `delete.retention.ms`.
+- a later record of its key is there, also one that was written there after a failover; or it is a tombstone
+  and nothing older of its key is left, as tombstones go too, after `delete.retention.ms`.
 
 The newest value of a key is never explained away.
 """
@@ -68,7 +68,13 @@ def _displaced_at_head() -> Column:
 
 
 def compacted_on_target(
-    reader: Reader, comparison: Comparison, left: DataFrame, unmatched: DataFrame, strangers: DataFrame
+    reader: Reader,
+    comparison: Comparison,
+    left: DataFrame,
+    unmatched: DataFrame,
+    *,
+    strangers: DataFrame,
+    appended: DataFrame | None,
 ) -> DataFrame:
     """Which source residuals the target's compaction explains (`p`, `s`).
 
@@ -78,6 +84,8 @@ def compacted_on_target(
         left: the residuals in question, in compacted partitions, with `beside` and the partition's limits.
         unmatched: all source records without an equal one on the target (`p`, `s`).
         strangers: target records without an equal one on the source (`p`, `t`, `t_key`).
+        appended: what a sealed link's target got after it, from producers of its own (the same columns): each
+            is later than whatever was mirrored, so the target's cleaner takes older records of its key away.
     """
     keys = left.where("s_key is not null").select("p", F.col("s_key").alias("key")).distinct()
     numbers = [each for each in reader.scope.partitions if each.target_compacted]
@@ -97,6 +105,10 @@ def compacted_on_target(
         .join(odd, ["p", "key"], "left")
     )
     superseded = F.coalesce(F.col("s") < F.col("newest_there"), F.lit(False))
+    if appended is not None:
+        later = appended.select("p", F.col("t_key").alias("key")).where("key is not null").distinct()
+        known = known.join(later.withColumn("written_since", F.lit(True)), ["p", "key"], "left")
+        superseded |= F.col("written_since").isNotNull()
     deleted = F.col("newest_there").isNull() & F.col("stranger").isNull() & F.col("ends_in_tombstone")
     explained = known.where("placed").where(superseded | F.coalesce(deleted, F.lit(False)))
     return _one_each(

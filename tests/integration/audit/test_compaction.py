@@ -12,7 +12,9 @@ import pytest
 from drkit.audit.run import run_audit
 from drkit.lab import Lab
 from drkit.model.audit import AuditRequest, AuditResult, Counts, TopicChoice
-from tests.support.damage import STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
+from drkit.model.clock import now
+from drkit.model.links import Direction, LinkControl
+from tests.support.damage import LINK, STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -177,3 +179,26 @@ def test_a_compacted_source_mirrored_after_its_compaction_is_damaged_and_all_is_
     compacted.damage["before"].explains(compacted.findings("before"))
     assert counts.source_retired == counts.target_retired == 0
     assert counts.matched > 0
+
+
+def test_what_applications_wrote_after_a_failover_takes_older_values_away_and_is_no_loss(bench, audit, unique_name):
+    bench.create(unique_name, on=["primary"], config=LATER)
+    bench.create(unique_name, on=["dr"], config=COMPACT)
+    source = [replace(each, value=each.value or b"v") for each in records(60, rng=seeded(6), keys=12)]
+    newest = {record.key: offset for offset, record in enumerate(source)}
+    dropped, since = min(newest.values()), sorted(newest, key=newest.__getitem__)[1:7]
+    bench.produce("primary", unique_name, 0, source)
+    bench.remember(unique_name, {0: {offset: offset for offset in range(60)}}, target_end={0: 59})
+    control = LinkControl(LINK, Direction.SEALED, version=1, changed_at=now(), reason="failed over")
+    assert bench.store.set_link_control(control, expected_version=None)
+    cleaning = Cleaning(bench)
+    mirrored = [each for offset, each in enumerate(source) if offset != dropped]
+    cleaning.produce("dr", unique_name, [*mirrored, *(Record(key, b"written on dr", STAMP) for key in since)])
+    left = [each for each in cleaning.finish()[unique_name] if not is_tail(each)]
+
+    result = audit(unique_name)
+
+    assert [(each.kind, each.source_offset) for each in result.findings] == [("lost", dropped)]
+    matched = sum(each.offset < 59 for each in left)
+    assert matched == len(newest) - len(since) - (source[dropped].key not in {each.record.key for each in left})
+    assert (result.counts.matched, result.counts.target_retired) == (matched, 60 - matched - 1)
