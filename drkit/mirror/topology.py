@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
+from drkit.mirror.identity import Sight, same_cluster
 from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link
@@ -48,6 +49,7 @@ class TopologyGuard:
         self._own = {link.id.source: source, link.id.target: target}
         self._identify = identify
         self._ids: dict[str, str] = {}
+        self._twins: dict[frozenset[str], bool] = {}
         self._asked_at: float | None = None
         self._checked: tuple[dict[str, str], set[str]] = ({}, set())
         self.refusal: Refused | None = None
@@ -64,7 +66,7 @@ class TopologyGuard:
             Unreachable: the link's own clusters don't answer.
         """
         self._learn()
-        clusters = {alias: self._ids.get(alias, alias) for alias in self._aliases}
+        clusters = self._clusters()
         seen, tried = self._checked
         if seen != clusters:
             tried = set()
@@ -72,6 +74,37 @@ class TopologyGuard:
         if names and self.refusal is None:
             self.refusal = self._judge(clusters, sorted(names))
             self._checked = (clusters, tried | names)
+
+    def _clusters(self) -> dict[str, str]:
+        """Each alias with the cluster behind it: its id, or the first alias of those that share an id and are one."""
+        clusters: dict[str, str] = {}
+        for alias in sorted(self._aliases):
+            known = self._ids.get(alias)
+            twins = [other for other in clusters if known is not None and self._ids.get(other) == known]
+            same = next((other for other in twins if self._are_one(other, alias)), None)
+            clusters[alias] = clusters[same] if same is not None else alias
+        return clusters
+
+    def _are_one(self, one: str, other: str) -> bool:
+        """Whether two aliases with the same cluster id reach one cluster; looked at until something tells."""
+        pair = frozenset({one, other})
+        if pair not in self._twins:
+            first, second = self._sight(one), self._sight(other)
+            verdict = None if first is None or second is None else same_cluster(first, second)
+            if verdict is None:
+                return False
+            self._twins[pair] = verdict
+        return self._twins[pair]
+
+    def _sight(self, alias: str) -> Sight | None:
+        if alias in self._own:
+            return Sight.of(self._own[alias])
+        try:
+            with self._admin(alias) as admin:
+                return Sight.of(admin)
+        except DrkitError as error:
+            log.info("%s: which cluster %s is isn't known yet: %s", self._link.id, alias, error)
+            return None
 
     def _judge(self, clusters: dict[str, str], names: list[str]) -> Refused | None:
         cycle = find_cycle(self._links, clusters, names, through=self._link)
@@ -82,6 +115,14 @@ class TopologyGuard:
         if clash is not None:
             what, meaning, remedy = clash_error(clash, clusters)
             return Refused(what, meaning=meaning, remedy=remedy)
+        source_id, target_id = self._ids.get(self._link.id.source), self._ids.get(self._link.id.target)
+        if self._link.marks and source_id == target_id:
+            return Refused(
+                f"{self._link.id.source} and {self._link.id.target} are two clusters with one cluster id, {source_id}",
+                meaning="Provenance names a record's origin by its cluster's id, which doesn't tell these apart",
+                remedy='Use policy = "prefix", or format one of the clusters with an id of its own '
+                "(kafka-storage.sh random-uuid; CLUSTER_ID of a container image)",
+            )
         alone = self._link.marks and not self._link.shares_target
         if alone and self._link in sharing(self._links, clusters, names):
             return Refused(
@@ -110,8 +151,11 @@ class TopologyGuard:
 
     def _ask(self, alias: str) -> str | None:
         try:
-            with ClusterAdmin(alias, self._config.clusters[alias], timeout_seconds=_ASK_SECONDS) as admin:
+            with self._admin(alias) as admin:
                 return admin.cluster_id()
         except DrkitError as error:
             log.info("%s: which cluster %s is isn't known yet: %s", self._link.id, alias, error)
             return None
+
+    def _admin(self, alias: str) -> ClusterAdmin:
+        return ClusterAdmin(alias, self._config.clusters[alias], timeout_seconds=_ASK_SECONDS)
