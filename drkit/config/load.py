@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from drkit.config.schema import Config, Secret, StoreConfig, reveal
+from drkit.config.schema import Config, StoreConfig
+from drkit.config.secrets import Secret, reveal
 from drkit.model.errors import ConfigError
 
 ENV_PREFIX = "DRKIT_"
@@ -66,6 +67,8 @@ def _environment() -> dict[str, Any]:
         store: dict[str, Any] = {}
         links: list[dict[str, Any]] = []
         objectives: dict[str, Any] = {}
+        directory: list[dict[str, Any]] = []
+        hooks: dict[str, Any] = {}
 
     try:
         source = EnvSettingsSource(FromEnvironment)
@@ -107,6 +110,8 @@ def _check_secrets(config: Config, file: Path) -> None:
     secrets: list[tuple[str, Secret]] = [("store.url", config.store.url)]
     for alias, cluster in config.clusters.items():
         secrets += [(f'clusters.{alias}.client."{name}"', value) for name, value in cluster.client.items()]
+    for number, directory in enumerate(config.directory):
+        secrets += [(f"directory.{number}.{name}", value) for name, value in directory.secrets().items()]
     for key, value in secrets:
         try:
             reveal(value)

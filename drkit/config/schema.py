@@ -6,7 +6,6 @@ Unknown keys and bad values are errors; nothing is ignored. `load.py` turns pyda
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Self
@@ -15,6 +14,8 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_valida
 
 from drkit.config.base import Pattern
 from drkit.config.base import Strict as _Strict
+from drkit.config.directory_schema import DirectoryConfig, HooksConfig
+from drkit.config.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
 from drkit.config.topic_schema import TopicSettingsConfig
 from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.timeline import TimelinePolicy
@@ -50,40 +51,6 @@ CLIENT_PROPERTIES = frozenset(
     }
 )
 """The librdkafka properties that drkit maps to every client it uses."""
-
-
-class SecretFromEnv(_Strict):
-    """A secret held in an environment variable: `{ env = "NAME" }`."""
-
-    env: str
-
-    def reveal(self) -> str:
-        """The secret; raises ValueError naming the variable where it isn't set."""
-        value = os.environ.get(self.env)
-        if value is None:
-            raise ValueError(f"environment variable {self.env} is not set")
-        return value
-
-
-class SecretFromFile(_Strict):
-    """A secret held in a file (one trailing newline is dropped): `{ file = "PATH" }`."""
-
-    file: Path
-
-    def reveal(self) -> str:
-        """The secret; raises ValueError naming the file where it can't be read."""
-        try:
-            return self.file.read_text().removesuffix("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"secret file {self.file} can't be read: {error}") from error
-
-
-Secret = SecretStr | SecretFromEnv | SecretFromFile
-
-
-def reveal(value: Secret) -> str:
-    """The plain text of a secret, however it is given."""
-    return value.get_secret_value() if isinstance(value, SecretStr) else value.reveal()
 
 
 def _callable(text: str) -> str:
@@ -271,6 +238,8 @@ class Config(_Strict):
     store: StoreConfig = StoreConfig()
     links: tuple[LinkConfig, ...] = ()
     objectives: Objectives = Objectives()
+    directory: tuple[DirectoryConfig, ...] = ()
+    hooks: HooksConfig = HooksConfig()
     _file: Path | None = PrivateAttr(default=None)
 
     @property
@@ -292,6 +261,28 @@ class Config(_Strict):
             link._aliases = tuple(self.clusters)  # noqa: SLF001 - what a link must know of its configuration
         return self
 
+    @field_validator("directory", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, value: object) -> object:
+        """`[directory]` is as good as one `[[directory]]`."""
+        return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _directories_of_links(self) -> Self:
+        names = [f"{link.source}->{link.target}" for link in self.links]
+        places: set[str] = set()
+        for number, directory in enumerate(self.directory):
+            key = f"directory.{number}"
+            if directory.link is None and len(names) != 1:
+                known = ", ".join(names) or "none"
+                raise ValueError(f"{key}.link: say which link's entry it holds (configured: {known})")
+            if directory.link is not None and directory.link not in names:
+                raise ValueError(f"{key}.link: no link {directory.link!r} is configured (known: {', '.join(names)})")
+            if directory.url is not None and directory.url in places:
+                raise ValueError(f"{key}.url: {directory.url} is named twice; a directory holds one link's entry")
+            places.add(directory.url or "")
+        return self
+
     @model_validator(mode="after")
     def _no_cycle(self) -> Self:
         links = [link.link() for link in self.links]
@@ -307,6 +298,10 @@ class Config(_Strict):
         for link in self.links:
             link._shares_target = LinkId(link.source, link.target) in shared  # noqa: SLF001 - as above
         return self
+
+    def directories(self, link: LinkId) -> tuple[DirectoryConfig, ...]:
+        """The directories that hold this link's entry."""
+        return tuple(each for each in self.directory if each.link in {None, str(link)})
 
     def _by_address(self) -> dict[str, str]:
         """What each alias stands for: those that share an address are one cluster."""

@@ -1,0 +1,66 @@
+"""Consul's key-value store: the entry's JSON under one key, replaced by check-and-set on its index."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from urllib.parse import quote
+
+from drkit.directory.api import Entry, contended, from_json, must_write, not_ours, to_json
+from drkit.directory.http import HttpServer, refused
+
+_ATTEMPTS = 5
+_OK, _NOT_FOUND = 200, 404
+
+
+class ConsulDirectory:
+    """The entry under a key of Consul.
+
+    Args:
+        server: where Consul's HTTP API answers; the token is among its headers.
+        key: the key, without a leading slash.
+    """
+
+    def __init__(self, server: HttpServer, key: str) -> None:
+        self._server = server
+        self._path = f"/v1/kv/{quote(key)}"
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return self._server.name
+
+    @property
+    def confirms(self) -> bool:
+        """It says what stands there."""
+        return True
+
+    def read(self) -> Entry | None:
+        """What the key holds, read consistently."""
+        return self._kept()[0]
+
+    def publish(self, entry: Entry) -> bool:
+        """Put it with the index of what was looked at."""
+        for _ in range(_ATTEMPTS):
+            kept, index = self._kept()
+            if not must_write(kept, entry, self.name):
+                return False
+            answer = self._server.request("PUT", f"{self._path}?cas={index}", to_json(entry).encode())
+            if answer.status != _OK:
+                raise refused(self.name, answer, "The token needs key_prefix write on this key")
+            if answer.json(self.name) is True:
+                return True
+        raise contended(self.name)
+
+    def _kept(self) -> tuple[Entry | None, int]:
+        """The entry and its index (0: the key isn't there)."""
+        answer = self._server.request("GET", f"{self._path}?consistent")
+        if answer.status == _NOT_FOUND:
+            return None, 0
+        if answer.status != _OK:
+            raise refused(self.name, answer, "The token needs key_prefix read on this key")
+        try:
+            (found,) = answer.json(self.name)
+            value, index = b64decode(found["Value"] or ""), int(found["ModifyIndex"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise not_ours(self.name, str(error)) from None
+        return from_json(value, self.name), index

@@ -1,0 +1,90 @@
+"""A file on this machine: replaced atomically, durable on return, under a lock beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drkit.directory.api import Entry, from_json, must_write, to_json
+from drkit.model.errors import DrkitError
+
+_MODE = 0o644
+
+
+class FileDirectory:
+    """The entry as a JSON file.
+
+    Args:
+        path: absolute; its folder is there already.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return f"file://{self._path}"
+
+    @property
+    def confirms(self) -> bool:
+        """It says what stands there."""
+        return True
+
+    def read(self) -> Entry | None:
+        """What the file says; None: there is no file."""
+        try:
+            text = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", error) from error
+        return from_json(text, self.name)
+
+    def publish(self, entry: Entry) -> bool:
+        """Write beside it, sync, put in its place, sync the folder."""
+        try:
+            with self._locked():
+                if not must_write(self.read(), entry, self.name):
+                    return False
+                self._replace(to_json(entry))
+        except OSError as error:
+            raise self._failed("written", error) from error
+        return True
+
+    def _replace(self, text: str) -> None:
+        beside = self._path.with_name(f".{self._path.name}.new")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), self._mode())
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _mode(self) -> int:
+        """Clients go on being able to read it: the mode that it has, else readable by all."""
+        try:
+            return self._path.stat().st_mode & 0o777
+        except FileNotFoundError:
+            return _MODE
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._path.with_name(f".{self._path.name}.lock").open("a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets it go with the process that held it
+            yield
+
+    def _failed(self, what: str, error: OSError) -> DrkitError:
+        return DrkitError(
+            f"{self.name} can't be {what}: {error.strerror or error}",
+            remedy="Check the path, its permissions and the free space",
+        )

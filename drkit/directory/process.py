@@ -1,0 +1,85 @@
+"""Calling a command of the user's: no shell, bounded in time, and nothing of it is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from drkit.model.errors import DrkitError, Unreachable
+
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended. `code` is negative where a signal ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        """The last line that it wrote to stderr (or stdout)."""
+        lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines() if line.strip()]
+        return lines[-1][:_SHOWN] if lines else ""
+
+
+def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: str, seconds: float) -> Done:
+    """Run a command in a session of its own; when the time is over, it and its children are killed.
+
+    Args:
+        command: program and arguments.
+        environment: added to this process's.
+        given: its stdin.
+        seconds: how long it may take.
+
+    Raises:
+        DrkitError: it can't be started.
+        Unreachable: it did not end in time.
+    """
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise DrkitError(
+            f"{command[0]} can't be started: {error}", remedy="Check the command in the configuration"
+        ) from error
+    with process:
+        try:
+            out, err = process.communicate(given, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise Unreachable(
+                f"{command[0]} did not end within {seconds:g} s and was killed",
+                remedy="See why it hangs, or give it more time (timeout_seconds)",
+            ) from None
+        except BaseException:
+            _kill(process)
+            raise
+    return Done(process.returncode, out, err)
+
+
+def ended(name: str, what: str, done: Done) -> DrkitError:
+    """The error for a command that failed."""
+    how = f"signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
+    said = f": {done.said}" if done.said else ""
+    return DrkitError(f"{name} failed to {what} ({how}){said}", remedy="Mend what it complains of")
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
