@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from drkit.kafka.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
+from drkit.kafka.committed import Committed
 from drkit.kafka.joined import Found, Joined
 from drkit.kafka.records import Record, build, read, read_old
 
 _OLD_ATTRIBUTES_AT = 17
 _TINY_COUNT = 24
 _MERGED_BYTES = 256 * 1024
+_FEWEST_MERGED = 4
 _HEADROOM = 0.9
 
 
@@ -108,15 +110,13 @@ def pieces(
 class _Cutter:
     """The state of one pass over fetched batches.
 
-    `dropping`: producers whose aborted transaction is being passed. `tiny`: complete small batches in a
-    row that may become one; `old`: messages of an old format in a row.
+    `tiny`: complete small batches in a row that may become one; `old`: messages of an old format in a row.
     """
 
     def __init__(self, aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> None:
         self._rules = rules
         self._position = position
-        self._due = sorted(aborted, key=lambda each: each[1], reverse=True)
-        self._dropping: set[int] = set()
+        self._committed = Committed(aborted)
         self._tiny: list[Batch] = []
         self._old: list[Batch] = []
         self._size = 0
@@ -127,7 +127,7 @@ class _Cutter:
             yield from self._take_old(batch)
             return
         last = batch.last_offset
-        empty = self._is_empty(batch, last)
+        empty = not self._committed.holds(batch)
         if last < self._position:
             return
         complete = not empty and self._is_complete(batch)
@@ -192,16 +192,6 @@ class _Cutter:
             tiny, self._tiny, self._size = self._tiny, [], 0
             yield from _together(tiny, self._rules)
 
-    def _is_empty(self, batch: Batch, last: int) -> bool:
-        """Whether nothing of a batch is to be appended; keeps count of aborted transactions."""
-        while self._due and self._due[-1][1] <= last:
-            self._dropping.add(self._due.pop()[0])
-        if batch.is_control:
-            if self._dropping and _aborts(batch):
-                self._dropping.discard(batch.producer_id)
-            return True
-        return batch.records_count <= 0 or (batch.is_transactional and batch.producer_id in self._dropping)
-
     def _is_complete(self, batch: Batch) -> bool:
         return (
             batch.base_offset >= self._position
@@ -209,15 +199,6 @@ class _Cutter:
             and not batch.attributes & LOG_APPEND_TIME
             and len(batch.whole) <= self._rules.limit
         )
-
-
-def _aborts(batch: Batch) -> bool:
-    """Whether a control batch holds an abort marker (type 0; KIP-98), not a commit marker (type 1)."""
-    for record in read(batch):
-        body = record.body
-        # key: length 4 as a varint, version i16, type i16
-        return len(body) > 4 and body[3] == 0 and body[4] == 0  # noqa: PLR2004 - as above
-    return False
 
 
 def _joins(one: Batch, other: Batch) -> bool:
@@ -232,24 +213,29 @@ def _joins(one: Batch, other: Batch) -> bool:
 
 
 def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
-    """Complete batches in a row: one is forwarded, several are merged."""
+    """Complete batches in a row: a few are forwarded each by itself, more are merged.
+
+    A merge decompresses, builds and compresses, which costs more than the requests that it saves where only
+    a few come at a time: a steady stream is forwarded, a backlog is merged.
+    """
     first = batches[0]
-    if len(batches) > 1:
+    if len(batches) >= _FEWEST_MERGED:
         records = [record for batch in batches for record in read(batch)]
         begun = len(batches)
         for run in _built(records, batches[-1].last_offset + 1, first.codec, "merged", rules):
             yield run._replace(batches=begun)
             begun = 0
         return
-    yield Run(
-        first.base_offset,
-        first.last_offset + 1,
-        first.records_count,
-        first.attributes,
-        first.base_timestamp,
-        first.max_timestamp,
-        first.records,
-    )
+    for batch in batches:
+        yield Run(
+            batch.base_offset,
+            batch.last_offset + 1,
+            batch.records_count,
+            batch.attributes,
+            batch.base_timestamp,
+            batch.max_timestamp,
+            batch.records,
+        )
 
 
 def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:

@@ -161,14 +161,21 @@ def test_a_batch_above_the_limit_is_split():
     assert [body for each in cut for body in _bodies(each)] == _bodies(_cut(batch_bytes(rows))[0])
 
 
+def test_a_few_small_batches_are_forwarded_each_by_itself():
+    three = [batch_bytes([_ROW] * 2, base_offset=2 * i, codec=3) for i in range(3)]
+    assert _told(_cut(*three)) == [("run", 0, 2, 2, None), ("run", 2, 4, 2, None), ("run", 4, 6, 2, None)]
+    four = [*three, batch_bytes([_ROW] * 2, base_offset=6, codec=3)]
+    assert _told(_cut(*four)) == [("run", 0, 8, 8, "merged")]
+
+
 def test_small_batches_before_one_that_is_taken_apart_come_first():
     parts = [
-        *(batch_bytes([_ROW] * 2, base_offset=2 * i) for i in range(3)),
-        batch_bytes([(7, b"k", b"x" * 300, [])] * 10, base_offset=6),
-        batch_bytes([_ROW] * 2, base_offset=16),
+        *(batch_bytes([_ROW] * 2, base_offset=2 * i) for i in range(4)),
+        batch_bytes([(7, b"k", b"x" * 300, [])] * 10, base_offset=8),
+        batch_bytes([_ROW] * 2, base_offset=18),
     ]
     cut = _cut(*parts, rules=RULES._replace(limit=2_000))
-    assert [(each.source_first, each.source_next) for each in cut] == [(0, 6), (6, 11), (11, 16), (16, 18)]
+    assert [(each.source_first, each.source_next) for each in cut] == [(0, 8), (8, 13), (13, 18), (18, 20)]
 
 
 def test_what_comes_before_a_record_above_the_limit_is_told():
