@@ -9,7 +9,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
 
-from drkit.kafka.topics import reason
+from drkit.kafka.topics import metadata, reason
 from drkit.kafka.wire import Wire, check, error_class
 from drkit.model.acls import Acl
 from drkit.model.errors import Refused
@@ -25,30 +25,49 @@ def describe_acls(wire: Wire) -> frozenset[Acl]:
         Refused: the cluster has no authorizer, or drkit may not read its rules.
     """
 
-    async def step(wire: Wire) -> list[Any]:
-        answers = []
-        for resource in _RESOURCES:
-            request = DescribeAclsRequest(
-                resource_type_filter=int(resource),
-                resource_name_filter=None,
-                pattern_type_filter=int(ACLResourcePatternType.ANY),
-                principal_filter=None,
-                host_filter=None,
-                operation=int(ACLOperation.ANY),
-                permission_type=int(ACLPermissionType.ANY),
-            )
-            answer = await wire.send(request)
-            if error_class(answer.error_code) is kafka_errors.SecurityDisabledError:
-                raise Refused(
-                    f"cluster {wire.alias} has no authorizer: it keeps no ACLs",
-                    remedy='Set authorizer.class.name on its brokers, or acls = "off" on the link',
-                )
-            check(answer.error_code, answer.error_message or "read ACLs")
-            answers.append(answer)
-        return answers
+    async def step(wire: Wire) -> frozenset[Acl]:
+        return await _describe(wire, None)
 
+    found: frozenset[Acl] = wire.call("read ACLs", step)
+    return found
+
+
+def acls_by_broker(wire: Wire) -> dict[int, frozenset[Acl]]:
+    """The rules about topics and groups that each broker goes by, by node id: a late broker may lack some.
+
+    Raises:
+        Refused: as `describe_acls`.
+        Unreachable: a broker that the cluster lists doesn't answer.
+    """
+
+    async def step(wire: Wire) -> dict[int, frozenset[Acl]]:
+        nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
+        return {node: await _describe(wire, node) for node in nodes}
+
+    found: dict[int, frozenset[Acl]] = wire.call("read ACLs of every broker", step)
+    return found
+
+
+async def _describe(wire: Wire, node: int | None) -> frozenset[Acl]:
+    """The rules that one broker (None: any) answers (within a step)."""
     found = set()
-    for answer in wire.call("read ACLs", step):
+    for kind in _RESOURCES:
+        request = DescribeAclsRequest(
+            resource_type_filter=int(kind),
+            resource_name_filter=None,
+            pattern_type_filter=int(ACLResourcePatternType.ANY),
+            principal_filter=None,
+            host_filter=None,
+            operation=int(ACLOperation.ANY),
+            permission_type=int(ACLPermissionType.ANY),
+        )
+        answer = await wire.send(request, node)
+        if error_class(answer.error_code) is kafka_errors.SecurityDisabledError:
+            raise Refused(
+                f"cluster {wire.alias} has no authorizer: it keeps no ACLs",
+                remedy='Set authorizer.class.name on its brokers, or acls = "off" on the link',
+            )
+        check(answer.error_code, answer.error_message or "read ACLs")
         for resource in answer.resources:
             for rule in resource.acls:
                 found.add(

@@ -276,6 +276,10 @@ class ClusterAdmin(WireClient):
         """All access rules about topics and groups. `Refused` where there is no authorizer or no right to see them."""
         return acls.describe_acls(self._wire)
 
+    def acls_by_broker(self) -> dict[int, frozenset[Acl]]:
+        """The access rules that each broker goes by, by node id."""
+        return acls.acls_by_broker(self._wire)
+
     def create_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
         """Put rules; returns why, by rule, for those that were refused."""
         return acls.create_acls(self._wire, set(rules))
