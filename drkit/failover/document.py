@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from drkit.failover.evidence import Evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
 from drkit.failover.machine import Loss, Outcome, State
+from drkit.failover.places import Standing
 from drkit.failover.plan import FailoverPlan, Obstacle
 from drkit.failover.positions import Position
 from drkit.failover.record import Plan, RunRecord
 from drkit.failover.runner import RunResult
-from drkit.model.clock import iso
+from drkit.model.clock import from_millis, iso
 from drkit.model.errors import DrkitError
 from drkit.model.journal import JournalEntry, RunSummary
 
 Document = dict[str, Any]
+_YEAR_10000 = 253_402_300_800_000  # ms: from there on no ISO-8601 instant can be written
 
 
 def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
@@ -50,6 +53,7 @@ def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
     )
     document["lost_by_topic"] = _lost_by_topic(loss)
     document["refusals"] = [_obstacle(obstacle) for obstacle in standing]
+    document["places"] = [_place(place) for place in plan.places] if isinstance(plan, FailoverPlan) else []
     return document
 
 
@@ -65,6 +69,7 @@ def run_document(result: RunResult, plan: Plan, *, missed: Sequence[str] = ()) -
     document["objectives_missed"] = list(missed)
     document["endpoint"] = facts.endpoint
     document["fence_reason"] = facts.fence_reason
+    document["places_verified"] = None if facts.places is None else asdict(facts.places)
     if isinstance(plan, FailbackPlan):
         document["salvaged"] = {"records": facts.salvaged, "path": facts.salvage_path}
         document["audit"] = {"verdict": facts.audit, "detail": facts.audit_detail}
@@ -184,6 +189,20 @@ def _group(position: Position) -> Document:
         "why": position.why,
         "existing": position.existing,
         "captured_at": iso(position.captured_at),
+    }
+
+
+def _place(standing: Standing) -> Document:
+    stamp = standing.timestamp
+    written = stamp is not None and 0 <= stamp < _YEAR_10000
+    return {
+        "target_topic": standing.topic,
+        "partition": standing.partition,
+        "offset": standing.offset,
+        "record_offset": standing.record,
+        "timestamp": iso(from_millis(stamp)) if stamp is not None and written else None,
+        "crc32c": None if standing.crc is None else f"{standing.crc:08x}",
+        "reason": standing.reason,
     }
 
 

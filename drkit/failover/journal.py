@@ -4,6 +4,7 @@
     0    plan       plan       what was decided, complete
     1    fence      intent     {}
     2    fence      outcome    {"outcome", "reason", "seconds", "facts"}
+    …    translate  places     what stands where groups will be put
     …    translate  positions  the final positions
     …    resume     taken      who took the run over
     …    cancel     cancelled  why
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from drkit.failover.machine import Facts, Outcome
+from drkit.failover.places import Standing
 from drkit.failover.positions import Position
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -32,6 +34,7 @@ from drkit.store.api import Store
 PLAN = "plan"
 INTENT = "intent"
 OUTCOME = "outcome"
+PLACES = "places"
 POSITIONS = "positions"
 TAKEN = "taken"
 CANCELLED = "cancelled"
@@ -41,6 +44,7 @@ _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 FACTS = TypeAdapter(Facts)
 POSITION_LIST = TypeAdapter(tuple[Position, ...])
+PLACE_LIST = TypeAdapter(tuple[Standing, ...])
 
 
 def new_run_id() -> str:
@@ -132,6 +136,10 @@ class Journal:
     def positions(self, stage: str, positions: tuple[Position, ...]) -> None:
         """Keep the final positions."""
         self.write(stage, POSITIONS, POSITION_LIST.dump_json(positions).decode())
+
+    def places(self, stage: str, places: tuple[Standing, ...]) -> None:
+        """Keep what stands where groups will be put."""
+        self.write(stage, PLACES, PLACE_LIST.dump_json(places).decode())
 
     def events(self) -> Iterator[Event]:
         """What happened, in order, parts put together; a series of parts that a kill cut short is left out."""

@@ -138,11 +138,35 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacesSeen:
+    """How many of the distinct places where groups stand were looked at again, by outcome (`drkit.failover.places`)."""
+
+    same: int = 0
+    end: int = 0
+    new: int = 0
+    gone: int = 0
+    different: int = 0
+    unknown: int = 0
+
+    def __str__(self) -> str:
+        words = (
+            (self.same, "hold the record planned"),
+            (self.end, "are at the log's end"),
+            (self.new, "were at the log's end and have new records"),
+            (self.gone, "lost their record to retention or compaction since"),
+            (self.unknown, "could not be compared"),
+        )
+        looked = self.same + self.end + self.new + self.gone + self.different + self.unknown
+        return f"of {looked} places " + (", ".join(f"{count} {what}" for count, what in words if count) or "none")
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What a run has established so far; None: not yet. Journaled with every outcome.
 
     `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
+    `places`: how many of the places where groups stand were seen to hold the record planned.
     """
 
     mode: Mode
@@ -169,6 +193,7 @@ class Facts:
     committed: int | None = None
     endpoint: str | None = None
     verified: int | None = None
+    places: PlacesSeen | None = None
     verified_at: datetime | None = None
 
 

@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from drkit.failover.evidence import loss_at
+from drkit.failover.look import look_again, look_at
 from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import observe
 from drkit.failover.positions import Position, Selection, choose_positions
 from drkit.failover.release import release
 from drkit.failover.stage import StageContext, StageReport
 from drkit.failover.when import Moment
+from drkit.kafka.peek import Place
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.topology import TopicPartition
@@ -69,10 +71,11 @@ class Translate:
             )
         loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, placed=len(placed), loss=loss)
+        places = look_at(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
-        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}", facts, positions)
+        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}", facts, positions, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +166,14 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Read every committed offset back and compare."""
+    """Read every committed offset back, then the record at each place, and compare both with what was planned."""
 
     target: str
     name: str = "verify"
 
     def explain(self) -> str:
         """What it will do."""
-        return f"read every position back from {self.target} and compare"
+        return f"read every position back from {self.target}, and the record that stands there, and compare"
 
     def execute(self, context: StageContext) -> StageReport:
         """Compare; a group that has read on since is where it should be."""
@@ -178,6 +181,7 @@ class Verify:
         found = committed_offsets(context, self.target, wanted)
         wrong = []
         read_on = set()
+        standing = set()
         count = 0
         for group, positions in wanted.items():
             for position in positions:
@@ -188,16 +192,26 @@ class Verify:
                 count += 1
                 if stands != position.target_offset:
                     read_on.add(group)
+                elif stands is not None:
+                    standing.add(Place(position.target_tp, stands))
         if wrong:
-            more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
             raise DrkitError(
-                f"{len(wrong)} positions on {self.target} are not as committed: {'; '.join(wrong[:_SHOWN])}{more}",
+                f"{len(wrong)} positions on {self.target} are not as committed: {_few(wrong)}",
                 meaning="Somebody else committed there, or the cluster lost it",
                 remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
             )
-        facts = replace(context.facts, verified=count, verified_at=now())
+        compared = look_again(context.estate, self.target, standing, context.places)
+        if compared.wrong:
+            raise DrkitError(
+                f"{len(compared.wrong)} places on {self.target} don't hold what was planned: {_few(compared.wrong)}",
+                meaning="Records were lost or replaced there since the positions were chosen",
+                remedy=f"Look at these with drkit audit; move the groups that stand there "
+                f"(drkit runs {context.run} has them) on by hand, then drkit resume",
+            )
+        facts = replace(context.facts, verified=count, verified_at=now(), places=compared.seen)
         more = f"; {len(read_on)} groups have read on already" if read_on else ""
-        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}", facts)
+        here = f"; {compared.seen}" if standing else ""
+        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}{here}", facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +232,11 @@ class Close:
         again = sum(count for count in known if count is not None)
         least = "" if all(count is not None for count in known) else "at least "
         return StageReport(Outcome.OK, f"{lost}; {least}{again:,} records are read again", context.facts)
+
+
+def _few(sentences: Sequence[str]) -> str:
+    more = f" and {len(sentences) - _SHOWN} more" if len(sentences) > _SHOWN else ""
+    return "; ".join(sentences[:_SHOWN]) + more
 
 
 def by_group(positions: Sequence[Position]) -> dict[str, list[Position]]:

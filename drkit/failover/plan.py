@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.failover.machine import Kind, Loss, Mode
+from drkit.failover.places import Standing, what_changed
 from drkit.failover.positions import Position, Selection
 from drkit.failover.when import Moment
 from drkit.failover.world import ClusterView
@@ -58,7 +59,7 @@ class FailoverPlan:
     """What a failover will do. `obstacles` are what stands in its way now.
 
     `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
-    version (None: none kept) and the run that decided it.
+    version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
     """
 
     link: LinkId
@@ -75,6 +76,7 @@ class FailoverPlan:
     control_run: str | None
     positions: tuple[Position, ...]
     loss: Loss
+    places: tuple[Standing, ...] = ()
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -167,6 +169,7 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
         sentence = _difference(before_positions.get(key), after_positions.get(key))
         if sentence is not None:
             moved.append(sentence)
+    moved += what_changed(planned.places, now.places)
     if not moved and digest_of(planned) != digest_of(now):
         moved.append("the clusters or flags differ from those the plan was made with")
     return moved

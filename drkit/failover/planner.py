@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import loss_at
 from drkit.failover.fence import Drain, Fence
+from drkit.failover.look import look_at
 from drkit.failover.machine import Mode
 from drkit.failover.move import Close, Commit, Switch, Translate, Verify
 from drkit.failover.observe import observe
@@ -48,7 +49,8 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
     """
     link = find_link(estate, request)
     world = observe(estate, link, at=request.at, selection=request.selection)
-    return plan_for(world, request, endpoint=estate.endpoint(link.id.target))
+    plan = plan_for(world, request, endpoint=estate.endpoint(link.id.target))
+    return replace(plan, places=look_at(estate, link.id.target, plan.positions))
 
 
 def find_link(estate: Estate, request: Request) -> Link:

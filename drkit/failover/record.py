@@ -11,6 +11,8 @@ from drkit.failover.journal import (
     CANCELLED,
     FACTS,
     OUTCOME,
+    PLACE_LIST,
+    PLACES,
     PLAN,
     POSITION_LIST,
     POSITIONS,
@@ -18,6 +20,7 @@ from drkit.failover.journal import (
     StageRecord,
 )
 from drkit.failover.machine import PATHS, Facts, Kind, Outcome, Run, State
+from drkit.failover.places import Standing
 from drkit.failover.plan import FailoverPlan, plan_from_json
 from drkit.failover.positions import Position
 from drkit.model.clock import iso
@@ -39,6 +42,7 @@ class RunRecord:
     started_at: datetime
     stages: tuple[StageRecord, ...]
     positions: tuple[Position, ...]
+    places: tuple[Standing, ...]
 
     @property
     def run(self) -> str:
@@ -54,6 +58,11 @@ class RunRecord:
 def label_of(plan: Plan) -> str:
     """What `drkit runs` shows of a run; it begins with the configured link."""
     return f"{plan.link} {plan.mode} to {plan.target.alias}"
+
+
+def planned_places(plan: Plan) -> tuple[Standing, ...]:
+    """What the plan says stands where groups will be put; a failback knows only once the target is seeded again."""
+    return plan.places if isinstance(plan, FailoverPlan) else ()
 
 
 def begin(journal: Journal, plan: Plan, facts: Facts, started_at: datetime, plan_text: str) -> Run:
@@ -87,7 +96,7 @@ def load_run(store: Store, run: str) -> RunRecord:
     plan_text = json.dumps(body["plan"])
     plan: Plan = plan_from_json(plan_text) if kind is Kind.FAILOVER else failback_plan_from_json(plan_text)
     first = FACTS.validate_python(body["facts"])
-    kept = journal.read(POSITIONS)
+    kept, seen = journal.read(POSITIONS), journal.read(PLACES)
     return RunRecord(
         journal=journal,
         plan=plan,
@@ -95,6 +104,7 @@ def load_run(store: Store, run: str) -> RunRecord:
         started_at=datetime.fromisoformat(body["started_at"]),
         stages=tuple(journal.stages()),
         positions=() if kept is None else POSITION_LIST.validate_json(kept),
+        places=planned_places(plan) if seen is None else PLACE_LIST.validate_json(seen),
     )
 
 

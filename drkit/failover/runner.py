@@ -18,6 +18,7 @@ from drkit.failover.evidence import Evidence, evidence_of
 from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import Kind, Outcome, Run, State, advance, cancel, next_step
+from drkit.failover.places import Standing
 from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
 from drkit.failover.stage import Stage, StageContext
@@ -71,6 +72,7 @@ class Runner:
     label: str
     started_at: datetime
     positions: tuple[Position, ...] = ()
+    places: tuple[Standing, ...] = ()
     ports: Ports | None = None
     watch: Watch = nobody_watches
 
@@ -111,6 +113,7 @@ class Runner:
             run=self.journal.run,
             facts=self.machine.facts,
             positions=self.positions,
+            places=self.places,
             again=again,
             lease=self.lease,
             ports=self.ports,
@@ -120,12 +123,13 @@ class Runner:
             report = stage.execute(context)
             self.lease.check()
             if report.positions is not None:
+                self.journal.places(stage.name, report.places)
                 self.journal.positions(stage.name, report.positions)
             transition = advance(self.machine, stage.name, report.outcome, report.facts)
         except DrkitError as error:
             raise self._failed(stage, error, time.monotonic() - began) from error
         if report.positions is not None:
-            self.positions = report.positions
+            self.positions, self.places = report.positions, report.places
         self.machine = transition.run
         self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
 

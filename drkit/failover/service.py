@@ -15,7 +15,7 @@ from drkit.failover.plan import FailoverPlan, Obstacle, plan_json, shown, what_m
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
 from drkit.failover.preconditions import ACCEPT_UNFENCED
-from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, unfinished
+from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
 from drkit.model.errors import DrkitError, Refused, StalePlan
@@ -164,6 +164,7 @@ def _runner(
         label=record.label,
         started_at=record.started_at,
         positions=record.positions,
+        places=record.places,
         ports=ports,
         watch=watch,
     )
@@ -201,6 +202,7 @@ def _start(
             lease=lease,
             label=label_of(plan),
             started_at=started_at,
+            places=planned_places(plan),
             ports=ports,
             watch=watch,
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 from drkit.failover.estate import Estate
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import Facts, Outcome
+from drkit.failover.places import Standing
 from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
 from drkit.model.clock import now
@@ -23,12 +24,16 @@ _CAS_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """How a stage ended well: `ok`, or `skipped` with the reason. `positions`: the final ones, if it found them."""
+    """How a stage ended well: `ok`, or `skipped` with the reason.
+
+    `positions`: the final ones, if it found them; then `places` is what stands there.
+    """
 
     outcome: Outcome
     reason: str
     facts: Facts
     positions: tuple[Position, ...] | None = None
+    places: tuple[Standing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class StageContext:
     """What a stage acts on.
 
     `link` is the direction of the data while groups move: source = where they leave. `positions` are
-    the final ones once translated. `again` says that the stage was begun before and may be half done.
+    the final ones once translated, `places` what the plan (once translated: the journal) says stands where they
+    are. `again` says that the stage was begun before and may be half done.
     `ports` are what a failback needs of other rooms.
     """
 
@@ -45,6 +51,7 @@ class StageContext:
     run: str
     facts: Facts
     positions: tuple[Position, ...]
+    places: tuple[Standing, ...]
     again: bool
     lease: RunLease
     ports: Ports | None

@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
 from drkit.kafka import acls, deletion, offsets
 from drkit.kafka.append import append_record
 from drkit.kafka.epochs import EpochEnd, epoch_ends
+from drkit.kafka.peek import Peeked, Place, peek
 from drkit.kafka.topics import (
     TOPICS_A_REQUEST,
     NewTopic,
@@ -331,6 +332,10 @@ class ClusterAdmin(WireClient):
     def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         """Where a leader epoch of each partition ends (`drkit.kafka.epochs`); those that nobody knows are left out."""
         return epoch_ends(self._wire, at)
+
+    def peek(self, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
+        """The first record at or after each place (`drkit.kafka.peek`); one that can't be read in time says why."""
+        return peek(self._wire, places, seconds=seconds)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""

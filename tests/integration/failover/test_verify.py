@@ -1,0 +1,71 @@
+"""Verification reads the record at each place: on real clusters, with logs that were tampered with in between."""
+
+import time
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from drkit.failover.machine import PlacesSeen, State
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.service import plan_again, resume_run, run_failover
+from drkit.kafka.peek import Place
+from drkit.model.errors import PartlyDone, StalePlan
+from drkit.model.topology import TopicPartition
+from tests.support.estates import TIMEOUT, mirror, texts
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def test_another_record_at_a_place_fails_the_verification_until_the_group_was_moved_on(own):
+    topic = own.create("primary", "t")
+    stamp = int(time.time() * 1000) - 600_000
+    own.produce("primary", topic, texts("x", 6), stamp=stamp)
+    group = own.commit("primary", "g", topic, {0: 3, 1: 6})
+    beside = own.commit("primary", "beside", topic, {0: 3, 1: 1})
+    mirror(own)
+    with own.estate() as estate:
+        plan = make_plan(estate, Request("dr"))
+        assert [(p.partition, p.offset, p.record, p.timestamp) for p in plan.places] == [
+            (0, 3, 3, stamp + 3000),
+            (1, 1, 1, stamp + 1000),
+            (1, 6, None, None),
+        ]
+        admin = AdminClient(own.client("dr"))
+        admin.delete_topics([topic])[topic].result(TIMEOUT)
+        wait_until(lambda: topic not in own.topic_names("dr"), what="the topic to be gone")
+        own.create("dr", "t")
+        own.produce("dr", topic, {0: texts("y", 6)[0], 1: texts("x", 6)[1]}, stamp=stamp)
+        with pytest.raises(StalePlan, match=f"{topic}:0 at 3: the record 3 .* where the record 3 .* stood"):
+            plan_again(estate, plan)
+        result = run_failover(estate, plan, accept_unfenced=True)
+        assert isinstance(result.error, PartlyDone)
+        assert result.machine.state is State.SWITCHED
+        assert f"1 places on dr don't hold what was planned: {topic}:0 at 3" in result.error.what
+        own.commit("dr", "g", topic, {0: 4})
+        own.commit("dr", "beside", topic, {0: 4})
+        done = resume_run(estate, result.run, None)
+        assert done.error is None
+        assert done.machine.facts.places == PlacesSeen(same=1, end=1)
+    assert own.committed("dr", group) == {(topic, 0): 4, (topic, 1): 6}
+    assert own.committed("dr", beside) == {(topic, 0): 4, (topic, 1): 1}
+
+
+def test_a_peek_steps_over_markers_and_says_what_is_outside_the_log(own):
+    topic = own.create("primary", "t", partitions=2)
+    own.produce("primary", topic, texts("x", 5), stamp=5000)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with own.estate() as estate:
+        admin = estate.admin("primary")
+        admin.delete_records({first: 2})
+        places = [Place(first, at) for at in (1, 2, 4, 5, 6)]
+        places += [Place(second, 0), Place(TopicPartition("nowhere", 0), 0)]
+        found = admin.peek(places, seconds=10.0)
+    assert set(found) == set(places)
+    assert [found[Place(first, at)].offset for at in (2, 4, 5)] == [2, 4, None]
+    assert found[Place(first, 4)].timestamp == 9000
+    assert found[Place(second, 0)].crc != found[Place(first, 2)].crc
+    assert found[Place(first, 5)].reason is None
+    outside = [found[place] for place in (places[0], places[4], places[6])]
+    assert all(peeked.outside for peeked in outside)
+    assert "ends at 5" in outside[1].reason

@@ -1,0 +1,57 @@
+"""What stands at a place, at two looks."""
+
+from dataclasses import asdict
+
+import pytest
+
+from drkit.failover.machine import PlacesSeen
+from drkit.failover.places import Match, Standing, compare, count, difference, standings_of, what_changed
+from drkit.kafka.peek import NOTHING, Peeked, Place
+from drkit.model.topology import TopicPartition
+
+HERE = Place(TopicPartition("t", 0), 7)
+RECORD = Peeked(7, 1000, 0xABC)
+OUTSIDE = Peeked(reason="outside the log", outside=True)
+UNREAD = Peeked(reason="no leader")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "removable", "expected"),
+    [
+        (RECORD, RECORD, False, Match.SAME),
+        (RECORD, RECORD._replace(crc=1), False, Match.DIFFERENT),
+        (RECORD, RECORD._replace(timestamp=1001), True, Match.DIFFERENT),
+        (RECORD, RECORD._replace(offset=9), False, Match.DIFFERENT),
+        (RECORD, RECORD._replace(offset=9), True, Match.GONE),
+        (RECORD, NOTHING, True, Match.GONE),
+        (RECORD, NOTHING, False, Match.DIFFERENT),
+        (RECORD, OUTSIDE, True, Match.DIFFERENT),
+        (RECORD, UNREAD, False, Match.UNKNOWN),
+        (UNREAD, RECORD, False, Match.UNKNOWN),
+        (NOTHING, NOTHING, False, Match.END),
+        (NOTHING, RECORD, False, Match.NEW),
+    ],
+)
+def test_two_looks(before, now, removable, expected):
+    assert compare(before, now, removable=removable) is expected
+
+
+def test_counts_are_told_in_words():
+    seen = count([Match.SAME, Match.SAME, Match.END, Match.UNKNOWN])
+    assert seen == PlacesSeen(same=2, end=1, unknown=1)
+    assert str(seen) == "of 4 places 2 hold the record planned, 1 are at the log's end, 1 could not be compared"
+    assert set(asdict(seen)) == {match.value for match in Match}
+
+
+def test_a_plan_is_stale_where_another_record_stands_at_a_place_and_not_where_something_was_written():
+    end = Place(HERE.tp, 9)
+    before = standings_of({end: NOTHING, HERE: RECORD})
+    assert [standing.place for standing in before] == [HERE, end]
+    assert what_changed(before, standings_of({HERE: RECORD, end: Peeked(9, 1, 1)})) == []
+    other = standings_of({HERE: RECORD._replace(crc=5), end: NOTHING})
+    assert what_changed(before, other) == [difference(HERE, RECORD, RECORD._replace(crc=5))]
+    assert "t:0 at 7: the record 7 (stamped 1000, CRC 00000005), where the record 7" in what_changed(before, other)[0]
+
+
+def test_a_standing_keeps_what_was_seen():
+    assert Standing("t", 0, 7, 7, 1000, 0xABC, None).peeked == RECORD
