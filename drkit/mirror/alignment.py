@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from drkit.kafka import records
-from drkit.kafka.batch import header, next_sequence
-from drkit.mirror.batch_partition import Append, BatchPartition
+from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.pieces import Run
 from drkit.model.topology import TopicPartition
 
 FILLER_RECORDS = 500_000
@@ -34,26 +34,11 @@ Trim = Callable[[TopicPartition, int], None]
 
 def fillers(partition: BatchPartition, fill_to: int) -> int:
     """Queue what brings the target partition's end to `fill_to`; returns the bytes queued."""
-    before = partition.queued_bytes
-    stamp = int(time.time() * 1000)
+    queued, stamp, source = 0, int(time.time() * 1000), partition.next_source
     while partition.next_target < fill_to:
         count = min(FILLER_RECORDS, fill_to - partition.next_target)
-        payload = _payload(count)
-        head = header(
-            attributes=_ZSTD,
-            count=count,
-            base_timestamp=stamp,
-            max_timestamp=stamp,
-            producer_id=partition.producer_id,
-            producer_epoch=0,
-            base_sequence=partition.sequence,
-            records=payload,
-        )
-        partition.sequence = next_sequence(partition.sequence, count)
-        partition.next_target += count
-        mark = partition.window.send(partition.next_source, partition.next_target)
-        partition.put(Append((head, payload), count, mark, partition.next_source))
-    return partition.queued_bytes - before
+        queued += partition.fill(Run(source, source, count, _ZSTD, stamp, stamp, _payload(count)))
+    return queued
 
 
 @lru_cache(maxsize=2)

@@ -17,7 +17,7 @@ from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import IncidentKind, KeepRows, Notice, Stopped
+from drkit.mirror.engine import OFFSETS_DIFFER, IncidentKind, KeepRows, Notice, Stopped
 from drkit.mirror.pieces import Piece, TooLarge, pieces
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
@@ -25,9 +25,6 @@ from drkit.model.offsets import OffsetMapping
 log = logging.getLogger(__name__)
 
 RETRY = "Then `drkit link resume` the topic: it is tried again"
-
-OFFSETS_DIFFER = "offsets_differ"
-"""The kind of notice that offsets aren't equal on both sides any longer."""
 
 _TRANSLATED = "Nothing is lost: offsets are translated from there on (`drkit translate`)"
 

@@ -16,7 +16,7 @@ from drkit.kafka.batch import header, next_sequence
 from drkit.kafka.messages import Payload
 from drkit.mirror.engine import Incident, PartitionStart
 from drkit.mirror.inflight import InFlight, Mark
-from drkit.mirror.pieces import Hole, Piece, Rules
+from drkit.mirror.pieces import Hole, Piece, Rules, Run
 from drkit.model.offsets import OffsetMapping
 
 LARGEST_MATCH = 1_000
@@ -193,23 +193,9 @@ class BatchPartition:
                 self._row(rows, piece.source_first, self.next_target)
             for index, source in piece.gaps:
                 self._row(rows, source, self.next_target + index)
-            head = header(
-                attributes=piece.attributes,
-                count=piece.records_count,
-                base_timestamp=piece.base_timestamp,
-                max_timestamp=piece.max_timestamp,
-                producer_id=self.producer_id,
-                producer_epoch=0,
-                base_sequence=self.sequence,
-                records=piece.payload,
-            )
-            self.sequence = next_sequence(self.sequence, piece.records_count)
-            self.next_target += piece.records_count
-            self.next_source = piece.source_next
-            mark = self.window.send(piece.source_next, self.next_target)
-            item = Append((head, piece.payload), piece.records_count, mark, piece.source_first)
+            item = self._append(piece)
             item.forgettable, item.gated = piece.max_timestamp < horizon, bool(rows)
-            self.put(item)
+            self._put(item)
             reason = piece.reason or "forwarded"
             reasons[reason] = reasons.get(reason, 0) + piece.batches
         self.keeping = self.keeping or bool(rows)
@@ -226,8 +212,31 @@ class BatchPartition:
         self.delta = target - source
         rows.append(OffsetMapping(self.tp.topic, self.tp.partition, self.epoch, source, target))
 
-    def put(self, item: Append | Markers) -> None:
-        """Queue something to be written."""
+    def fill(self, run: Run) -> int:
+        """Queue records that stand for none of the source's; returns the bytes queued."""
+        item = self._append(run)
+        self._put(item)
+        return item.size
+
+    def _append(self, run: Run) -> Append:
+        """Give a run its place: the next sequence numbers and target offsets."""
+        head = header(
+            attributes=run.attributes,
+            count=run.records_count,
+            base_timestamp=run.base_timestamp,
+            max_timestamp=run.max_timestamp,
+            producer_id=self.producer_id,
+            producer_epoch=0,
+            base_sequence=self.sequence,
+            records=run.payload,
+        )
+        self.sequence = next_sequence(self.sequence, run.records_count)
+        self.next_target += run.records_count
+        self.next_source = run.source_next
+        mark = self.window.send(run.source_next, self.next_target)
+        return Append((head, run.payload), run.records_count, mark, run.source_first)
+
+    def _put(self, item: Append | Markers) -> None:
         self.queue.append(item)
         self.queued_bytes += item.size
         self.pending_bytes += item.size
@@ -243,7 +252,7 @@ class BatchPartition:
         if in_step and self._may_match(size):
             self._budget -= size
             self.next_target += size
-            self.put(Markers(size, self.window.send(source_next, self.next_target), gated=gated))
+            self._put(Markers(size, self.window.send(source_next, self.next_target), gated=gated))
         else:
             self.window.hole(source_next)
             if in_step and self.preserve:

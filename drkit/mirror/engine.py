@@ -39,6 +39,10 @@ class Stopped(Exception):
     """The runtime was told to stop while something was being waited for. Not an error."""
 
 
+OFFSETS_DIFFER = "offsets_differ"
+"""The kind of notice that offsets aren't equal on both sides any longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionStart:
     """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.

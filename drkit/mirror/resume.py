@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.alignment import LARGEST_ALIGNMENT
-from drkit.mirror.engine import PartitionStart
+from drkit.mirror.engine import OFFSETS_DIFFER, PartitionStart
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
 from drkit.mirror.tail import Tail, TailVerifier
@@ -380,7 +380,7 @@ class Resumer:
 
     def _note_far(self, seen: Observed, short: int) -> None:
         self._problems.put(
-            "offsets_differ",
+            OFFSETS_DIFFER,
             seen.tp.topic,
             seen.tp.partition,
             f"{seen.tp} begins {short} offsets above {self._link.target}'s; more than {LARGEST_ALIGNMENT} are not "
