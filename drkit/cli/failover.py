@@ -37,6 +37,10 @@ def failover(
     to: Annotated[str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.")] = None,
     at: AtOption = None,
     positions_at: PositionsAtOption = None,
+    consistent: Annotated[
+        bool,
+        typer.Option("--consistent", help="Put groups at the latest instant up to which every topic is complete."),
+    ] = False,
     timezone: TimezoneOption = None,
     planned: Annotated[
         bool | None,
@@ -80,6 +84,7 @@ def failover(
             tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
         )
         when = either_moment(at, positions_at, timezone)
+        _check_consistent(consistent=consistent, at=when, plan=plan)
         only_plan = dry_run or (out is not None and not execute and not yes)
         with Estate(run.config, run.store(create=not only_plan)) as estate:
             if plan is not None:
@@ -94,6 +99,7 @@ def failover(
                     selection=selection,
                     allow_rewind=allow_rewind,
                     link=run.links(link)[0] if link is not None else None,
+                    consistent=consistent,
                 )
                 chosen = make_plan(estate, request)
             if out is not None:
@@ -142,6 +148,15 @@ def _check_flags(
         raise ConfigError("--all-groups and --group exclude each other", remedy="Give one of them")
     if out is not None and plan is not None:
         raise ConfigError("--out and --plan exclude each other", remedy="Make a plan, or apply one")
+
+
+def _check_consistent(*, consistent: bool, at: Moment | None, plan: Path | None) -> None:
+    if consistent and (at is not None or plan is not None):
+        raise ConfigError(
+            "--consistent excludes --at, --positions-at and --plan",
+            meaning="It finds the instant itself; a plan that was made with it has that instant",
+            remedy="Give one of them",
+        )
 
 
 def _same_as_planned(

@@ -12,6 +12,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from drkit.failover.consistency import ConsistentCut
 from drkit.failover.evidence import Evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
@@ -26,6 +27,7 @@ from drkit.model.offsets import Certainty
 
 _ROWS = 20
 _PLACES = 3
+_LIMITS = 3
 _MARK = {
     Outcome.OK: ("✓", "bold green"),
     Outcome.SKIPPED: ("-", "dim"),
@@ -50,6 +52,8 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
     if isinstance(plan, FailbackPlan) and plan.topics:
         _scrub_table(console, plan)
     if isinstance(plan, FailoverPlan):
+        if plan.cut is not None:
+            _cut(console, plan.cut)
         print_positions(console, plan.positions)
         _expected_loss(console, plan)
     else:
@@ -174,7 +178,9 @@ class StagePrinter:
 
 def _failover_head(console: Console, plan: FailoverPlan) -> None:
     how = f"{plan.mode}, by mapping"
-    if plan.at is not None:
+    if plan.cut is not None:
+        how = f"{plan.mode}, consistent: every topic is complete up to {iso(plan.cut.instant)}"
+    elif plan.at is not None:
         what = "groups as they stood at" if plan.at.by_commits else "at"
         how = f"{plan.mode}, {what} {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
     grid = Table.grid(padding=(0, 2))
@@ -203,6 +209,21 @@ def _stage_plans(console: Console, plan: Plan) -> None:
     for number, stage in enumerate(plan.stages, 1):
         grid.add_row(f"[dim]{number:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
     console.print(grid)
+
+
+def _cut(console: Console, cut: ConsistentCut) -> None:
+    """What set the instant, and what each topic has beyond it."""
+    for limit in cut.limits[:_LIMITS]:
+        console.print(Padding(f"[dim]·[/] {escape(f'{limit.topic}:{limit.partition}: {limit.why}')}", (0, 0, 0, 1)))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("beyond the instant", max_width=40, no_wrap=True, overflow="ellipsis")
+    table.add_column("on the target", justify="right", no_wrap=True)
+    table.add_column("missing", justify="right", no_wrap=True)
+    for topic in cut.beyond[:_ROWS]:
+        table.add_row(escape(topic.topic), _number(topic.on_target), _number(topic.missing))
+    console.print(table)
+    if len(cut.beyond) > _ROWS:
+        console.print(f"[dim]… and {len(cut.beyond) - _ROWS} more topics[/]")
 
 
 def _scrub_table(console: Console, plan: FailbackPlan) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from drkit.failover.consistency import ConsistentCut
 from drkit.failover.evidence import Evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
@@ -146,6 +147,7 @@ def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Docum
         "warnings": list(plan.warnings),
     }
     if isinstance(plan, FailoverPlan):
+        document["consistent"] = None if plan.cut is None else _cut(plan.cut)
         document["needs"] = sorted({obstacle.waived_by for obstacle in plan.obstacles if obstacle.waived_by})
     else:
         document["cluster_id"] = plan.target.cluster_id
@@ -189,6 +191,26 @@ def _group(position: Position) -> Document:
         "why": position.why,
         "existing": position.existing,
         "captured_at": iso(position.captured_at),
+    }
+
+
+def _cut(cut: ConsistentCut) -> Document:
+    return {
+        "instant": iso(cut.instant),
+        "limits": [
+            {
+                "topic": limit.topic,
+                "partition": limit.partition,
+                "before": iso(limit.before),
+                "exact": limit.exact,
+                "why": limit.why,
+            }
+            for limit in cut.limits
+        ],
+        "beyond": [
+            {"topic": topic.topic, "on_target": topic.on_target, "missing": topic.missing} for topic in cut.beyond
+        ],
+        "cuts": list(cut.cuts),
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from drkit.failover.consistency import ConsistentCut
 from drkit.failover.machine import Kind, Loss, Mode
 from drkit.failover.places import Standing, what_changed
 from drkit.failover.positions import Position, Selection
@@ -60,6 +61,7 @@ class FailoverPlan:
 
     `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
     version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
+    `cut`: with `--consistent`, where `at` comes from.
     """
 
     link: LinkId
@@ -77,6 +79,7 @@ class FailoverPlan:
     positions: tuple[Position, ...]
     loss: Loss
     places: tuple[Standing, ...] = ()
+    cut: ConsistentCut | None = None
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from drkit.failover.consistency import moment_of
+from drkit.failover.consistent import at_consistent_cut
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import loss_at
 from drkit.failover.fence import Drain, Fence
@@ -28,7 +30,10 @@ _STALE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there."""
+    """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
+
+    `consistent`: instead of `at`, the latest instant up to which every topic is complete.
+    """
 
     to: str
     mode: Mode = Mode.UNPLANNED
@@ -36,6 +41,7 @@ class Request:
     selection: Selection = field(default_factory=Selection)
     allow_rewind: bool = False
     link: Link | None = None
+    consistent: bool = False
 
 
 def make_plan(estate: Estate, request: Request) -> FailoverPlan:
@@ -43,13 +49,20 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
 
     Raises:
         ConfigError: an unknown cluster, group or topic; several links lead there.
-        Refused: nothing can be planned: no link leads there, the target doesn't answer, or the store
-            holds nothing about the link.
+        Refused: nothing can be planned: no link leads there, the target doesn't answer, the store
+            holds nothing about the link, or no consistent instant is known.
         Unreachable: the store doesn't answer.
     """
     link = find_link(estate, request)
     world = observe(estate, link, at=request.at, selection=request.selection)
+    cut = None
+    if request.consistent:
+        _check_possible(world)
+        world, cut = at_consistent_cut(estate, world, request.selection)
+        request = replace(request, at=moment_of(cut))
     plan = plan_for(world, request, endpoint=estate.endpoint(link.id.target))
+    if cut is not None:
+        plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
     return replace(plan, places=look_at(estate, link.id.target, plan.positions))
 
 

@@ -36,7 +36,7 @@ def plan_again(estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = Fa
         allow_rewind=allow_rewind or planned.allow_rewind,
         link=estate.link(planned.link),
     )
-    fresh = make_plan(estate, request)
+    fresh = replace(make_plan(estate, request), cut=planned.cut)
     moved = what_moved(planned, fresh)
     if moved:
         raise StalePlan(

@@ -15,6 +15,7 @@ from drkit.kafka import acls, deletion, offsets
 from drkit.kafka.append import append_record
 from drkit.kafka.epochs import EpochEnd, epoch_ends
 from drkit.kafka.peek import Peeked, Place, peek
+from drkit.kafka.tails import Scanned, Stretch, scan
 from drkit.kafka.topics import (
     TOPICS_A_REQUEST,
     NewTopic,
@@ -336,6 +337,10 @@ class ClusterAdmin(WireClient):
     def peek(self, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
         """The first record at or after each place (`drkit.kafka.peek`); one that can't be read in time says why."""
         return peek(self._wire, places, seconds=seconds)
+
+    def scan(self, stretches: Mapping[TopicPartition, Stretch], *, seconds: float) -> dict[TopicPartition, Scanned]:
+        """Timestamps and transactions of stretches of logs (`drkit.kafka.tails`), as far as they are read in time."""
+        return scan(self._wire, stretches, seconds=seconds)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
