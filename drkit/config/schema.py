@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_valida
 from drkit.config.base import Pattern
 from drkit.config.base import Strict as _Strict
 from drkit.config.directory_schema import DirectoryConfig, HooksConfig
+from drkit.config.fence_schema import FenceConfig
 from drkit.config.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
 from drkit.config.topic_schema import TopicSettingsConfig
 from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
@@ -77,6 +78,7 @@ class ClusterConfig(_Strict):
 
     bootstrap_servers: str = Field(min_length=1)
     client: dict[str, Secret] = Field(default_factory=dict)
+    fence: FenceConfig = FenceConfig()
 
     @field_validator("client", mode="before")
     @classmethod
@@ -102,6 +104,19 @@ class ClusterConfig(_Strict):
             if not re.fullmatch(r"\s*(\[[0-9a-fA-F:.]+\]|[^\s:,]+):\d{1,5}\s*", server):
                 raise ValueError(f"{server.strip()!r} is not host:port")
         return value
+
+    @model_validator(mode="after")
+    def _writer_is_a_client(self) -> Self:
+        self.writer()
+        return self
+
+    def writer(self) -> ClusterConfig:
+        """How an ordinary writer reaches the cluster, as whom a fence is proven: `fence.client`, else as drkit."""
+        fence = self.fence
+        if fence.client is None and fence.bootstrap_servers is None:
+            return self
+        client = self.client if fence.client is None else fence.client
+        return ClusterConfig(bootstrap_servers=fence.bootstrap_servers or self.bootstrap_servers, client=client)
 
     def properties(self) -> dict[str, str]:
         """Client properties by their librdkafka names, secrets revealed. Never log the result."""

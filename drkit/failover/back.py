@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.evidence import loss_at
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.fence import behind, settle_watermarks, wait_for_mirror
+from drkit.failover.gate import Gate
 from drkit.failover.machine import Outcome
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
@@ -56,6 +57,7 @@ class Reverse:
         store = context.estate.store
         back = self.configured.reversed()
         control = store.link_control(back)
+        admitted = Gate(context, self.configured.source).admit_mirror()
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             decide_link(
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
@@ -77,7 +79,8 @@ class Reverse:
             reason=f"failback of {self.configured}",
             allowed=frozenset({Direction.PAUSED}),
         )
-        return StageReport(Outcome.OK, f"data flows {back}", replace(context.facts, reversed=True))
+        what = "; ".join(filter(None, (f"data flows {back}", admitted)))
+        return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +131,33 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class QuietFence:
-    """Show that nobody writes to the live cluster."""
+    """Keep clients out of the live cluster where that can be done, and show that nobody writes there."""
 
     live: str
     name: str = "fence"
 
     def explain(self) -> str:
         """What it will do."""
-        return f"show that nobody writes to {self.live} for {QUIET_SECONDS:g} s (stop its producers now)"
+        return (
+            f"deny writing and reading on {self.live} where that can be done; show that nobody writes there for "
+            f"{QUIET_SECONDS:g} s (stop its producers now)"
+        )
 
     def execute(self, context: StageContext) -> StageReport:
-        """Look twice."""
+        """Close its gate; look twice."""
         since = now()  # from here on, at the latest, the live cluster's writers were idle
-        ends = frozen_ends(context, context.link)
-        reason = f"UNFENCED: drkit can't deny writes on {self.live}; its {len(ends)} log ends stand still"
-        facts = replace(context.facts, fenced=False, fence_reason=reason, fenced_at=since, ends=ends)
+        proof = Gate(context, self.live).close()
+        ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
+        still = f"UNFENCED: its {len(ends)} log ends stand still; {proof.reason}"
+        reason = proof.reason if proof.proven else still
+        facts = replace(
+            context.facts,
+            fenced=proof.proven,
+            fence_reason=reason,
+            fence_epoch=proof.epoch,
+            fenced_at=since,
+            ends=ends,
+        )
         return StageReport(Outcome.OK, reason, facts)
 
 
@@ -176,7 +191,8 @@ class DrainBack:
         )
         wait_for_mirror(context, MIRROR_SECONDS)
         world = observe(context.estate, link, settle=True)
-        late = differing(ends, ends_of(context, link)) or behind(world, ends)
+        ends_now = ends_of(context, link)
+        late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(world, ends_now)
         if late:
             decide_link(
                 context.estate,
@@ -253,10 +269,13 @@ class Turn:
                 reason=f"failed back to {self.cluster}",
                 allowed=frozenset({Direction.REVERSED}),
             )
+        # in this order: where the old primary can be written again, the cluster left behind can't be
+        lifted = Gate(context, self.cluster).open()
         rules = activate_or_say(store, context.link, context.estate.admin(self.cluster))
+        admitted = Gate(context, self.configured.target).admit_mirror()
         facts = replace(context.facts, endpoint=self.endpoint)
         what = f"{self.configured} is active again; clients at {self.endpoint}"
-        return StageReport(Outcome.OK, "; ".join(filter(None, (what, str(rules)))), facts)
+        return StageReport(Outcome.OK, "; ".join(filter(None, (what, lifted, str(rules), admitted))), facts)
 
 
 def catch_up(context: StageContext) -> tuple[str, int]:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.evidence import loss_at
+from drkit.failover.gate import Gate
+from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.world import World
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.errors import PartlyDone, Refused
 from drkit.model.links import Direction
 from drkit.model.topology import TopicPartition
 
@@ -23,9 +25,10 @@ _OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Part the old cluster from what comes: seal the link (unplanned), or show that nobody writes (planned).
+    """Part the old cluster from what comes: deny its clients, show that they are out, seal the link (unplanned).
 
-    `reachable` is what the plan saw. `already_sealed` names the run that sealed the link before.
+    `reachable` is what the plan saw, `means` by what it found that the cluster can be fenced. `already_sealed`
+    names the run that sealed the link before.
     """
 
     source: str
@@ -33,32 +36,47 @@ class Fence:
     mode: Mode
     reachable: bool
     already_sealed: str | None = None
+    means: str = Means.NONE
     name: str = "fence"
 
     def explain(self) -> str:
         """What it will do."""
-        denial = (
-            f"drkit can't deny writes on {self.source}"
-            if self.reachable
-            else f"{self.source} does not answer: nothing can be denied there"
-        )
+        if not self.reachable:
+            denial = f"{self.source} does not answer: nothing can be denied there (UNFENCED)"
+        elif self.means == Means.NONE:
+            denial = f"drkit can't deny writes on {self.source} (UNFENCED)"
+        else:
+            how = "access rules deny" if self.means == Means.ACL else "its command keeps"
+            what = "writing and reading" if self.means == Means.ACL else "clients out"
+            denial = (
+                f"{how} {what} on {self.source}; every broker must turn a writer away, and the log ends stand still "
+                f"for {QUIET_SECONDS:g} s"
+            )
         if self.mode is Mode.PLANNED:
-            return f"show that nobody writes to {self.source} for {QUIET_SECONDS:g} s; {denial} (UNFENCED)"
+            quiet = f"show that nobody writes to {self.source} for {QUIET_SECONDS:g} s; "
+            return denial if self.reachable and self.means != Means.NONE else f"{quiet}{denial}"
         if self.already_sealed:
-            return f"the link is sealed by run {self.already_sealed} already; {denial} (UNFENCED)"
-        return f"seal {self.source}->{self.target}: its mirror exits; {denial} (UNFENCED)"
+            return f"{denial}; the link is sealed by run {self.already_sealed} already"
+        return f"{denial}; seal {self.source}->{self.target}: its mirror exits"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Seal the link, or show the quiet."""
-        reason = self._why_unfenced(context)
-        if self.mode is Mode.PLANNED:
-            ends = frozen_ends(context, context.link)
-            facts = replace(context.facts, fenced=False, fence_reason=reason, fenced_at=now(), ends=ends)
-            return StageReport(
-                Outcome.OK,
-                f"{len(ends)} log ends of {self.source} stood still for {QUIET_SECONDS:g} s; {reason}",
-                facts,
+        """Close the old cluster's gate, show it; then seal the link, or (planned) show the quiet."""
+        proof = Gate(context, self.source).close()
+        if not proof.proven and not context.facts.unfenced_accepted:
+            raise Refused(
+                f"{self.source} is not fenced: {proof.reason}",
+                meaning="Whoever still writes there writes what is lost",
+                remedy="Remove the cause; or make sure that nobody writes there, then give --accept-unfenced",
             )
+        reason = proof.reason if proof.proven else f"UNFENCED: {proof.reason}"
+        facts = replace(
+            context.facts, fenced=proof.proven, fence_reason=reason, fence_epoch=proof.epoch, fenced_at=now()
+        )
+        if self.mode is Mode.PLANNED:
+            ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
+            still = f"{len(ends)} log ends of {self.source} stood still for {QUIET_SECONDS:g} s"
+            said = reason if proof.proven else f"{still}; {reason}"
+            return StageReport(Outcome.OK, said, replace(facts, ends=ends))
         if self.already_sealed:
             what = f"sealed by run {self.already_sealed} already"
         else:
@@ -71,15 +89,7 @@ class Fence:
                 allowed=_OPEN,
             )
             what = "link sealed"
-        facts = replace(context.facts, sealed=True, fenced=False, fence_reason=reason, fenced_at=now())
-        return StageReport(Outcome.OK, f"{what}; {reason}", facts)
-
-    def _why_unfenced(self, context: StageContext) -> str:
-        try:
-            context.estate.admin(self.source, timeout_seconds=context.estate.patience_seconds(self.source)).brokers()
-        except DrkitError as error:
-            return f"UNFENCED: {error.what}"
-        return f"UNFENCED: {self.source} answers and drkit can't deny its writes; whoever writes there now is lost"
+        return StageReport(Outcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ class Drain:
                     meaning="A planned move needs both clusters; nothing was changed",
                     remedy="Bring it back, or fail over with --unplanned",
                 )
-            left[:] = behind(world, context.facts.ends)
+            left[:] = behind(world, self._ends(context))
             if left and world.mirror is None:
                 raise Refused(
                     f"no mirror runs on {context.link.id} and {len(left)} partitions lag: {', '.join(left[:5])}",
@@ -164,14 +174,19 @@ class Drain:
                 meaning="Nothing was changed",
                 remedy="Stop the producers, let the mirror catch up (drkit status), then try again",
             )
-        moved = differing(context.facts.ends, ends_of(context, context.link))
+        moved = [] if context.facts.fenced else differing(context.facts.ends, ends_of(context, context.link))
         if moved:
             raise still_written(self.source, moved)
 
+    def _ends(self, context: StageContext) -> Mapping[str, int]:
+        """Up to where it is drained. In a fenced cluster only the ends of transactions still land: they count too."""
+        return ends_of(context, context.link) if context.facts.fenced else context.facts.ends
+
     def _still_whole(self, context: StageContext, world: World) -> None:
         """Sealed: what was written in the last moment would be lost, so then the link is opened again."""
-        moved = differing(context.facts.ends, ends_of(context, context.link))
-        late = moved or behind(world, context.facts.ends)
+        ends = ends_of(context, context.link)
+        moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
+        late = moved or behind(world, ends)
         if not late:
             return
         decide_link(

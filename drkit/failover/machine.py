@@ -5,7 +5,7 @@
     failback   planned → salvaged → scrubbed → reversed → reseeded → audited
                        → fenced → drained → translated → committed → switched → verified → closed
 
-    either     planned (or fenced, in a planned move that has sealed nothing) → cancelled
+    either     up to the point of no return (commit; a failback's: scrub) → cancelled
 
 A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
 was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
@@ -21,7 +21,8 @@ was found (`Facts`) to `advance`, which moves on only if every invariant of the 
  I7  Nothing is destroyed before it is kept: from SCRUBBED on, what only the old cluster held is
      salvaged (or was shown to be nothing) and the cluster's id was confirmed.
  I8  No move back onto unproven data: from AUDITED on, the audit's verdict is clean.
- I9  A run can be cancelled only while nothing was changed.
+ I9  A run can be cancelled only before its point of no return, and when nothing of it stands any more: the
+     link isn't sealed by it, its fence is lifted.
 
 `advance` raises `InvariantBroken` naming the invariant; that is a defect or a world that moved, and
 the runner stops with the run resumable.
@@ -110,6 +111,8 @@ _BRING_BACK = (
     Step("audit", State.AUDITED),
 )
 PATHS: dict[Kind, tuple[Step, ...]] = {Kind.FAILOVER: _MOVE, Kind.FAILBACK: _BRING_BACK + _MOVE}
+POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub"}
+"""The stage from which on a run can only be taken to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class Facts:
     sealed: bool = False
     fenced: bool | None = None
     fence_reason: str | None = None
+    fence_epoch: int | None = None
     fenced_at: datetime | None = None
     mirror_stopped: bool = False
     lag: int | None = None
@@ -253,14 +257,14 @@ def advance(run: Run, stage: str, outcome: Outcome, facts: Facts) -> Transition:
 
 
 def cancel(run: Run, why: str) -> Transition:
-    """The run given up, which is allowed only while it changed nothing.
+    """The run given up: before its point of no return, and with nothing of it left.
 
     Raises:
-        InvariantBroken: something was changed already.
+        InvariantBroken: it is beyond that point, or something that it changed still stands.
     """
     facts = run.facts
-    untouched = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
-    if not untouched or run.state not in {State.PLANNED, State.FENCED}:
+    undone = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
+    if not undone or run.state not in _before(POINT_OF_NO_RETURN[run.kind], run.kind):
         raise InvariantBroken(f"I9: a run that is {run.state} has changed things", remedy="Resume it instead")
     return Transition(replace(run, state=State.CANCELLED), f"{run.state} → cancelled: {why}")
 
@@ -296,6 +300,12 @@ def check(run: Run) -> None:
             raise InvariantBroken(
                 f"{name}: a {run.kind} must not be {run.state}: {meaning}", remedy="`drkit runs` shows how it got here"
             )
+
+
+def _before(stage: str, kind: Kind) -> set[State]:
+    """The states from which a stage was not begun yet."""
+    names = [step.stage for step in PATHS[kind]]
+    return {State.PLANNED, *(step.reaches for step in PATHS[kind][: names.index(stage)])}
 
 
 def _fence_holds(run: Run) -> bool:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from drkit.failover.evidence import loss_at
+from drkit.failover.gate import Gate
 from drkit.failover.look import look_again, look_at
 from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import observe
@@ -158,10 +159,11 @@ class Switch:
 
     def execute(self, context: StageContext) -> StageReport:
         """Release the topics, name the address."""
+        lifted = Gate(context, self.target).open()
         released = release(context.estate.store, context.link, context.estate.admin(self.target))
         facts = replace(context.facts, endpoint=self.endpoint)
         address = f"no cluster directory is configured: point clients at {self.endpoint} ({self.target})"
-        return StageReport(Outcome.SKIPPED, "; ".join(filter(None, (str(released), address))), facts)
+        return StageReport(Outcome.SKIPPED, "; ".join(filter(None, (lifted, str(released), address))), facts)
 
 
 @dataclass(frozen=True, slots=True)

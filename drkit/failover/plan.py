@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.failover.consistency import ConsistentCut
+from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Kind, Loss, Mode
 from drkit.failover.places import Standing, what_changed
 from drkit.failover.positions import Position, Selection
@@ -61,6 +62,7 @@ class FailoverPlan:
 
     `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
     version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
+    `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
     `cut`: with `--consistent`, where `at` comes from.
     """
 
@@ -78,6 +80,8 @@ class FailoverPlan:
     control_run: str | None
     positions: tuple[Position, ...]
     loss: Loss
+    fence: str = Means.NONE
+    fence_reason: str = ""
     places: tuple[Standing, ...] = ()
     cut: ConsistentCut | None = None
     stages: tuple[StagePlan, ...] = ()
@@ -225,6 +229,7 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         **({"basis": plan.at.basis} if plan.at is not None and plan.at.by_commits else {}),
         "groups": list(plan.selection.groups),
         "topics": [str(selector) for selector in plan.selection.topics],
+        **({"fence": plan.fence} if plan.fence != Means.NONE else {}),
         "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],
         "target": [plan.target.alias, plan.target.cluster_id],
         "control": [plan.control, plan.control_version],

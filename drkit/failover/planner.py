@@ -10,6 +10,8 @@ from drkit.failover.consistent import at_consistent_cut
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import loss_at
 from drkit.failover.fence import Drain, Fence
+from drkit.failover.gate import fence_means
+from drkit.failover.gate_rules import Means
 from drkit.failover.look import look_at
 from drkit.failover.machine import Mode
 from drkit.failover.move import Close, Commit, Switch, Translate, Verify
@@ -20,7 +22,7 @@ from drkit.failover.preconditions import obstacles
 from drkit.failover.stage import Stage
 from drkit.failover.when import Moment
 from drkit.failover.world import World
-from drkit.model.errors import ConfigError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.links import Direction
 from drkit.model.topology import Link
 
@@ -60,7 +62,8 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
         _check_possible(world)
         world, cut = at_consistent_cut(estate, world, request.selection)
         request = replace(request, at=moment_of(cut))
-    plan = plan_for(world, request, endpoint=estate.endpoint(link.id.target))
+    fence = _fence(estate, world)
+    plan = plan_for(world, request, endpoint=estate.endpoint(link.id.target), fence=fence)
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
     return replace(plan, places=look_at(estate, link.id.target, plan.positions))
@@ -94,7 +97,19 @@ def find_link(estate: Estate, request: Request) -> Link:
     return leading[0]
 
 
-def plan_for(world: World, request: Request, *, endpoint: str) -> FailoverPlan:
+def _fence(estate: Estate, world: World) -> tuple[Means, str]:
+    """By what the source can be fenced, and where by nothing, why not."""
+    if not world.source.reachable:
+        return Means.NONE, world.source.reason or "it does not answer"
+    try:
+        return fence_means(estate, world.source.alias)
+    except DrkitError as error:
+        return Means.NONE, error.what
+
+
+def plan_for(
+    world: World, request: Request, *, endpoint: str, fence: tuple[Means, str] = (Means.NONE, "not looked at")
+) -> FailoverPlan:
     """The plan for one snapshot. Pure."""
     _check_possible(world)
     positions = choose_positions(world, request.selection, request.at)
@@ -114,6 +129,8 @@ def plan_for(world: World, request: Request, *, endpoint: str) -> FailoverPlan:
         control_run=None if control is None else control.run,
         positions=positions,
         loss=loss_at(world.partitions.values(), world.observed_at),
+        fence=fence[0],
+        fence_reason=fence[1],
     )
     plan = replace(
         plan,
@@ -129,7 +146,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
     source, target = plan.link.source, plan.link.target
     already = plan.control_run if plan.control == Direction.SEALED else None
     return (
-        Fence(source, target, plan.mode, plan.source.reachable, already),
+        Fence(source, target, plan.mode, plan.source.reachable, already, plan.fence),
         Drain(source, target, plan.mode),
         Translate(source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed)),
         Commit(target, len({position.group for position in plan.placed}), len(plan.placed)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Mode
 from drkit.failover.plan import FailoverPlan, Obstacle
 from drkit.failover.world import World
@@ -21,7 +22,7 @@ def obstacles(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
         yield from _planned(world)
     yield from _active(world, plan)
     yield from _rewound(world, plan)
-    yield from _unfenced(world)
+    yield from _unfenced(world, plan)
 
 
 def _decided_already(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
@@ -97,13 +98,17 @@ def _rewound(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     )
 
 
-def _unfenced(world: World) -> Iterator[Obstacle]:
+def _unfenced(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+    """Where there is a means, the fence stage shows that it holds, or stops the run before anything else is done."""
+    if plan.fence != Means.NONE:
+        return
     source = world.source.alias
-    why = "answers, and drkit can't deny its writes" if world.source.reachable else "does not answer"
+    why = f"answers, and drkit can't deny its writes ({plan.fence_reason})"
     yield Obstacle(
-        f"{source} can't be fenced: it {why}",
+        f"{source} can't be fenced: it {why if world.source.reachable else 'does not answer'}",
         f"UNFENCED: whoever still writes to {source}, or finds it back, writes what {world.target.alias} never gets",
-        f"Make sure that nobody writes to {source}, then give {ACCEPT_UNFENCED}",
+        f"Make sure that nobody writes to {source}, then give {ACCEPT_UNFENCED}; once it answers and can be fenced: "
+        "drkit fence",
         waived_by=ACCEPT_UNFENCED,
     )
 

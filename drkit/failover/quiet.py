@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from drkit.failover.stage import StageContext
+from drkit.failover.estate import Estate
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 
 QUIET_SECONDS = 2.0
+_SETTLING_WINDOWS = 5
 _SHOWN = 5
 
 
-def ends_of(context: StageContext, link: Link) -> dict[str, int]:
+class Watching(Protocol):
+    """With what it is looked."""
+
+    @property
+    def estate(self) -> Estate:
+        """Where to look."""
+
+    def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
+        """Poll until `done`, at most for `seconds`; whether it came true."""
+
+
+def ends_of(context: Watching, link: Link) -> dict[str, int]:
     """High watermarks of every covered partition of the link's source, by `topic:partition`.
 
     Raises:
@@ -30,7 +43,7 @@ def ends_of(context: StageContext, link: Link) -> dict[str, int]:
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 
-def frozen_ends(context: StageContext, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
+def frozen_ends(context: Watching, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
     """The source's log ends, shown not to move for `seconds`.
 
     Raises:
@@ -47,6 +60,21 @@ def frozen_ends(context: StageContext, link: Link, seconds: float = QUIET_SECOND
     if context.wait(moves, seconds):
         raise still_written(link.id.source, moving)
     return before
+
+
+def settled_ends(context: Watching, link: Link) -> dict[str, int]:
+    """As `frozen_ends`, where writes were denied just now: what was under way, or ends a transaction, still lands.
+
+    Raises:
+        Refused: they go on moving.
+        Unreachable: the source doesn't answer.
+    """
+    for _ in range(_SETTLING_WINDOWS - 1):
+        try:
+            return frozen_ends(context, link)
+        except Refused:
+            continue
+    return frozen_ends(context, link)
 
 
 def differing(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:

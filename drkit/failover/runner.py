@@ -17,16 +17,18 @@ from drkit.failover.estate import Estate
 from drkit.failover.evidence import Evidence, evidence_of
 from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import Kind, Outcome, Run, State, advance, cancel, next_step
+from drkit.failover.machine import Kind, Mode, Outcome, Run, State, advance, cancel, next_step
 from drkit.failover.places import Standing
 from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
+from drkit.failover.record import Plan
 from drkit.failover.stage import Stage, StageContext
+from drkit.failover.undo import CANCEL, Undo
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.journal import RunSummary
 from drkit.model.links import Direction
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link
 
 Watch = Callable[[str, StageRecord | None, str], None]
 """Called as stages go: (stage, its record once it ended, what is going on)."""
@@ -64,10 +66,11 @@ class Runner:
 
     estate: Estate
     link: Link
-    configured: LinkId
+    configured: Link
     journal: Journal
     machine: Run
     stages: Sequence[Stage]
+    plan: Plan
     lease: RunLease
     label: str
     started_at: datetime
@@ -140,9 +143,17 @@ class Runner:
             self._record(StageRecord(stage.name, outcome, str(error), seconds))
         if isinstance(error, PartlyDone | OutcomeUnknown):
             return error
-        if self._cancelled(error):
-            return error
         resume = f"drkit resume {self.journal.run}"
+        try:
+            if self._taken_back(error):
+                return error
+        except DrkitError as undoing:
+            if self.journal.attempted(CANCEL):
+                return PartlyDone(
+                    f"{stage.name} failed: {error.what}; and it can't be taken back now: {undoing.what}",
+                    meaning="Part of what the run did still stands",
+                    remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} goes on taking it back".lstrip("; "),
+                )
         remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
         return PartlyDone(
             f"{stage.name} failed: {error.what}",
@@ -150,20 +161,42 @@ class Runner:
             remedy=remedy,
         )
 
-    def _cancelled(self, error: DrkitError) -> bool:
-        """Give the run up where it surely changed nothing, the link's own record included."""
+    def cancel(self, why: str) -> RunResult:
+        """Take the run back to where it began. The result's `error` says what is in the way of it, if anything is."""
         try:
-            control = self.estate.store.link_control(self.configured)
-            if control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE:
-                return False
-            given_up = cancel(self.machine, error.what).run
-            self.journal.write("cancel", CANCELLED, {"reason": error.what})
-        except DrkitError:
-            return False  # something was changed, or the store can't say: then it has to be taken to its end
-        self.machine = given_up
+            self._take_back(why)
+        except DrkitError as error:
+            remedy = f"{error.remedy.rstrip('. ')}; then drkit resume {self.journal.run} goes on taking it back"
+            return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy.lstrip("; ")))
+        return self._result(None)
+
+    def _taken_back(self, error: DrkitError) -> bool:
+        """Give up a planned move (it loses nothing or does nothing), and any run that has not parted the link.
+
+        Raises:
+            DrkitError: it is beyond that, or something can't be undone now.
+        """
+        control = self.estate.store.link_control(self.configured.id)
+        parted = control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE
+        if parted and (self.machine.kind is not Kind.FAILOVER or self.machine.facts.mode is not Mode.PLANNED):
+            return False
+        self._take_back(error.what)
+        return True
+
+    def _take_back(self, why: str) -> None:
+        """See `Undo.take_back`."""
+        undo = Undo(
+            estate=self.estate,
+            link=self.configured,
+            lease=self.lease,
+            journal=self.journal,
+            plan=self.plan,
+            say=lambda text: self.watch(CANCEL, None, text),
+        )
+        self.machine, did = undo.take_back(self.machine, why)
         with suppress(DrkitError):  # the journal has it; the listing is a convenience
             self._list()
-        return True
+        self.watch(CANCEL, StageRecord(CANCEL, Outcome.OK, did, 0.0), did)
 
     def _record(self, record: StageRecord) -> None:
         self.journal.outcome(record, self.machine.facts)
@@ -200,7 +233,7 @@ def give_up(estate: Estate, journal: Journal, machine: Run, summary: RunSummary,
         InvariantBroken: it has changed something.
     """
     cancel(machine, why)
-    journal.write("cancel", CANCELLED, {"reason": why})
+    journal.write(CANCEL, CANCELLED, {"reason": why})
     estate.store.put_run(replace(summary, state=State.CANCELLED, updated_at=now()))
 
 

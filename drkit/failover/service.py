@@ -10,7 +10,7 @@ from drkit.failover.failback import failback_stages
 from drkit.failover.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import PATHS, Facts, Kind
+from drkit.failover.machine import PATHS, POINT_OF_NO_RETURN, Facts, Kind
 from drkit.failover.plan import FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
@@ -18,6 +18,7 @@ from drkit.failover.preconditions import ACCEPT_UNFENCED
 from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
+from drkit.failover.undo import CANCEL
 from drkit.model.errors import DrkitError, Refused, StalePlan
 from drkit.model.topology import Link
 
@@ -139,9 +140,35 @@ def resume_run(estate: Estate, run: str, ports: Ports | None, *, watch: Watch = 
     with RunLease(estate.store, link.id, run) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
         runner = _runner(estate, record, link, lease, ports, watch)
-        if not record.machine.finished:
-            take_over(record.journal, lease.owner)
-        return runner.run()
+        if record.machine.finished:
+            return runner.run()
+        take_over(record.journal, lease.owner)
+        return runner.cancel("a cancelling that was interrupted") if record.journal.attempted(CANCEL) else runner.run()
+
+
+def cancel_run(estate: Estate, run: str, *, watch: Watch = nobody_watches) -> RunResult:
+    """Take a run back to where it began: the link as it was, the fence lifted.
+
+    Raises:
+        Refused: no such run, it is over or beyond its point of no return, or somebody else is carrying it out.
+        DrkitError: its journal is broken.
+        Unreachable: the store doesn't answer.
+    """
+    record = load_run(estate.store, run)
+    link = estate.link(record.plan.link)
+    with RunLease(estate.store, link.id, run) as lease:
+        record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
+        point = POINT_OF_NO_RETURN[record.machine.kind]
+        if record.machine.finished:
+            raise Refused(f"run {run} is {record.machine.state}: there is nothing to cancel", remedy="`drkit runs`")
+        if record.journal.attempted(point):
+            raise Refused(
+                f"run {run} can't be cancelled any more: {point} has begun",
+                meaning="What it has done can't be taken back without loss; it can only go on",
+                remedy=f"drkit resume {run}",
+            )
+        take_over(record.journal, lease.owner)
+        return _runner(estate, record, link, lease, None, watch).cancel(f"cancelled by {lease.owner}")
 
 
 def _runner(
@@ -156,10 +183,11 @@ def _runner(
     return Runner(
         estate=estate,
         link=moving,
-        configured=link.id,
+        configured=link,
         journal=record.journal,
         machine=record.machine,
         stages=stages,
+        plan=plan,
         lease=lease,
         label=record.label,
         started_at=record.started_at,
@@ -195,10 +223,11 @@ def _start(
         runner = Runner(
             estate=estate,
             link=link,
-            configured=plan.link,
+            configured=estate.link(plan.link),
             journal=journal,
             machine=machine,
             stages=stages,
+            plan=plan,
             lease=lease,
             label=label_of(plan),
             started_at=started_at,

@@ -70,13 +70,18 @@ class StageContext:
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
-        deadline = time.monotonic() + seconds
-        while not done():
-            if time.monotonic() >= deadline:
-                return False
-            self.lease.check()
-            time.sleep(POLL_SECONDS)
-        return True
+        return wait_for(self.lease, done, seconds)
+
+
+def wait_for(lease: RunLease, done: Callable[[], bool], seconds: float) -> bool:
+    """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        lease.check()
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 class Stage(Protocol):

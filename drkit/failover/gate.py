@@ -1,0 +1,404 @@
+"""A cluster's gate for the clients of a link: closing it (the fence), showing that it is closed, opening it.
+
+What is put is noted in the store before it is there, so that exactly that is taken away again and nothing that
+somebody else has put. Every decision takes a new epoch (`gate_rules`); before acting the newest record must be
+one's own, and after acting it is looked at again: a run that was held up in between and acted late finds the
+newer record and takes its own act back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from drkit.failover.estate import Estate
+from drkit.failover.gate_command import run_command
+from drkit.failover.gate_rules import (
+    FENCES,
+    SHUT,
+    GateRecord,
+    GateState,
+    Means,
+    closing,
+    excepting,
+    newest,
+    older,
+    record_text,
+    rules_kind,
+)
+from drkit.failover.lease import RunLease
+from drkit.failover.quiet import settled_ends
+from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.write_probe import WriteProbe
+from drkit.model.acls import Acl
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.topology import Link, LinkId, is_canary
+from drkit.store.api import Store
+
+PROPAGATION_SECONDS = 10.0
+"""How long brokers may take to go by a rule that was put or removed."""
+_MIRROR_GROUPS = "drkit.mirror."
+_SHOWN = 3
+
+
+class Acting(Protocol):
+    """What a gate is worked with: the context of a run's stage, or that of `drkit fence`."""
+
+    @property
+    def estate(self) -> Estate:
+        """Clusters and store."""
+
+    @property
+    def link(self) -> Link:
+        """The link, in either direction."""
+
+    @property
+    def run(self) -> str:
+        """The run."""
+
+    @property
+    def lease(self) -> RunLease:
+        """The right to act."""
+
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Says what is going on."""
+
+    def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
+        """Poll until `done`, at most for `seconds`; whether it came true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What came of closing a gate. `proven`: nobody can write; `reason`: what was shown, or why it was not.
+
+    `ends`: log ends that stood still with the gate closed, by `topic:partition`; None: they did not, or it can't
+    be known.
+    """
+
+    proven: bool
+    reason: str
+    epoch: int | None = None
+    ends: dict[str, int] | None = None
+
+
+def fence_means(estate: Estate, cluster: str) -> tuple[Means, str]:
+    """By what a cluster can be fenced, and, where by nothing, why not.
+
+    Raises:
+        Unreachable: it doesn't answer.
+    """
+    if estate.config.clusters[cluster].fence.command is not None:
+        return Means.COMMAND, ""
+    try:
+        estate.admin(cluster, timeout_seconds=estate.patience_seconds(cluster)).acls()
+    except Refused as error:
+        return Means.NONE, error.what
+    return Means.ACL, ""
+
+
+def gate_record(store: Store, link: LinkId, cluster: str) -> GateRecord | None:
+    """The newest decision about a cluster's gate for the clients of a configured link."""
+    return newest(store.notes(link, FENCES), cluster)
+
+
+class Gate:
+    """The gate of one cluster.
+
+    Args:
+        acting: with what; its link has the cluster on either side.
+        cluster: its alias.
+    """
+
+    def __init__(self, acting: Acting, cluster: str) -> None:
+        self._acting = acting
+        self._estate = acting.estate
+        self._store = acting.estate.store
+        self._cluster = cluster
+        self._config = acting.estate.config.clusters[cluster]
+        configured = {each.link().id for each in acting.estate.config.links}
+        self._link = acting.link.id if acting.link.id in configured else acting.link.id.reversed()
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def close(self) -> Proof:
+        """Keep the link's clients out of the cluster, which is the source of the link, and show it.
+
+        Raises:
+            Refused: a newer run has decided otherwise.
+            Unreachable: the store doesn't answer.
+        """
+        try:
+            means, why = fence_means(self._estate, self._cluster)
+            if means is Means.NONE:
+                return Proof(
+                    proven=False,
+                    reason=f"{self._cluster} answers and drkit can't deny its writes ({why}); whoever writes there "
+                    "now is lost",
+                )
+        except (Unreachable, ConfigError) as error:
+            self._estate.found(self._cluster, gone=True)
+            self._claim(GateState.PENDING, Means.NONE)
+            return Proof(proven=False, reason=error.what)
+        before = gate_record(self._store, self._link, self._cluster)
+        record = self._claim(GateState.CLOSING, means)
+        try:
+            shown = self._by_acl(record) if means is Means.ACL else self._by_command(record, before)
+            ends = settled_ends(self._acting, self._acting.link)
+        except (PartlyDone, _Late):
+            raise
+        except DrkitError as error:
+            reason = f"{_what_stands(means, self._cluster)}, but it is not shown: {error.what}"
+            self._keep(replace(record, state=GateState.CLOSED, detail=reason))
+            return Proof(proven=False, reason=reason, epoch=record.epoch)
+        reason = f"{shown}; {len(ends)} log ends stood still"
+        self._keep(replace(record, state=GateState.CLOSED, proven=True, detail=reason))
+        return Proof(proven=True, reason=reason, epoch=record.epoch, ends=ends)
+
+    def _by_acl(self, record: GateRecord) -> str:
+        admin = self._admin()
+        link = self._acting.link
+        topics = [name for name in admin.topics() if link.covers_topic(name) and not is_canary(name)]
+        listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
+        listed |= {position.group for position in self._store.group_positions(link.id)}
+        groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
+        wanted = closing(topics, groups)
+        there = admin.acls()
+        ours = self._ours()
+        failures = self._apply(record, put=wanted - there, ours=wanted & ours, remove=ours - wanted)
+        if failures:
+            rule, why = next(iter(failures.items()))
+            raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
+        self._everywhere(wanted)
+        return f"writes to {len(topics)} topics are denied{self._denied(topics)}, {len(groups)} groups can't read"
+
+    def _everywhere(self, wanted: frozenset[Acl]) -> None:
+        """Every broker goes by all the rules."""
+        late: dict[int, int] = {}
+
+        def done() -> bool:
+            late.clear()
+            found = self._admin().acls_by_broker()
+            late.update({node: len(wanted - rules) for node, rules in found.items() if wanted - rules})
+            return not late
+
+        if not self._acting.wait(done, PROPAGATION_SECONDS):
+            raise DrkitError(f"brokers {sorted(late)} don't go by all rules yet")
+
+    def _denied(self, topics: Collection[str]) -> str:
+        """Show that no broker takes a record of an ordinary client; in words."""
+        if not topics:
+            return ""
+        with self._probe() as probe:
+            found: dict[int, frozenset[str]] = {}
+
+            def done() -> bool:
+                found.clear()
+                found.update(probe.may_write(topics))
+                return not any(found.values())
+
+            if not self._acting.wait(done, PROPAGATION_SECONDS):
+                node, writable = next((node, names) for node, names in found.items() if names)
+                raise DrkitError(
+                    f"{probe.principal} still may write {min(writable)} through broker {node}: a super user, whom no "
+                    f"rule stops? Give an ordinary writer in [clusters.{self._cluster}.fence.client]"
+                )
+            return f", shown to {probe.principal} by {len(found)} brokers"
+
+    def _by_command(self, record: GateRecord, before: GateRecord | None) -> str:
+        fence = self._config.fence
+        topics = self._topics()
+        with self._probe() as probe:
+            shut = before is not None and before.state in SHUT
+            was_let_in = shut or any(probe.may_write(topics).values())
+            self._still_mine(record)
+            run_command(self._config.fence, "fence", record, self._link, self._acting.say)
+            denied = ""
+            try:
+                denied = self._denied(topics)
+            except (ConfigError, Unreachable) as error:
+                if fence.bootstrap_servers is None and isinstance(error, Unreachable):
+                    raise
+                denied = f"{probe.principal} is not let in any more ({error.what})"
+        self._refuse_if_late(record, frozenset(), frozenset())
+        if not was_let_in:
+            raise DrkitError(f"{probe.principal} was denied before already, so it shows nothing that it is denied now")
+        return f"the command has kept clients out: {denied.lstrip(', ')}"
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def open(self) -> str:
+        """Take away what keeps clients out, and nothing else; what was done, "" for nothing.
+
+        Raises:
+            Refused: a newer run has decided otherwise.
+            DrkitError: it can't be taken away.
+        """
+        before = gate_record(self._store, self._link, self._cluster)
+        if before is None or before.state is GateState.OPEN:
+            return ""
+        record = self._claim(GateState.OPENING, before.means)
+        if before.state is GateState.PENDING:
+            self._keep(replace(record, state=GateState.OPEN))
+            return ""
+        if before.means is Means.COMMAND:
+            self._still_mine(record)
+            run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
+            self._refuse_if_late(record, frozenset(), frozenset())
+            done = f"the fence of {self._cluster} is lifted by its command"
+        else:
+            ours = self._ours()
+            remove = ours - self._wanted_elsewhere()
+            self._remove(record, remove, forget=ours)
+            done = f"the fence of {self._cluster} is lifted: {len(remove)} rules removed"
+        self._keep(replace(record, state=GateState.OPEN, detail=done))
+        return done
+
+    def admit_mirror(self) -> str:
+        """Let drkit itself write to a closed cluster, and still nobody else; what was done, "" for nothing.
+
+        Raises:
+            Refused: a newer run has decided otherwise.
+            DrkitError: it can't be done.
+        """
+        before = gate_record(self._store, self._link, self._cluster)
+        if before is None or before.state not in {GateState.CLOSED, GateState.CLOSING}:
+            return ""
+        if before.means is Means.COMMAND:
+            return f"{self.open()} (it can make no exception for the mirror)"
+        record = self._claim(GateState.STANDBY, before.means)
+        ours = self._ours()
+        topics = sorted(rule.name for rule in ours if rule.resource == "topic")
+        with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
+            passes = not topics or all(probe.may_write(topics[:1]).values())
+        if passes:
+            done = f"{self._cluster} stays closed to all but super users, of whom drkit is one"
+        else:
+            admin = self._admin()
+            there = admin.acls()
+            stand_in, gap = excepting(ours, there, admin.principal)
+            failures = self._apply(record, put=stand_in - there, ours=stand_in & ours, remove=frozenset())
+            if failures:
+                rule, why = next(iter(failures.items()))
+                raise DrkitError(f"{self._cluster} refuses the rule '{rule}': {why}", remedy="Remove the cause named")
+            self._remove(record, ours - stand_in - self._wanted_elsewhere(), forget=ours - stand_in)
+            open_to = f"; {gap}" if gap else ""
+            done = f"{self._cluster} stays closed to {len({r.principal for r in stand_in})} other writers{open_to}"
+        self._keep(replace(record, detail=done))
+        return done
+
+    # -- acting, in the order in which an interruption does no harm ------------------------------------
+
+    def _apply(
+        self, record: GateRecord, *, put: frozenset[Acl], ours: frozenset[Acl], remove: frozenset[Acl]
+    ) -> dict[Acl, str]:
+        """Note, put, remove, forget; why, by rule, for those that were refused."""
+        self._still_mine(record)
+        kind = rules_kind(self._cluster)
+        self._store.put_notes(self._link, kind, {rule.key: str(record.epoch) for rule in put | ours})
+        failures = self._admin().create_acls(put)
+        self._store.forget_notes(self._link, kind, [rule.key for rule in failures])
+        self._refuse_if_late(record, put - set(failures), frozenset())
+        if remove and not failures:
+            self._remove(record, remove - self._wanted_elsewhere(), forget=remove)
+        return failures
+
+    def _remove(self, record: GateRecord, rules: frozenset[Acl], *, forget: frozenset[Acl]) -> None:
+        """Remove rules, wait until no broker goes by them, forget them.
+
+        Raises:
+            DrkitError: some are still there.
+        """
+        self._still_mine(record)
+        kept = self._admin().delete_acls(rules)
+        if kept:
+            rule, why = next(iter(kept.items()))
+            raise DrkitError(
+                f"{self._cluster} keeps {len(kept)} rules of the fence, e.g. '{rule}': {why}",
+                meaning="Who is to write or read there still can't",
+                remedy="Remove the cause named",
+            )
+        self._refuse_if_late(record, frozenset(), rules)
+        if not self._acting.wait(
+            lambda: not any(rules & found for found in self._admin().acls_by_broker().values()), PROPAGATION_SECONDS
+        ):
+            raise DrkitError(f"brokers of {self._cluster} still go by rules that were removed", remedy="Look at them")
+        self._store.forget_notes(self._link, rules_kind(self._cluster), [rule.key for rule in forget])
+
+    def _claim(self, state: GateState, means: Means) -> GateRecord:
+        """Decide anew, in a new epoch."""
+        self._acting.lease.check()
+        epoch = self._store.next_generation(self._link)
+        record = GateRecord(self._cluster, epoch, self._acting.run, state, means, now())
+        self._keep(record)
+        return record
+
+    def _keep(self, record: GateRecord) -> None:
+        self._store.put_notes(self._link, FENCES, {record.name: record_text(record)})
+        self._store.forget_notes(self._link, FENCES, older(self._store.notes(self._link, FENCES), record))
+
+    def _still_mine(self, record: GateRecord) -> None:
+        """Nobody has decided anew since."""
+        self._acting.lease.check()
+        found = gate_record(self._store, self._link, self._cluster)
+        if found is None or found.epoch > record.epoch:
+            raise _late(found, record)
+
+    def _refuse_if_late(self, record: GateRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
+        """Look again after acting; where somebody has decided anew meanwhile, take back what came after that."""
+        found = gate_record(self._store, self._link, self._cluster)
+        if found is not None and found.epoch <= record.epoch:
+            return
+        if found is not None and found.means is Means.ACL:
+            kind = rules_kind(self._cluster)
+            if found.state in {GateState.CLOSING, GateState.CLOSED}:
+                self._admin().create_acls(removed)
+                self._store.put_notes(self._link, kind, {rule.key: str(found.epoch) for rule in removed | put})
+            else:
+                self._admin().delete_acls(put)
+                self._store.forget_notes(self._link, kind, [rule.key for rule in put])
+        raise _late(found, record)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def _admin(self) -> ClusterAdmin:
+        return self._estate.admin(self._cluster)
+
+    def _probe(self) -> WriteProbe:
+        return WriteProbe(self._cluster, self._config.writer(), timeout_seconds=self._estate.timeout_seconds)
+
+    def _topics(self) -> list[str]:
+        link = self._acting.link
+        return [name for name in self._admin().topics() if link.covers_topic(name) and not is_canary(name)]
+
+    def _ours(self) -> frozenset[Acl]:
+        return frozenset(Acl.parse(key) for key in self._store.notes(self._link, rules_kind(self._cluster)))
+
+    def _wanted_elsewhere(self) -> frozenset[Acl]:
+        """Rules that a fence of another link needs on this cluster."""
+        found: set[Acl] = set()
+        for configured in self._estate.config.links:
+            link = configured.link().id
+            record = gate_record(self._store, link, self._cluster) if link != self._link else None
+            if record is not None and record.state in SHUT:
+                found |= {Acl.parse(key) for key in self._store.notes(link, rules_kind(self._cluster))}
+        return frozenset(found)
+
+
+class _Late(Refused):
+    """A newer epoch has decided about the gate."""
+
+
+def _late(found: GateRecord | None, record: GateRecord) -> _Late:
+    who = "somebody" if found is None else f"run {found.run} (epoch {found.epoch})"
+    return _Late(
+        f"{who} has decided anew about the fence of {record.cluster}: run {record.run} (epoch {record.epoch}) is late",
+        meaning="What it was about to do, or had just done, is not done",
+        remedy="`drkit runs` shows who acts",
+    )
+
+
+def _what_stands(means: Means, cluster: str) -> str:
+    return f"rules that deny writes are on {cluster}" if means is Means.ACL else f"the command has run for {cluster}"
