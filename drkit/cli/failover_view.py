@@ -190,6 +190,7 @@ def _failover_head(console: Console, plan: FailoverPlan) -> None:
     after = Text(plan.source.alias, style="dim").append(" ─✗─ sealed   ", style="dim")
     after.append(plan.target.alias, style="bold").append(f" ◀ clients at {plan.endpoint}")
     grid.add_row("[dim]after[/]", after)
+    _directories(grid, plan)
     console.print(grid)
 
 
@@ -200,8 +201,18 @@ def _failback_head(console: Console, plan: FailbackPlan) -> None:
     after.append(f"   clients at {plan.endpoint}")
     grid.add_row("[dim]before[/]", before)
     grid.add_row("[dim]after[/]", after)
+    _directories(grid, plan)
     grid.add_row("[dim]deletes[/]", f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]")
     console.print(grid)
+
+
+def _directories(grid: Table, plan: Plan) -> None:
+    """What each directory says now, and what it will say."""
+    for view in plan.directories:
+        now = view.active or "nothing yet"
+        if view.reason:
+            now = "not known"
+        grid.add_row("[dim]directory[/]", f"{escape(view.name)}: {escape(now)} → [bold]{escape(plan.target.alias)}[/]")
 
 
 def _stage_plans(console: Console, plan: Plan) -> None:

@@ -21,6 +21,7 @@ VERBS = (
     "doctor",
     "translate",
     "link",
+    "endpoint",
     "failover",
     "failback",
     "resume",

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.fence import behind, settle_watermarks, wait_for_mirror
 from drkit.failover.gate import Gate
 from drkit.failover.machine import Outcome
+from drkit.failover.move import publication
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.release import activate_or_say
@@ -239,17 +241,17 @@ class Turn:
     endpoint: str
     cluster: str
     topics: tuple[ScrubTopic, ...]
+    directories: tuple[str, ...] = ()
     name: str = "switch"
 
     def explain(self) -> str:
         """What it will do."""
-        return (
-            f"{self.configured} becomes active again in a new epoch; no cluster directory is configured: "
-            f"point clients at {self.endpoint} ({self.cluster})"
+        return f"{self.configured} becomes active again in a new epoch; " + publication(
+            self.directories, self.cluster, self.endpoint
         )
 
     def execute(self, context: StageContext) -> StageReport:
-        """Write the new epoch, then activate."""
+        """Write the new epoch, activate, then let clients know."""
         store = context.estate.store
         forward = context.link.reversed()
         control = store.link_control(self.configured)
@@ -274,8 +276,10 @@ class Turn:
         rules = activate_or_say(store, context.link, context.estate.admin(self.cluster))
         admitted = Gate(context, self.configured.target).admit_mirror()
         facts = replace(context.facts, endpoint=self.endpoint)
-        what = f"{self.configured} is active again; clients at {self.endpoint}"
-        return StageReport(Outcome.OK, "; ".join(filter(None, (what, lifted, str(rules), admitted))), facts)
+        published = publish(context, self.configured, self.cluster, self.endpoint, "source")
+        what = f"{self.configured} is active again"
+        said = filter(None, (what, lifted, str(rules), admitted, published.reason))
+        return StageReport(Outcome.OK, "; ".join(said), facts)
 
 
 def catch_up(context: StageContext) -> tuple[str, int]:

@@ -145,6 +145,7 @@ def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Docum
         "at_local": None if at is None else at.local,
         "made_at": iso(plan.made_at),
         "warnings": list(plan.warnings),
+        "directories": [asdict(view) for view in plan.directories],
     }
     if isinstance(plan, FailoverPlan):
         document["consistent"] = None if plan.cut is None else _cut(plan.cut)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from drkit.config import Config
+from drkit.directory import Directory, open_directories
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.groups import GroupAdmin
 from drkit.model.errors import ConfigError
@@ -94,6 +95,10 @@ class Estate:
     def endpoint(self, alias: str) -> str:
         """Where clients find a cluster: its bootstrap servers."""
         return ",".join(server.strip() for server in self.config.clusters[alias].bootstrap_servers.split(","))
+
+    def directories(self, link: LinkId) -> tuple[Directory, ...]:
+        """Where clients of a link look for their cluster; none: nothing is configured."""
+        return open_directories(self.config, link)
 
     def link(self, wanted: LinkId) -> Link:
         """The configured link of this name.

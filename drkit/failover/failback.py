@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.back import Audit, DrainBack, QuietFence, Reseed, Reverse, Turn
+from drkit.failover.clients import look_at_directories, outrun, warnings_of
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan, ScrubTopic, with_digest
+from drkit.failover.hooks import Hooks, hooks_of, with_hooks
+from drkit.failover.machine import Kind
 from drkit.failover.move import Close, Commit, Translate, Verify
 from drkit.failover.observe import mirror_at_work
-from drkit.failover.plan import Obstacle, StagePlan
+from drkit.failover.plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.positions import Position, Selection
 from drkit.failover.record import load_run
 from drkit.failover.scrub import Salvage, Scrub
@@ -26,6 +29,7 @@ from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 
 CLUSTER_ID = "--cluster-id"
 _SHOWN = 5
+_DECISIONS = 2  # reversed, then active again
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,12 @@ def make_failback_plan(estate: Estate, to: str | None, link: Link | None = None)
             remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
         )
     sight = _look(estate, chosen)
-    return _plan_for(sight, estate.endpoint(chosen.id.source))
+    return _plan_for(
+        sight,
+        estate.endpoint(chosen.id.source),
+        look_at_directories(estate, chosen.id),
+        hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
+    )
 
 
 def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
@@ -98,7 +107,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         DrainBack(live, old, cluster_id),
         Translate(live, old, None, Selection(), allow_rewind=False, expected=len(plan.positions)),
         Commit(old, groups, len(plan.positions)),
-        Turn(plan.link, plan.endpoint, old, plan.topics),
+        Turn(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),
         Close(),
     )
@@ -211,7 +220,7 @@ def _failover_run(estate: Estate, control: LinkControl | None) -> tuple[str | No
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def _plan_for(sight: _Sight, endpoint: str) -> FailbackPlan:
+def _plan_for(sight: _Sight, endpoint: str, directories: tuple[DirectoryView, ...], hooks: Hooks) -> FailbackPlan:
     topics = tuple(_scrub_topics(sight))
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
@@ -231,12 +240,15 @@ def _plan_for(sight: _Sight, endpoint: str) -> FailbackPlan:
         topics=topics,
         offsets=dict(sorted(offsets.items())),
         positions=_live_positions(sight),
+        directories=directories,
     )
+    stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failback_stages(plan))
+    epoch = (plan.control_version or 0) + _DECISIONS
     plan = replace(
         plan,
-        stages=tuple(StagePlan(stage.name, stage.explain()) for stage in failback_stages(plan)),
-        warnings=tuple(_warnings(sight, plan)),
-        obstacles=tuple(_obstacles(sight)),
+        stages=with_hooks(stages, hooks),
+        warnings=(*_warnings(sight, plan), *warnings_of(directories)),
+        obstacles=(*_obstacles(sight), *outrun(directories, plan.link, plan.target.alias, epoch)),
     )
     return with_digest(plan)
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from drkit.failover.machine import Kind, Mode
-from drkit.failover.plan import Obstacle, StagePlan
+from drkit.failover.plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.positions import Position
 from drkit.failover.world import ClusterView
 from drkit.model.topology import LinkId, TopicPartition
@@ -72,6 +72,7 @@ class FailbackPlan:
     topics: tuple[ScrubTopic, ...]
     offsets: dict[str, int]
     positions: tuple[Position, ...]
+    directories: tuple[DirectoryView, ...] = ()
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -133,4 +134,5 @@ def _decision(plan: FailbackPlan) -> dict[str, Any]:
         ],
         "offsets": sorted(plan.offsets.items()),
         "stages": [stage.name for stage in plan.stages],
+        **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
 from drkit.failover.gate import Gate
 from drkit.failover.look import look_again, look_at
@@ -141,29 +142,27 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Let the target's topics be its own, then point clients at it.
-
-    drkit keeps no directory of clients yet, so it names the address.
-    """
+    """Let the target's topics be its own, then point clients at it: by the directories, or by naming the address."""
 
     target: str
     endpoint: str
+    directories: tuple[str, ...] = ()
     name: str = "switch"
 
     def explain(self) -> str:
         """What it will do."""
-        return (
-            f"put the source's settings and access rules on the topics of {self.target}; no cluster directory is "
-            f"configured: point clients at {self.endpoint} ({self.target})"
+        return f"put the source's settings and access rules on the topics of {self.target}; " + publication(
+            self.directories, self.target, self.endpoint
         )
 
     def execute(self, context: StageContext) -> StageReport:
-        """Release the topics, name the address."""
+        """Release the topics, publish the address, read it back."""
         lifted = Gate(context, self.target).open()
         released = release(context.estate.store, context.link, context.estate.admin(self.target))
         facts = replace(context.facts, endpoint=self.endpoint)
-        address = f"no cluster directory is configured: point clients at {self.endpoint} ({self.target})"
-        return StageReport(Outcome.SKIPPED, "; ".join(filter(None, (lifted, str(released), address))), facts)
+        published = publish(context, context.link.id, self.target, self.endpoint, "target")
+        outcome = Outcome.OK if published.configured else Outcome.SKIPPED
+        return StageReport(outcome, "; ".join(filter(None, (lifted, str(released), published.reason))), facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +238,13 @@ class Close:
 def _few(sentences: Sequence[str]) -> str:
     more = f" and {len(sentences) - _SHOWN} more" if len(sentences) > _SHOWN else ""
     return "; ".join(sentences[:_SHOWN]) + more
+
+
+def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
+    """What a switch will do about clients."""
+    if not directories:
+        return f"no cluster directory is configured: point clients at {endpoint} ({cluster})"
+    return f"publish {cluster} ({endpoint}) in {', '.join(directories)} and read it back"
 
 
 def by_group(positions: Sequence[Position]) -> dict[str, list[Position]]:

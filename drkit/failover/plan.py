@@ -57,6 +57,17 @@ class StagePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectoryView:
+    """A cluster directory as it answered; all None: it holds no entry. `reason` says why it can't be asked."""
+
+    name: str
+    active: str | None = None
+    bootstrap_servers: str | None = None
+    epoch: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FailoverPlan:
     """What a failover will do. `obstacles` are what stands in its way now.
 
@@ -84,6 +95,7 @@ class FailoverPlan:
     fence_reason: str = ""
     places: tuple[Standing, ...] = ()
     cut: ConsistentCut | None = None
+    directories: tuple[DirectoryView, ...] = ()
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -177,6 +189,9 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
         if sentence is not None:
             moved.append(sentence)
     moved += what_changed(planned.places, now.places)
+    for said, says in zip(planned.directories, now.directories, strict=False):
+        if said.name == says.name and (said.active, said.epoch) != (says.active, says.epoch):
+            moved.append(f"{said.name} now says {says.active or 'nothing'}, not {said.active or 'nothing'}")
     if not moved and digest_of(planned) != digest_of(now):
         moved.append("the clusters or flags differ from those the plan was made with")
     return moved
@@ -204,6 +219,11 @@ def _difference(before: Position | None, after: Position | None) -> str | None:
     if before.target_offset != after.target_offset:
         return f"{where} would now go to {after.target_offset}, not {before.target_offset}"
     return f"{where} now stands at {after.source_offset} on the source, not {before.source_offset}"
+
+
+def decided_directories(views: tuple[DirectoryView, ...]) -> list[list[Any]]:
+    """What of the directories a digest covers."""
+    return [[view.name, view.active, view.epoch] for view in views]
 
 
 def _decided(position: Position) -> list[Any]:
@@ -234,5 +254,6 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         "target": [plan.target.alias, plan.target.cluster_id],
         "control": [plan.control, plan.control_version],
         "stages": [stage.name for stage in plan.stages],
+        **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
         "positions": [_decided(position) for position in plan.positions],
     }

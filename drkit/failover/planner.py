@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from drkit.failover.clients import look_at_directories, outrun, warnings_of
 from drkit.failover.consistency import moment_of
 from drkit.failover.consistent import at_consistent_cut
 from drkit.failover.estate import Estate
@@ -12,11 +13,12 @@ from drkit.failover.evidence import loss_at
 from drkit.failover.fence import Drain, Fence
 from drkit.failover.gate import fence_means
 from drkit.failover.gate_rules import Means
+from drkit.failover.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.look import look_at
-from drkit.failover.machine import Mode
+from drkit.failover.machine import Kind, Mode
 from drkit.failover.move import Close, Commit, Switch, Translate, Verify
 from drkit.failover.observe import observe
-from drkit.failover.plan import FailoverPlan, StagePlan, sealed
+from drkit.failover.plan import DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.positions import Selection, choose_positions, never_committed
 from drkit.failover.preconditions import obstacles
 from drkit.failover.stage import Stage
@@ -62,8 +64,14 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
         _check_possible(world)
         world, cut = at_consistent_cut(estate, world, request.selection)
         request = replace(request, at=moment_of(cut))
-    fence = _fence(estate, world)
-    plan = plan_for(world, request, endpoint=estate.endpoint(link.id.target), fence=fence)
+    plan = plan_for(
+        world,
+        request,
+        endpoint=estate.endpoint(link.id.target),
+        fence=_fence(estate, world),
+        directories=look_at_directories(estate, link.id),
+        hooks=hooks_of(estate.config.hooks, Kind.FAILOVER, {}),
+    )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
     return replace(plan, places=look_at(estate, link.id.target, plan.positions))
@@ -108,7 +116,13 @@ def _fence(estate: Estate, world: World) -> tuple[Means, str]:
 
 
 def plan_for(
-    world: World, request: Request, *, endpoint: str, fence: tuple[Means, str] = (Means.NONE, "not looked at")
+    world: World,
+    request: Request,
+    *,
+    endpoint: str,
+    fence: tuple[Means, str] = (Means.NONE, "not looked at"),
+    directories: tuple[DirectoryView, ...] = (),
+    hooks: Hooks | None = None,
 ) -> FailoverPlan:
     """The plan for one snapshot. Pure."""
     _check_possible(world)
@@ -131,12 +145,19 @@ def plan_for(
         loss=loss_at(world.partitions.values(), world.observed_at),
         fence=fence[0],
         fence_reason=fence[1],
+        directories=directories,
     )
+    already = plan.control == Direction.SEALED
+    epoch = (plan.control_version or 0) + (0 if already else 1)
+    stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failover_stages(plan))
     plan = replace(
         plan,
-        stages=tuple(StagePlan(stage.name, stage.explain()) for stage in failover_stages(plan)),
-        warnings=tuple(_warnings(world, request, plan)),
-        obstacles=tuple(obstacles(world, plan)),
+        stages=with_hooks(stages, hooks or Hooks()),
+        warnings=(*_warnings(world, request, plan), *warnings_of(directories)),
+        obstacles=(
+            *obstacles(world, plan),
+            *outrun(directories, plan.link, plan.link.target, epoch, again=already),
+        ),
     )
     return sealed(plan)
 
@@ -150,7 +171,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
         Drain(source, target, plan.mode),
         Translate(source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed)),
         Commit(target, len({position.group for position in plan.placed}), len(plan.placed)),
-        Switch(target, plan.endpoint),
+        Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
         Verify(target),
         Close(),
     )

@@ -114,7 +114,7 @@ def _replay(journal: Journal, run: Run) -> Run:
     for happened in journal.events():
         if happened.event == CANCELLED:
             return replace(run, state=State.CANCELLED)
-        if happened.event != OUTCOME:
+        if happened.event != OUTCOME or happened.stage not in reaches:  # hooks reach no state
             continue
         body = json.loads(happened.payload)
         if Outcome(body["outcome"]) in {Outcome.OK, Outcome.SKIPPED}:

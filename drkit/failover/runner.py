@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import Evidence, evidence_of
+from drkit.failover.hooks import Hooks, When
 from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import Kind, Mode, Outcome, Run, State, advance, cancel, next_step
@@ -78,6 +79,7 @@ class Runner:
     places: tuple[Standing, ...] = ()
     ports: Ports | None = None
     watch: Watch = nobody_watches
+    hooks: Hooks = field(default_factory=Hooks)
 
     def run(self) -> RunResult:
         """Carry out every stage that is left.
@@ -92,6 +94,10 @@ class Runner:
                 return self._result(None)
             stage = next(stage for stage in self.stages if stage.name == step.stage)
             try:
+                if self.machine.state is State.PLANNED:
+                    self._call(When.PRE)
+                if stage.name == "close":
+                    self._call(When.POST)
                 self._carry_out(stage)
             except DrkitError as error:
                 return self._result(error)
@@ -103,6 +109,27 @@ class Runner:
                         remedy=f"drkit resume {self.journal.run}",
                     )
                 )
+
+    def _call(self, when: When) -> None:
+        """Call the hooks of a moment, unless the journal has their end. A run that was killed calls them again."""
+        if not self.hooks.commands(when) or self._called(when):
+            return
+        self.lease.check()
+        self.journal.intent(when)
+        self.watch(when, None, "calling hooks")
+        began = time.monotonic()
+        try:
+            reason = self.hooks.call(when, self.machine.state)
+        except DrkitError as error:
+            if when is When.PRE:
+                raise self._failed(when, error, time.monotonic() - began) from error
+            self._record(StageRecord(when, Outcome.FAILED, f"{error} What was done stands", time.monotonic() - began))
+            return
+        self._record(StageRecord(when, Outcome.OK, reason, time.monotonic() - began))
+
+    def _called(self, when: When) -> bool:
+        ended = {record.name: record.outcome for record in self.journal.stages()}
+        return when in ended and (when is When.POST or ended[when] is Outcome.OK)
 
     def _carry_out(self, stage: Stage) -> None:
         self.lease.check()
@@ -130,17 +157,17 @@ class Runner:
                 self.journal.positions(stage.name, report.positions)
             transition = advance(self.machine, stage.name, report.outcome, report.facts)
         except DrkitError as error:
-            raise self._failed(stage, error, time.monotonic() - began) from error
+            raise self._failed(stage.name, error, time.monotonic() - began) from error
         if report.positions is not None:
             self.positions, self.places = report.positions, report.places
         self.machine = transition.run
         self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
 
-    def _failed(self, stage: Stage, error: DrkitError, seconds: float) -> DrkitError:
+    def _failed(self, stage: str, error: DrkitError, seconds: float) -> DrkitError:
         """Journal the failure, as far as the store takes it; the error that the operator sees."""
         outcome = Outcome.UNKNOWN if isinstance(error, OutcomeUnknown) else Outcome.FAILED
         with suppress(DrkitError):  # a store that is gone must not hide what failed; the stage is repeated anyway
-            self._record(StageRecord(stage.name, outcome, str(error), seconds))
+            self._record(StageRecord(stage, outcome, str(error), seconds))
         if isinstance(error, PartlyDone | OutcomeUnknown):
             return error
         resume = f"drkit resume {self.journal.run}"
@@ -156,7 +183,7 @@ class Runner:
                 )
         remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
         return PartlyDone(
-            f"{stage.name} failed: {error.what}",
+            f"{stage} failed: {error.what}",
             meaning=error.meaning or f"The run stays {self.machine.state}; what was done stands",
             remedy=remedy,
         )

@@ -8,6 +8,7 @@ from datetime import datetime
 from drkit.failover.estate import Estate
 from drkit.failover.failback import failback_stages
 from drkit.failover.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.hooks import Hooks, hooks_of
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import PATHS, POINT_OF_NO_RETURN, Facts, Kind
@@ -195,7 +196,21 @@ def _runner(
         places=record.places,
         ports=ports,
         watch=watch,
+        hooks=_hooks(estate, plan, record.run),
     )
+
+
+def _hooks(estate: Estate, plan: Plan, run: str) -> Hooks:
+    told = {
+        "DRKIT_RUN": run,
+        "DRKIT_KIND": plan.kind.value,
+        "DRKIT_MODE": plan.mode.value,
+        "DRKIT_LINK": str(plan.link),
+        "DRKIT_PLAN_DIGEST": plan.digest,
+        "DRKIT_CLUSTER": plan.target.alias,
+        "DRKIT_BOOTSTRAP_SERVERS": plan.endpoint,
+    }
+    return hooks_of(estate.config.hooks, Kind(plan.kind), told)
 
 
 def _start(
@@ -234,6 +249,7 @@ def _start(
             places=planned_places(plan),
             ports=ports,
             watch=watch,
+            hooks=_hooks(estate, plan, run),
         )
         return runner.run()
 

@@ -157,8 +157,10 @@ class OwnLink:
         return set(AdminClient(self.client(alias)).list_topics(timeout=TIMEOUT).topics)
 
 
-def own_link(lab: Lab, folder: Path, name: str, store_url: str | None = None, **objectives: float) -> OwnLink:
-    """A configuration file and store of one's own, for the shared lab's clusters."""
+def own_link(
+    lab: Lab, folder: Path, name: str, store_url: str | None = None, *, extra: str = "", **objectives: float
+) -> OwnLink:
+    """A configuration file and store of one's own, for the shared lab's clusters; `extra`: more of the file."""
     base = load_config(lab.config_path)
     lines = []
     for alias, cluster in base.clusters.items():
@@ -175,7 +177,7 @@ def own_link(lab: Lab, folder: Path, name: str, store_url: str | None = None, **
     if objectives:
         lines += ["[objectives]", *(f"{key} = {value}" for key, value in objectives.items())]
     path = folder / "drkit.toml"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join([*lines, extra]) + "\n", encoding="utf-8")
     return open_link(path, name)
 
 

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from drkit.directory import open_directories
+from drkit.failover.hooks import When
 from drkit.failover.journal import INTENT, OUTCOME
 from drkit.failover.machine import PATHS, Kind, Outcome, State
 from drkit.failover.planner import Request, make_plan
@@ -30,6 +32,16 @@ def boundaries(kind):
     return [(step.stage, event, when) for step in PATHS[kind] for event, when in BOUNDARIES]
 
 
+def with_hooks():
+    """The stages of a failover, and the hooks where they are called."""
+    names = [step.stage for step in PATHS[Kind.FAILOVER]]
+    return ["pre_hooks", *names[:-1], "post_hooks", names[-1]]
+
+
+HOOKS = [(hook, event, when) for hook in When for event, when in BOUNDARIES]
+"""Their boundaries."""
+
+
 def killed(own, action, salvage, boundary):
     """Carry the action out in a process that kills itself there."""
     place = [sys.executable, "-m", "tests.support.killed_run", str(own.config_path), own.name, action, str(salvage)]
@@ -41,7 +53,9 @@ def killed(own, action, salvage, boundary):
 def prepared(lab, tmp_path_factory):
     """One mirrored link; each test works on a copy of its store."""
     folder = tmp_path_factory.mktemp("killed")
-    own = own_link(lab, folder, "killed-failover")
+    hook = f'[["/bin/sh", "-c", "echo $DRKIT_HOOK >> {folder}/hooks"]]'
+    extra = f'[directory]\nurl = "file://{folder}/active.json"\n[hooks]\npre_failover = {hook}\npost_failover = {hook}'
+    own = own_link(lab, folder, "killed-failover", extra=extra)
     topic = own.create("primary", "t", partitions=3)
     own.produce("primary", topic, texts("x", 60, range(3)))
     groups = [
@@ -81,11 +95,14 @@ def end_state(own, run, groups):
         "committed": {group: own.committed("dr", group) for group in groups},
         "stages": [(stage.name, stage.outcome) for stage in record.stages],
         "lost": record.machine.facts.loss.records,
+        "published": [
+            (found.active, found.run == run) for found in [open_directories(own.config, own.link.id)[0].read()]
+        ],
         "listed": [(summary.kind, summary.state) for summary in own.store.runs()],
     }
 
 
-@pytest.mark.parametrize("boundary", boundaries(Kind.FAILOVER), ids="-".join)
+@pytest.mark.parametrize("boundary", [*boundaries(Kind.FAILOVER), *HOOKS], ids="-".join)
 def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
     own, topic, groups = fresh
     killed(own, "failover", tmp_path, boundary)
@@ -95,6 +112,10 @@ def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
     with own.estate() as estate:
         result = resume_run(estate, run, None)
     assert result.error is None
+    told = (tmp_path / "hooks").read_text().splitlines()
+    assert told.count("pre_hook") == 1 + (boundary == (When.PRE, OUTCOME, "before"))
+    assert told.count("post_hook") == 1 + (boundary == (When.POST, OUTCOME, "before"))
+    stages = with_hooks()
     assert verify_chain(own.store.entries(run)) is None
     assert end_state(own, run, groups) == {
         "state": State.CLOSED,
@@ -111,10 +132,9 @@ def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
             groups[1]: {(topic, 0): 10},
             groups[2]: {(topic, 2): 44},
         },
-        "stages": [
-            (step.stage, Outcome.SKIPPED if step.stage == "switch" else Outcome.OK) for step in PATHS[Kind.FAILOVER]
-        ],
+        "stages": [(name, Outcome.OK) for name in stages],
         "lost": 6,
+        "published": [("dr", True)],
         "listed": [("failover", "closed")],
     }
 
