@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from drkit.directory import Entry, open_directories
 from drkit.failover.failback import make_failback_plan
@@ -20,6 +22,8 @@ from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.rooms import reading_ports
 
 pytestmark = pytest.mark.lab
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "endpoint.schema.json"
 
 
 def endpoint(own, *words):
@@ -99,6 +103,7 @@ def test_clients_follow_there_and_back_and_hooks_are_called(prepare, tmp_path):
             f"export KAFKA_BOOTSTRAP_SERVERS={servers['dr']}\n"
         )
         found = json.loads(endpoint(own, "--link", "primary->dr", "--output", "json").stdout)
+        Draft202012Validator(json.loads(SCHEMA.read_text())).validate(found)
         assert found["bootstrap_servers"] == [servers["dr"]]
         assert (found["cluster"], found["basis"], found["epoch"]) == ("dr", "directory", there.epoch)
         assert endpoint(own, "mars").returncode == 2
