@@ -177,7 +177,7 @@ class Runner:
         except DrkitError as undoing:
             if self.journal.attempted(CANCEL):
                 return PartlyDone(
-                    f"{stage.name} failed: {error.what}; and it can't be taken back now: {undoing.what}",
+                    f"{stage} failed: {error.what}; and it can't be taken back now: {undoing.what}",
                     meaning="Part of what the run did still stands",
                     remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} goes on taking it back".lstrip("; "),
                 )
