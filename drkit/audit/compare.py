@@ -27,6 +27,24 @@ _STRETCHES = 20_000
 SOURCE_FIELDS = ("s", "e", "placed", "s1", "s2", "s_ts", "s_key", "s_null")
 TARGET_FIELDS = ("t", "t1", "t2", "t_ts", "t_key", "t_null")
 
+RESIDUAL_TYPES = {
+    "s": "long",
+    "e": "long",
+    "placed": "boolean",
+    "s1": "long",
+    "s2": "long",
+    "s_ts": "long",
+    "s_key": "binary",
+    "s_null": "boolean",
+    "t": "long",
+    "t1": "long",
+    "t2": "long",
+    "t_ts": "long",
+    "t_key": "binary",
+    "t_null": "boolean",
+}
+"""Columns of a residual, with their Spark types."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -72,10 +90,23 @@ class Comparison:
 
 
 def compare(reader: Reader) -> Comparison:
-    """Run the first pass: reads both sides once."""
+    """Run the first pass record by record: reads both sides once."""
     scope = reader.scope
     shift = chunk_shift(scope)
-    source = reader.source().select(
+    rows = keep(joined_records(scope, reader.source(), reader.target(), shift))
+    return Comparison(rows, tallies(rows, scope), shift)
+
+
+def joined_records(scope: Scope, from_source: DataFrame, from_target: DataFrame, shift: int) -> DataFrame:
+    """Join records of both sides by place: the rows of a `Comparison`.
+
+    Args:
+        scope: what is compared.
+        from_source: as `Reader.source` gives them.
+        from_target: as `Reader.target` gives them.
+        shift: of chunks.
+    """
+    source = from_source.select(
         "p",
         "s",
         "e",
@@ -87,7 +118,7 @@ def compare(reader: Reader) -> Comparison:
         F.col("key").alias("s_key"),
         F.col("null_value").alias("s_null"),
     )
-    target = reader.target().select(
+    target = from_target.select(
         F.col("p").alias("q"),
         "t",
         F.col("h1").alias("t1"),
@@ -116,8 +147,7 @@ def compare(reader: Reader) -> Comparison:
         F.min(matched_target).alias("t_lo"),
         F.max(matched_target).alias("t_hi"),
     )
-    rows = keep(summed.select("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi", "residual.*"))
-    return Comparison(rows, _tallies(rows, scope), shift)
+    return summed.select("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi", "residual.*")
 
 
 def chunk_shift(scope: Scope) -> int:
@@ -136,7 +166,8 @@ def within(scope: Scope, stamp: Column) -> Column:
     return inside
 
 
-def _tallies(rows: DataFrame, scope: Scope) -> dict[int, Tally]:
+def tallies(rows: DataFrame, scope: Scope) -> dict[int, Tally]:
+    """Sum up the rows of a `Comparison` by partition."""
     matched = F.col("chunk").isNotNull()
     sums = (
         rows.groupBy("p")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from drkit.audit.log_source import FAILED
 from drkit.audit.session import how_jvm_ended, log_tail, quietly, stop_session
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 
 _MOST_CAUSES = 20
+_TRACE = "Traceback (most recent call last):"
 _MOVED = (
     "may have been lost",
     "OffsetOutOfRange",
@@ -24,6 +28,15 @@ _MOVED = (
 
 class LogMoved(DrkitError):
     """Records went away while they were read (retention, a deleted topic): look again and start anew."""
+
+
+_KINDS: dict[str, type[DrkitError]] = {
+    "OffsetsGone": LogMoved,
+    "Unreachable": Unreachable,
+    "Refused": Refused,
+    "ConfigError": ConfigError,
+}
+_TOLD = re.compile(re.escape(FAILED) + r"(\{.*\})")
 
 
 @contextmanager
@@ -47,6 +60,9 @@ def in_words(what: str) -> Iterator[None]:
         raise
     except (PySparkException, Py4JError, ConnectionError) as error:
         answered = isinstance(error, (PySparkException, Py4JJavaError))
+        told = told_by_task(error)
+        if told is not None:
+            raise told from error
         ended = None if answered else how_jvm_ended(grace_seconds=1.0)
         if ended is not None:
             raise DrkitError(
@@ -55,6 +71,19 @@ def in_words(what: str) -> Iterator[None]:
                 remedy="It may have run out of memory: give it more with --driver-memory, and run it again",
             ) from error
         raise _translated(what, causes(error)) from error
+
+
+def told_by_task(error: BaseException) -> DrkitError | None:
+    """The error of drkit's own with which a task of its data sources failed; None where it was another."""
+    found = _TOLD.search(str(error)) or _TOLD.search(" ".join(_messages(_java_exception(error))))
+    if found is None:
+        return None
+    try:
+        told = json.JSONDecoder().raw_decode(found.group(1))[0]
+    except ValueError:
+        return None
+    kind = _KINDS.get(told["type"], DrkitError)
+    return kind(told["what"], meaning=told["meaning"], remedy=told["remedy"])
 
 
 def causes(error: BaseException) -> list[str]:
@@ -97,6 +126,14 @@ def _translated(what: str, found: list[str]) -> DrkitError:
     )
 
 
+def _messages(java: Any) -> list[str]:
+    found: list[str] = []
+    while java is not None and len(found) < _MOST_CAUSES:
+        found.append(java.getMessage() or "")
+        java = java.getCause()
+    return found
+
+
 def _java_exception(error: BaseException) -> Any:
     if isinstance(error, Py4JJavaError):
         return error.java_exception
@@ -104,5 +141,11 @@ def _java_exception(error: BaseException) -> Any:
 
 
 def _one_line(text: str) -> str:
+    """The line that says most: the first, or of a Python trace the last."""
+    if _TRACE in text:
+        lines = [
+            line for line in text.split(_TRACE, 1)[1].splitlines() if line and not line.startswith((" ", "SQLSTATE"))
+        ]
+        return (lines or [""])[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     return lines[0] if lines else ""

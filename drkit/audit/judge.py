@@ -22,14 +22,15 @@ Where a record should stand follows from its place and how far the records aroun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from drkit.audit.compare import SOURCE_FIELDS, TARGET_FIELDS, Comparison, compare
+from drkit.audit.batches import compare_batches
+from drkit.audit.compare import RESIDUAL_TYPES, SOURCE_FIELDS, TARGET_FIELDS, Comparison, compare
 from drkit.audit.lines import Lines, at_place, beside, ranges
 from drkit.audit.matching import Matching, first_of, match
 from drkit.audit.reading import Reader, keep, ranges_of
@@ -76,9 +77,15 @@ class Judgement:
     bounds: Mapping[int, int]
 
 
-def judge(reader: Reader) -> Judgement:
-    """Compare both sides and judge what differs."""
-    comparison = compare(reader)
+def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | None = None) -> Judgement:
+    """Compare both sides and judge what differs.
+
+    Args:
+        reader: reads both sides.
+        full: decode every record, also of batches that are equal on both sides.
+        say: told what is being done.
+    """
+    comparison = compare(reader) if full else compare_batches(reader, say or _silent)
     bounds = _bounds(reader, comparison)
     source_left, target_left = comparison.source_left(), comparison.target_left()
     appended = None
@@ -338,26 +345,14 @@ def _reordered(reader: Reader, comparison: Comparison, lines: Lines, matching: M
     return found
 
 
-_TYPES = {
-    "s": "long",
-    "e": "long",
-    "placed": "boolean",
-    "s1": "long",
-    "s2": "long",
-    "s_ts": "long",
-    "s_key": "binary",
-    "s_null": "boolean",
-    "t": "long",
-    "t1": "long",
-    "t2": "long",
-    "t_ts": "long",
-    "t_key": "binary",
-    "t_null": "boolean",
-}
-
-
 def _fate(rows: DataFrame, fate: str) -> DataFrame:
     """Rows in the shape of `Judgement.fates`; fields they don't have are null."""
     have = set(rows.columns)
-    fields = [(F.col(name) if name in have else F.lit(None)).cast(kind).alias(name) for name, kind in _TYPES.items()]
+    fields = [
+        (F.col(name) if name in have else F.lit(None)).cast(kind).alias(name) for name, kind in RESIDUAL_TYPES.items()
+    ]
     return rows.select(F.lit(str(fate)).alias("fate"), "p", *fields)
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from drkit.audit.log_source import Span, read_batches, read_records
 from drkit.audit.places import FOREVER, Zone
 from drkit.audit.scope import PartitionScope, Scope
 
@@ -63,6 +64,9 @@ _ZONE_TYPES = {
 Ranges = Mapping[int, tuple[int, int]]
 """Offsets [from, until) by the number of a partition."""
 
+Pieces = Mapping[int, Sequence[tuple[int, int]]]
+"""Several ranges of offsets [from, until) by the number of a partition, ascending."""
+
 
 class Reader:
     """Reads the sides of one scope. Every call makes a new DataFrame, which reads Kafka when it is used."""
@@ -81,7 +85,51 @@ class Reader:
 
     def source(self, ranges: Ranges | None = None) -> DataFrame:
         """The source's records with their places; of these partitions and offsets only, where given."""
-        numbered = self._numbered_source(ranges)
+        return self._placed(self._numbered_source(ranges))
+
+    def source_pieces(self, pieces: Pieces) -> DataFrame:
+        """The same of many short ranges, through drkit's own reader: the connector reads one range of a partition."""
+        spans = [
+            Span(number, self.scope.partitions[number].topic, self.scope.partitions[number].partition, *each, each[1])
+            for number, ranges in pieces.items()
+            for each in ranges
+        ]
+        return self._placed(read_records(self.spark, self.scope.link.id.source, self.scope.source_cluster, spans))
+
+    def target_pieces(self, pieces: Pieces) -> DataFrame:
+        """The target's records in many short ranges."""
+        spans = [
+            Span(
+                number,
+                self.scope.partitions[number].target_topic,
+                self.scope.partitions[number].partition,
+                *each,
+                each[1],
+            )
+            for number, ranges in pieces.items()
+            for each in ranges
+        ]
+        found = read_records(self.spark, self.scope.link.id.target, self.scope.target_cluster, spans)
+        return found.select("p", F.col("offset").alias("t"), *_content_columns())
+
+    def source_batches(self) -> DataFrame:
+        """The source's batches (BATCH_ROW) with the zone their first offset is in (`ZoneLookup.join`)."""
+        spans = [
+            Span(each.number, each.topic, each.partition, each.source_from, each.source_end, each.source_end)
+            for each in self.scope.partitions
+        ]
+        found = read_batches(self.spark, self.scope.link.id.source, self.scope.source_cluster, spans)
+        return self._places.join(found, "start")
+
+    def target_batches(self) -> DataFrame:
+        """The target's batches (BATCH_ROW)."""
+        spans = [
+            Span(each.number, each.target_topic, each.partition, each.target_from, each.target_end, each.target_end)
+            for each in self.scope.partitions
+        ]
+        return read_batches(self.spark, self.scope.link.id.target, self.scope.target_cluster, spans)
+
+    def _placed(self, numbered: DataFrame) -> DataFrame:
         placed = self._places.join(numbered, "offset")
         inside = (F.col("offset") >= F.col("valid_from")) & (F.col("offset") < F.col("valid_until"))
         place = F.least(F.col("offset") + F.col("delta"), F.col("valid_until") - 1 + F.col("delta"))
@@ -93,11 +141,14 @@ class Reader:
         """The source's records with all fields: `p`, `s` and the connector's columns."""
         return self._numbered_source(ranges).withColumn("s", F.col("offset"))
 
-    def target(self) -> DataFrame:
-        """The target's records."""
-        assignment = [
-            (each.target_topic, each.partition, each.target_from, each.target_end) for each in self.scope.partitions
-        ]
+    def target(self, ranges: Ranges | None = None) -> DataFrame:
+        """The target's records; of these partitions and offsets only, where given."""
+        assignment = []
+        for each in self.scope.partitions:
+            start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
+            assignment.append(
+                (each.target_topic, each.partition, max(start, each.target_from), min(end, each.target_end))
+            )
         found = self._records(assignment, self.scope.target)
         return found.join(self._target_numbers, ["topic", "partition"]).select(
             "p", F.col("offset").alias("t"), *_content_columns()

@@ -118,7 +118,7 @@ def judged(
         try:
             with in_words(what), watching(session, tasks):
                 reader = Reader(session, scope)
-                judgement = judge(reader)
+                judgement = judge(reader, full=request.full, say=progress)
         except LogMoved:
             if attempt == _ATTEMPTS:
                 raise

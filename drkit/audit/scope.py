@@ -13,6 +13,7 @@ from datetime import datetime
 
 from drkit.audit.places import Zone, nominal, place, source_of, zones
 from drkit.config import Config
+from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.kafka.clients import java_properties
 from drkit.model.audit import AuditRequest, Basis, TopicChoice
@@ -64,12 +65,15 @@ class PartitionScope:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All that an audit compares. `source`, `target`: Java client properties (they hold secrets)."""
+    """All that an audit compares. `source`, `target`: Java client properties (they hold secrets); `source_cluster`,
+    `target_cluster`: the same for drkit's own clients."""
 
     link: Link
     partitions: tuple[PartitionScope, ...]
     source: Mapping[str, str] = field(repr=False)
     target: Mapping[str, str] = field(repr=False)
+    source_cluster: ClusterConfig = field(repr=False)
+    target_cluster: ClusterConfig = field(repr=False)
     sealed: bool
     since_ms: int | None
     until_ms: int | None
@@ -115,6 +119,8 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         partitions=tuple(builder.partitions),
         source=java_properties(source_cluster),
         target=java_properties(target_cluster),
+        source_cluster=source_cluster,
+        target_cluster=target_cluster,
         sealed=sealed,
         since_ms=None if request.since is None else to_millis(request.since),
         until_ms=None if request.until is None else to_millis(request.until),

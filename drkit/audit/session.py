@@ -26,6 +26,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from drkit.audit.jvm import LOG, Jvm, launch_jvm
+from drkit.audit.shipping import code_archive
 from drkit.model.errors import DrkitError
 
 _LOG4J = """\
@@ -103,6 +104,9 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
         try:
             with quietly():
                 session, jvm = _start(runtime, folder, brief=brief)
+                context = session.sparkContext
+                context.pythonExec = runtime.settings.get("spark.pyspark.python", sys.executable)  # not from variables
+                context.addPyFile(str(code_archive(folder)))
         except BaseException as error:
             tail = log_tail(folder)
             shutil.rmtree(folder, ignore_errors=True)

@@ -49,6 +49,9 @@ def audit(
         str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
     ] = None,
     timezone: TimezoneOption = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
     ] = None,
@@ -82,6 +85,7 @@ def audit(
                 topics=choices,
                 since=None if start is None else start.instant,
                 until=None if end is None else end.instant,
+                full=full,
             )
             with told(run, f"audit {each.id}") as telling:
                 results.append(

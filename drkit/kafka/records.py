@@ -90,11 +90,11 @@ def read_plain(
     at = 0
     try:
         for _ in range(count):
-            length, at = _varint(data, at)
+            length, at = read_varint(data, at)
             end = at + length
             at += 1  # the record's attributes: none are defined
-            delta, at = _varint(data, at)
-            offset, at = _varint(data, at)
+            delta, at = read_varint(data, at)
+            offset, at = read_varint(data, at)
             stamp = base_timestamp + delta if append_time is None else append_time
             yield Record(base_offset + offset, stamp, data[at:end])
             at = end
@@ -173,7 +173,7 @@ def _body(key: bytes | None, value: bytes | None) -> bytes:
     return bytes(out)
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: memoryview, at: int) -> tuple[int, int]:
     """A zigzag-coded varint, and where it ends."""
     byte = data[at]
     at += 1

@@ -168,7 +168,8 @@ class AuditRequest:
     """What to audit.
 
     `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their
-    timestamps. `out`: the folder that gets the findings (made if missing).
+    timestamps. `out`: the folder that gets the findings (made if missing). `full`: decode every record, also
+    where whole batches are equal on both sides.
     """
 
     link: Link
@@ -176,6 +177,7 @@ class AuditRequest:
     topics: tuple[TopicChoice, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

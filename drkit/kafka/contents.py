@@ -1,0 +1,95 @@
+"""The fields of records, column by column: batches decoded for comparison rather than for forwarding. Pure.
+
+aiokafka's compiled reader does the work. It decodes header keys strictly; what isn't UTF-8 is decoded here, with
+the replacement character, as Java's client does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from drkit.kafka.batch import LOG_APPEND_TIME, MAGIC, Batch
+from drkit.kafka.records import Damaged, Record, read, read_old, read_varint
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records in order; timestamps in ms, headers None where there are none."""
+
+    offsets: list[int] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, batch: Batch, first: int, until: int) -> None:
+        """Append a batch's records with offsets in [first, until).
+
+        Raises:
+            Damaged: they can't be read.
+        """
+        if batch.magic < MAGIC:
+            self._add_plain(read_old(batch.whole), first, until)
+            return
+        if not batch.intact():
+            raise Damaged(f"the batch at offset {batch.base_offset} does not match its checksum")
+        before = len(self.offsets)
+        try:
+            self._add_compiled(batch, first, until)
+        except UnicodeDecodeError:
+            self._cut(before)
+            self._add_plain(list(read(batch)), first, until)
+        except Exception as error:
+            raise Damaged(f"the records of the batch at offset {batch.base_offset} can't be read: {error}") from error
+
+    def _add_compiled(self, batch: Batch, first: int, until: int) -> None:
+        whole = first <= batch.base_offset and batch.last_offset < until
+        offsets, stamps, keys, values, headers = self.offsets, self.stamps, self.keys, self.values, self.headers
+        append = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else None
+        for record in DefaultRecordBatch(bytes(batch.whole)):
+            offset = record.offset
+            if whole or first <= offset < until:
+                offsets.append(offset)
+                stamps.append(record.timestamp if append is None else append)
+                keys.append(record.key)
+                values.append(record.value)
+                headers.append(record.headers or None)
+
+    def _add_plain(self, found: list[Record], first: int, until: int) -> None:
+        for record in found:
+            if first <= record.offset < until:
+                key, value, headers = _fields(memoryview(record.body))
+                self.offsets.append(record.offset)
+                self.stamps.append(record.timestamp)
+                self.keys.append(key)
+                self.values.append(value)
+                self.headers.append(headers or None)
+
+    def _cut(self, size: int) -> None:
+        for column in (self.offsets, self.stamps, self.keys, self.values, self.headers):
+            del column[size:]
+
+
+def _fields(body: memoryview) -> tuple[bytes | None, bytes | None, Headers]:
+    """Key, value and headers of a record's encoded body."""
+    key, at = _bytes(body, 0)
+    value, at = _bytes(body, at)
+    count, at = read_varint(body, at)
+    headers: Headers = []
+    for _ in range(count):
+        name, at = _bytes(body, at)
+        content, at = _bytes(body, at)
+        headers.append(((name or b"").decode(errors="replace"), content))
+    return key, value, headers
+
+
+def _bytes(body: memoryview, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(body, at)
+    return (None, at) if size < 0 else (bytes(body[at : at + size]), at + size)

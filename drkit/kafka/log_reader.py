@@ -1,0 +1,187 @@
+"""A partition's log read batch by batch, in order, from anywhere: for tasks that read ranges of offsets side by side.
+
+What is read is committed: batches of aborted transactions, markers and emptied batches are left out. While
+one answer is worked on, the next one is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.batch import MAGIC, Batch, parse
+from drkit.kafka.committed import Committed
+from drkit.kafka.messages import Fetch, Fetched, FetchPlace
+from drkit.kafka.stream import Stream, StreamError
+from drkit.model.errors import DrkitError, Refused, Unreachable
+
+_FETCH_BYTES = 4 << 20
+_LEAST_FETCH_BYTES = 64 << 10
+_BYTES_AN_OFFSET = 1_000  # more than most records need: a short range is had at once, and little besides
+_WAIT_MS = 500
+_PAUSE = 0.1
+_OUT_OF_RANGE = 1
+_DENIED = 29
+
+
+class OffsetsGone(DrkitError):
+    """Offsets that were there are not any more: retention or a deletion took them."""
+
+
+class LogReader:
+    """Reads one cluster. Used by one thread; holds an event loop of its own.
+
+    Args:
+        alias: the cluster's name in messages.
+        cluster: how to reach it.
+        timeout_seconds: how long to go on without an answer.
+    """
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 60.0) -> None:
+        self._alias = alias
+        self._timeout = timeout_seconds
+        self._loop = asyncio.new_event_loop()
+        self._stream = Stream(alias, cluster, timeout_seconds=min(timeout_seconds, 30.0))
+        self._connected = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._loop.run_until_complete(self._stream.close())
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop's next round
+        finally:
+            self._loop.close()
+
+    def read(self, topic: str, partition: int, first: int, until: int) -> Iterator[list[Batch]]:
+        """The committed batches that hold offsets in [first, until), a list for each answer of a broker.
+
+        The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
+        the bytes received.
+
+        Raises:
+            OffsetsGone: the log begins above `first` by now, or what was read next has gone.
+            Unreachable: no answer in time.
+            Refused: the cluster denies access.
+            DrkitError: the cluster answered with another error.
+        """
+        position = first
+        asked: Awaitable[Any] | None = None
+        while position < until:
+            found, asked, position = self._loop.run_until_complete(self._next(asked, topic, partition, position, until))
+            if found is not None:
+                yield found
+        if asked is not None:
+            self._loop.run_until_complete(_let_go(asked))
+
+    async def _next(
+        self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
+    ) -> tuple[list[Batch] | None, Awaitable[Any] | None, int]:
+        """The batches of the next answer, the request sent after it, and where that one reads."""
+        answer = await self._answer(asked, topic, partition, position, until)
+        batches = list(parse(answer.records))
+        if not batches:
+            if len(answer.records):
+                raise DrkitError(f"{self._alias} answered for {topic}:{partition} with bytes that are no batch")
+            if answer.stable_offset >= until:
+                return None, None, until  # compaction left nothing there
+            await asyncio.sleep(_PAUSE)  # a new leader may not yet know how far its log is committed
+            return None, None, position
+        after = max(position, _last(batches[-1]) + 1)
+        following = await self._ask(topic, partition, after, until) if after < until else None
+        committed = Committed(answer.aborted)
+        held = [batch for batch in batches if _reaches(batch, position, until) and _holds(committed, batch)]
+        return held, following, after
+
+    async def _answer(
+        self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
+    ) -> Fetched:
+        deadline = time.monotonic() + self._timeout
+        last = "no leader is known"
+        while time.monotonic() < deadline:
+            if asked is None:
+                asked = await self._ask(topic, partition, position, until)
+            if asked is not None:
+                try:
+                    answer = await asked
+                except StreamError as error:
+                    last = str(error) or type(error).__name__
+                else:
+                    # an answer without the partition is that of a broker that throttles this client
+                    for each in answer.partitions:
+                        if each.error == 0:
+                            found: Fetched = each
+                            return found
+                        last = self._explain(each, topic, partition, position)
+                asked = None
+            self._stream.refresh()
+            await asyncio.sleep(_PAUSE)
+        raise Unreachable(
+            f"cluster {self._alias} gave no records of {topic}:{partition} within {self._timeout:g} s",
+            meaning=f"The last thing seen was: {last}",
+            remedy="Check its brokers and run it again",
+        )
+
+    async def _ask(self, topic: str, partition: int, position: int, until: int) -> Awaitable[Any] | None:
+        """Send a Fetch; None where there is nobody to send it to now."""
+        try:
+            if not self._connected:
+                await asyncio.wait_for(self._stream.connect(), self._timeout)
+                self._connected = True
+            if (heard := self._stream.track([topic])) is not None:
+                await heard
+            leader = self._stream.leader(topic, partition)
+            connection = None if leader is None else await self._stream.connection(leader, "read")
+            if connection is None:
+                return None
+            size = max(_LEAST_FETCH_BYTES, min(_FETCH_BYTES, (until - position) * _BYTES_AN_OFFSET))
+            place = FetchPlace(partition, position, size)
+            return connection.send(Fetch({topic: [place]}, max_wait_ms=_WAIT_MS, max_bytes=size))
+        except StreamError:
+            return None
+
+    def _explain(self, answer: Fetched, topic: str, partition: int, position: int) -> str:
+        """Raise what an error code means for good, or say what it was."""
+        if answer.error == _OUT_OF_RANGE:
+            raise OffsetsGone(
+                f"cluster {self._alias} no longer has offset {position} of {topic}:{partition} (OffsetOutOfRange)"
+            )
+        if answer.error == _DENIED:
+            raise Refused(
+                f"cluster {self._alias} denies READ on topic {topic}",
+                remedy="Grant drkit's principal READ on the topics",
+            )
+        from drkit.kafka.wire import describe, error_class  # noqa: PLC0415 - not worth loading where all goes well
+
+        kind = error_class(answer.error)
+        if not kind.retriable and not getattr(kind, "invalid_metadata", False):
+            raise DrkitError(f"cluster {self._alias} answered {describe(kind)} for {topic}:{partition}")
+        return describe(kind)
+
+
+def _last(batch: Batch) -> int:
+    """The last offset that a batch covers. Of the old formats the offset itself is that of the last message."""
+    return batch.base_offset if batch.magic < MAGIC else batch.last_offset
+
+
+def _reaches(batch: Batch, position: int, until: int) -> bool:
+    return _last(batch) >= position and (batch.magic < MAGIC or batch.base_offset < until)
+
+
+def _holds(committed: Committed, batch: Batch) -> bool:
+    return batch.magic < MAGIC or committed.holds(batch)
+
+
+async def _let_go(asked: Awaitable[Any]) -> None:
+    """Wait for an answer that is not wanted any more: whoever reads next uses the same connection."""
+    try:
+        await asked
+    except StreamError:
+        return
