@@ -7,6 +7,8 @@ the property, never a silent difference between clients. The results hold secret
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -218,12 +220,28 @@ def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:
             raise _bad(
                 "ssl.key.location", "must be a PKCS #8 key for Java clients; convert it with openssl pkcs8 -topk8"
             )
+        if _locked_by_pbes2(key):
+            raise _bad(
+                "ssl.key.location",
+                "is locked by PBES2, which Kafka's Java clients (Spark's among them) can't open on Java 17; lock it "
+                "with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES, or keep it unlocked where only drkit can read it",
+            )
         java["ssl.keystore.type"] = "PEM"
         java["ssl.keystore.certificate.chain"] = _pem("ssl.certificate.location", properties)
         java["ssl.keystore.key"] = key
         if "ssl.key.password" in properties:
             java["ssl.key.password"] = properties["ssl.key.password"]
     return java
+
+
+def _locked_by_pbes2(key: str) -> bool:
+    """Whether a PKCS #8 key is encrypted as openssl does it by default (object identifier 1.2.840.113549.1.5.13)."""
+    _, _, rest = key.partition("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+    try:
+        der = base64.b64decode(rest.partition("-----END")[0])
+    except binascii.Error as error:
+        raise _bad("ssl.key.location", f"can't be read as PEM: {error}") from error
+    return bytes.fromhex("06092a864886f70d01050d") in der[:32]
 
 
 def _pem(name: str, properties: Mapping[str, str]) -> str:

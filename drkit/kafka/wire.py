@@ -25,10 +25,12 @@ from kafka import errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.selector import NetworkSelector
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import kafka_python_config
-from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
+from drkit.kafka.handshake import HandshakeRefused, Manager
+from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
 
 T = TypeVar("T")
 Step = Callable[["Wire"], Awaitable[T]]
@@ -114,7 +116,7 @@ class Wire:
         Raises:
             Unreachable: no answer within the timeout.
             Refused: the cluster denied it (authorization).
-            ConfigError: the cluster rejected the credentials.
+            NotLetIn: its certificate can't be trusted, or it rejected ours or the credentials.
             DrkitError: the cluster answered with another error.
         """
         bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -136,12 +138,12 @@ class Wire:
             except Again as error:
                 last = str(error)
             except kafka_errors.KafkaError as error:
+                if client is not None and _connection_failed(error):
+                    self._drop(client)
                 permanent = self._permanent(what, error)
                 if permanent is not None:
                     raise permanent from None
                 last = str(error) or type(error).__name__
-                if client is not None and _connection_failed(error):
-                    self._drop(client)
             time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -200,8 +202,10 @@ class Wire:
 
     def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
         """The error to raise at once, or None where trying again may mend it."""
+        if isinstance(error, HandshakeRefused):
+            return error.as_error(self.alias)
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
-            return ConfigError(
+            return NotLetIn(
                 f"cluster {self.alias} rejected the credentials",
                 remedy="Check sasl.username, sasl.password and sasl.mechanisms of that cluster",
             )
@@ -260,18 +264,23 @@ def check(code: int, context: str = "") -> None:
 
 def _connection_failed(error: kafka_errors.KafkaError) -> bool:
     return not isinstance(error, kafka_errors.BrokerResponseError) or isinstance(
-        error, kafka_errors.RequestTimedOutError
+        error,
+        kafka_errors.RequestTimedOutError
+        | kafka_errors.SaslAuthenticationFailedError
+        | kafka_errors.IllegalSaslStateError,
     )
 
 
 def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
     """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would."""
-    built: list[KafkaNetClient] = []
+    built: list[tuple[KafkaNetClient, Manager]] = []
 
-    def capture(**options: Any) -> KafkaNetClient:
-        net = KafkaNetClient(**options)
-        built.append(net)
-        return net
+    def build(**options: Any) -> KafkaNetClient:
+        loop = NetworkSelector(**options)
+        manager = Manager(loop, **options)
+        client = KafkaNetClient(net=loop, manager=manager, **options)
+        built.append((client, manager))
+        return client
 
     millis = max(1, int(seconds * 1000))
     options = {
@@ -279,14 +288,16 @@ def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
         "request_timeout_ms": min(config.get("request_timeout_ms", millis), millis),
         "bootstrap_timeout_ms": millis,
         "reconnect_backoff_max_ms": 500,
-        "kafka_client": capture,
+        "kafka_client": build,
         "proxy_url": f"{_ClosingSocket.SCHEMES[0]}://",
     }
     try:
         return KafkaAdminClient(**options)
-    except BaseException:
-        for net in built:
-            _in_background(partial(_stop, net))
+    except BaseException as error:
+        for client, manager in built:
+            _in_background(partial(_stop, client))
+            if isinstance(error, kafka_errors.KafkaTimeoutError) and manager.trouble is not None:
+                raise kafka_errors.KafkaConnectionError(manager.trouble) from None  # says more than "no broker"
         raise
 
 

@@ -39,9 +39,14 @@ def cluster_uuid() -> str:
 
 
 def properties(
-    node: Node, peers: Sequence[Node], data: Path, extra: Mapping[str, str], users: Mapping[str, str] | None = None
+    node: Node,
+    peers: Sequence[Node],
+    data: Path,
+    extra: Mapping[str, str],
+    users: Mapping[str, str] | None = None,
+    listeners: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, str]:
-    """The broker's server.properties; `extra` wins over all but identity, addresses and users."""
+    """The broker's server.properties; `extra` wins over all but identity, addresses, users and listeners."""
     replication = min(_FULL_REPLICATION, len(peers))
     in_sync = 2 if replication == _FULL_REPLICATION else 1
     voters = ",".join(f"{peer.node_id}@127.0.0.1:{peer.peer_port}" for peer in peers)
@@ -68,28 +73,41 @@ def properties(
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": voters,
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{node.peer_port}",
-        "advertised.listeners": f"PLAINTEXT://{node.address}",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
-        **(_secured(node, users) if users else {}),
+        **(_secured(users) if users else {}),
+        **_listening(node, listeners or {}),
     }
 
 
-def _secured(node: Node, users: Mapping[str, str]) -> dict[str, str]:
-    """A second listener with SASL/PLAIN for these users, and an authorizer that lets them do nothing by itself.
+def _listening(node: Node, listeners: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Where the broker listens: plainly, with SASL for the lab's users, and on the further listeners."""
+    clients = {"PLAINTEXT": ("PLAINTEXT", node.port)}
+    if node.sasl_port:
+        clients["SASL"] = ("SASL_PLAINTEXT", node.sasl_port)
+    settings: dict[str, str] = {}
+    for name, own in listeners.items():
+        clients[name.upper()] = (own["security.protocol"], node.listener_ports[name])
+        settings |= {f"listener.name.{name}.{key}": value for key, value in own.items() if key != "security.protocol"}
+    advertised = [f"{name}://127.0.0.1:{port}" for name, (_, port) in clients.items()]
+    protocols = [f"{name}:{protocol}" for name, (protocol, _) in clients.items()]
+    return {
+        "listeners": ",".join([*advertised, f"CONTROLLER://127.0.0.1:{node.peer_port}"]),
+        "advertised.listeners": ",".join(advertised),
+        "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
+        **settings,
+    }
+
+
+def _secured(users: Mapping[str, str]) -> dict[str, str]:
+    """SASL/PLAIN for these users on the second listener, and an authorizer that lets them do nothing by itself.
 
     The plain listener stays, for the brokers themselves and for those who look after the lab: its
     anonymous user is a super user.
     """
     known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
     return {
-        "listeners": f"PLAINTEXT://{node.address},SASL://127.0.0.1:{node.sasl_port},"
-        f"CONTROLLER://127.0.0.1:{node.peer_port}",
-        "advertised.listeners": f"PLAINTEXT://{node.address},SASL://127.0.0.1:{node.sasl_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": (
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
@@ -108,7 +126,7 @@ def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
     """
     data = folder / "data"
     (folder / "log").mkdir(parents=True, exist_ok=True)
-    settings = properties(node, layout.peers(node.cluster), data, layout.broker_config, layout.users)
+    settings = properties(node, layout.peers(node.cluster), data, layout.broker_config, layout.users, layout.listeners)
     lines = [f"{key}={_escaped(value)}\n" for key, value in settings.items()]
     write_atomically(folder / "server.properties", "".join(lines))
     write_atomically(folder / "log4j2.xml", _LOG4J.format(log=escape(str(folder / "log" / "server.log"))))

@@ -78,6 +78,7 @@ class Lab:
         clusters: Sequence[str] = ("primary", "dr"),
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
+        listeners: Mapping[str, Mapping[str, str]] | None = None,
         timeout_seconds: float = START_SECONDS,
         say: Callable[[str], None] = silent,
     ) -> Lab:
@@ -91,6 +92,8 @@ class Lab:
             broker_config: broker settings that win over the lab's own.
             users: passwords by name: the brokers get a second listener with SASL/PLAIN for them (see
                 `bootstrap`) and an authorizer, by which these users may do what ACLs grant them.
+            listeners: further listeners of every broker by name (lower-case letters), each with its settings
+                without Kafka's `listener.name.NAME.`; `security.protocol` is one of them.
             timeout_seconds: how long the nodes may take to answer.
             say: gets a line for people about each step.
 
@@ -105,7 +108,13 @@ class Lab:
             made = layout is None
             if layout is None:
                 layout = new_layout(
-                    folder, brokers or 1, store or "cassandra", tuple(clusters), broker_config or {}, users or {}
+                    folder,
+                    brokers or 1,
+                    store or "cassandra",
+                    tuple(clusters),
+                    broker_config or {},
+                    users or {},
+                    listeners or {},
                 )
             else:
                 refuse_other_shape(folder, layout, brokers, store)
@@ -157,11 +166,11 @@ class Lab:
         """Aliases of the Kafka clusters."""
         return self._layout.clusters
 
-    def bootstrap(self, alias: str, *, sasl: bool = False) -> str:
-        """`host:port,…` of a cluster's brokers; `sasl`: of the listener for the lab's users."""
+    def bootstrap(self, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:
+        """`host:port,…` of a cluster's brokers; `sasl`: of the listener for users; `listener`: of that one."""
         if alias not in self._layout.clusters:
             raise ConfigError(f"this lab has no cluster {alias!r}", remedy=f"It has {', '.join(self._layout.clusters)}")
-        return bootstrap(self._layout, alias, sasl=sasl)
+        return bootstrap(self._layout, alias, sasl=sasl, listener=listener)
 
     def cluster_id(self, alias: str) -> str:
         """The id that a cluster was formatted with."""

@@ -29,7 +29,7 @@ class Node:
     """One process of the lab. `cluster` is the alias it belongs to (`cassandra` for the store's).
 
     `peer_port`: a broker's controller listener, Cassandra's storage port. `sasl_port`: a broker's second
-    listener, for the lab's users; 0 where it has none.
+    listener, for the lab's users; 0 where it has none. `listener_ports`: its further listeners', by name.
     """
 
     name: str
@@ -39,6 +39,13 @@ class Node:
     port: int
     peer_port: int
     sasl_port: int = 0
+    listener_ports: dict[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All that its process listens on."""
+        own = (self.port, self.peer_port, self.sasl_port, *self.listener_ports.values())
+        return tuple(port for port in own if port)
 
     @property
     def address(self) -> str:
@@ -51,7 +58,8 @@ class Layout:
     """What a lab consists of; fixed for its life. `cluster_ids` by alias.
 
     `users`: passwords by name, for labs with an authorizer. Whoever comes by the plain listener is a super
-    user there.
+    user there. `listeners`: brokers' further listeners by name, each with its settings without Kafka's
+    `listener.name.NAME.`; `security.protocol` is one of them.
     """
 
     brokers: int
@@ -61,6 +69,7 @@ class Layout:
     nodes: tuple[Node, ...]
     broker_config: dict[str, str] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)
+    listeners: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def select(self, names: tuple[str, ...]) -> list[Node]:
         """The nodes that these names mean; an alias means all of its nodes.

@@ -29,9 +29,14 @@ def render(layout: Layout) -> str:
     return "\n".join(lines)
 
 
-def bootstrap(layout: Layout, alias: str, *, sasl: bool = False) -> str:
-    """`host:port,…` of a cluster's brokers; `sasl`: of their listener for users."""
-    return ",".join(f"127.0.0.1:{node.sasl_port}" if sasl else node.address for node in layout.peers(alias))
+def bootstrap(layout: Layout, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:
+    """`host:port,…` of a cluster's brokers; `sasl`: of their listener for users; `listener`: of that one."""
+    nodes = layout.peers(alias)
+    if listener is not None:
+        ports = [node.listener_ports[listener] for node in nodes]
+    else:
+        ports = [node.sasl_port if sasl else node.port for node in nodes]
+    return ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 def store_url(layout: Layout, keyspace: str = KEYSPACE) -> str:

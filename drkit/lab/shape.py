@@ -46,12 +46,13 @@ def new_layout(
     clusters: tuple[str, ...],
     broker_config: Mapping[str, str],
     users: Mapping[str, str] | None = None,
+    listeners: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Layout:
     """The layout of a new lab: nodes, free ports, ids for its clusters.
 
     Raises:
         Refused: the folder holds somebody's drkit.toml, or there aren't enough free ports.
-        ConfigError: no broker, a name twice, or a user that a broker's configuration can't name.
+        ConfigError: no broker, a name twice, or a user or listener that a broker's configuration can't name.
     """
     if folder.config.exists():
         raise Refused(
@@ -64,18 +65,30 @@ def new_layout(
     users = users or {}
     if not all(text.isalnum() and text.isascii() for user in users.items() for text in user):
         raise ConfigError("names and passwords of a lab's users are letters and digits")
+    further = {name: dict(settings) for name, settings in (listeners or {}).items()}
+    if not all(name.isascii() and name.isalpha() and name.islower() for name in further):
+        raise ConfigError("names of a lab's listeners are lower-case letters")
     with_cassandra = store == "cassandra"
     count = brokers * len(clusters)
-    ports = iter(free_ports(2 * (count + with_cassandra) + (count if users else 0)))
+    ports = iter(free_ports(2 * (count + with_cassandra) + count * (bool(users) + len(further))))
     nodes = [
-        Node(f"{alias}-{number}", "kafka", alias, number, next(ports), next(ports), next(ports) if users else 0)
+        Node(
+            f"{alias}-{number}",
+            "kafka",
+            alias,
+            number,
+            next(ports),
+            next(ports),
+            next(ports) if users else 0,
+            {name: next(ports) for name in further},
+        )
         for alias in clusters
         for number in range(1, brokers + 1)
     ]
     if with_cassandra:
         nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
     ids = {alias: cluster_uuid() for alias in clusters}
-    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config), dict(users))
+    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config), dict(users), further)
 
 
 def refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:

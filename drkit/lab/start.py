@@ -101,7 +101,7 @@ class Starter:
 
     def _refuse_taken_ports(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            for port in filter(None, (node.port, node.peer_port, node.sasl_port)):
+            for port in node.ports:
                 if not is_free(port):
                     raise Refused(
                         f"port {port}, which is {node.name}'s, is taken by {holder(port)}",

@@ -91,7 +91,16 @@ class CatchUp:
         return not left
 
     def lose_patience(self, threads: Iterable[Periodic]) -> None:
-        """Raise `Unreachable` where nothing has moved for too long and one of these says why."""
+        """Give up where nothing has moved for too long and one of these says why.
+
+        Raises:
+            Unreachable: as it says.
+            NotLetIn: at once, where one of them isn't let in: waiting doesn't help.
+        """
+        threads = tuple(threads)
+        for thread in threads:
+            if thread.not_let_in is not None:
+                raise thread.not_let_in
         at = time.monotonic()
         if self._engine.moved() != self._moved:
             self._moved, self._moved_at = self._engine.moved(), at

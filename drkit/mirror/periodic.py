@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.errors import DrkitError, NotLetIn, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ class Periodic:
         self.name = name
         self.failure: BaseException | None = None
         self.trouble: str | None = None
+        self.not_let_in: NotLetIn | None = None
         self._interval = interval
         self._promptly = promptly
         self._work = work
@@ -79,12 +80,14 @@ class Periodic:
         except DrkitError as error:
             if self._stop.is_set():
                 return  # its clients are being closed under it
+            self.not_let_in = error if isinstance(error, NotLetIn) else None
             if self.trouble != str(error):
                 outage = isinstance(error, Unreachable)
                 if not (outage and self.trouble is not None):
                     log.warning("%s: %s", self.name, error)
                 self.trouble = str(error)
         else:
+            self.not_let_in = None
             if self.trouble is not None:
                 log.info("%s: works again", self.name)
                 self.trouble = None

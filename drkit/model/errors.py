@@ -2,6 +2,7 @@
 
     DrkitError                    1  failed
      ├─ ConfigError               2  a configuration file, variable or flag is wrong
+     │   └─ NotLetIn              2  a cluster answers, and it or drkit refuses the other: certificates, credentials
      ├─ Refused                   3  a precondition does not hold; nothing was changed
      ├─ StalePlan                 4  the world moved since the plan was made
      ├─ PartlyDone                7  some stages are done; `drkit resume` continues
@@ -60,6 +61,13 @@ class ConfigError(DrkitError):
     """A configuration file, environment variable or flag is wrong."""
 
     exit_code = ExitCode.USAGE
+
+
+class NotLetIn(ConfigError):
+    """A cluster answers, but its certificate can't be trusted, or it doesn't take our credentials.
+
+    To whoever only looks at a cluster this is a fact about it, as `Unreachable` is.
+    """
 
 
 class Refused(DrkitError):

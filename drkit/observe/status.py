@@ -16,7 +16,7 @@ from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping.translator import Translator
 from drkit.model.clock import now
-from drkit.model.errors import Unreachable
+from drkit.model.errors import NotLetIn, Unreachable
 from drkit.model.links import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
@@ -30,12 +30,14 @@ from drkit.store.workers import WorkerNote, live_workers
 class LogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
-    `reason` says why nothing is known; then both mappings are empty.
+    `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
+    answers, or drkit refuses the other (`NotLetIn`).
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
     end: dict[TopicPartition, int] = field(default_factory=dict)
     reason: str | None = None
+    refused: bool = False
 
     @property
     def reachable(self) -> bool:
@@ -136,8 +138,8 @@ def read_log_ends(alias: str, cluster: ClusterConfig, wanted: Callable[[str], bo
             topics = [info for info in admin.topics().values() if wanted(info.name)]
             there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
             return LogEnds(admin.start_offsets(there), admin.end_offsets(there))
-    except Unreachable as error:
-        return LogEnds(reason=str(error))
+    except (Unreachable, NotLetIn) as error:
+        return LogEnds(reason=str(error), refused=isinstance(error, NotLetIn))
 
 
 def _link_status(
@@ -161,10 +163,11 @@ def _link_status(
         _not_yet_mirrored(link, tp, source, target) for tp in sorted(source.end) if tp not in watermarks
     )
     state, reason = _state(control, problems, running=running, known=bool(watermarks))
+    reasons = (reason, *(ends.reason for ends in (source, target) if ends.refused))
     return LinkStatus(
         link=link,
         state=state,
-        reason=reason,
+        reason="; ".join(filter(None, reasons)) or None,
         source_reachable=source.reachable,
         target_reachable=target.reachable,
         worker=lease.owner if lease is not None and led else next((each.owner for each in workers), None),

@@ -10,6 +10,7 @@ import pytest
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain, ensure
 from tests.support.guard import Guard
+from tests.support.tls import Pem, make_certificates, tls_listeners
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +40,21 @@ USERS = {name: f"{name}secret" for name in ("mirror", "app", "reader", "other")}
 
 
 @pytest.fixture(scope="session")
-def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
+    """Certificates of the secure lab."""
+    return make_certificates(tmp_path_factory.mktemp("pem"))
+
+
+@pytest.fixture(scope="session")
+def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: Pem) -> Iterator[Lab]:
     """Clusters `primary` and `dr` with an authorizer and SASL/PLAIN listeners for `USERS`; shared as `lab` is.
 
-    Whoever comes by the plain listener may do everything.
+    Whoever comes by the plain listener may do everything. `secure_lab.bootstrap(alias, listener=…)`: those of
+    `tls_listeners`.
     """
     folder = tmp_path_factory.mktemp("secure")
     lab_guard.watch(folder)
-    lab = Lab.up(folder, brokers=1, store="sqlite", users=USERS)
+    lab = Lab.up(folder, brokers=1, store="sqlite", users=USERS, listeners=tls_listeners(pem, USERS))
     yield lab
     lab.down()
 

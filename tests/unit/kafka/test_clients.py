@@ -33,7 +33,9 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pem")
     run = lambda *arguments: subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)  # noqa: E731 - local shorthand
     run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=drkit", "-keyout", "key.pem", "-out", "cert.pem")
-    run("pkcs8", "-topk8", "-in", "key.pem", "-passout", "pass:open sesame", "-out", "locked.pem")
+    lock = ("pkcs8", "-topk8", "-in", "key.pem", "-passout", "pass:open sesame", "-out")
+    run(*lock, "locked.pem", "-v1", "PBE-SHA1-3DES")
+    run(*lock, "pbes2.pem", "-v2", "aes-256-cbc")
     run("rsa", "-traditional", "-in", "key.pem", "-out", "old.pem")
     return folder
 
@@ -124,6 +126,10 @@ def test_what_a_client_can_not_express_is_an_error(pem: Path) -> None:
     }
     with pytest.raises(ConfigError, match="PKCS #8"):
         java_properties(given(old))
+    newer = {**old, "ssl.key.location": str(pem / "pbes2.pem"), "ssl.key.password": "open sesame"}
+    assert kafka_python_config(given(newer))["ssl_context"].verify_mode is ssl.CERT_REQUIRED
+    with pytest.raises(ConfigError, match="PBE-SHA1-3DES"):
+        java_properties(given(newer))
     with pytest.raises(ConfigError, match="can't be used"):
         kafka_python_config(given({**old, "ssl.key.location": str(pem / "locked.pem"), "ssl.key.password": "wrong"}))
 

@@ -157,3 +157,19 @@ def test_users_get_a_listener_and_an_authorizer(tmp_path: Path):
     assert "authorizer.class.name" not in kafka_node.properties(node, [node], tmp_path / "data", {})
     with pytest.raises(ConfigError, match="letters and digits"):
         new_layout(LabDir(tmp_path), 1, "sqlite", ("primary",), {}, {"app": 'a"b'})
+
+
+def test_further_listeners_have_their_own_ports_and_settings(tmp_path: Path):
+    wanted = {"tls": {"security.protocol": "SSL", "ssl.client.auth": "required"}}
+    layout = new_layout(LabDir(tmp_path), 1, "sqlite", ("primary", "dr"), {}, None, wanted)
+    nodes = layout.nodes
+    assert len({port for node in nodes for port in node.ports}) == 6
+    settings = kafka_node.properties(nodes[0], [nodes[0]], tmp_path / "data", {}, {}, layout.listeners)
+    address = f"127.0.0.1:{nodes[0].listener_ports['tls']}"
+    assert f"TLS://{address}" in settings["listeners"].split(",")
+    assert settings["advertised.listeners"] == f"PLAINTEXT://{nodes[0].address},TLS://{address}"
+    assert "TLS:SSL" in settings["listener.security.protocol.map"].split(",")
+    assert settings["listener.name.tls.ssl.client.auth"] == "required"
+    assert bootstrap(layout, "primary", listener="tls") == address
+    with pytest.raises(ConfigError, match="lower-case letters"):
+        new_layout(LabDir(tmp_path), 1, "sqlite", ("primary",), {}, None, {"T-1": wanted["tls"]})
