@@ -318,11 +318,12 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 def _logging(run: Invocation) -> Iterator[None]:
     """Send drkit's log to stderr; the clients' own logs only with --verbose, they repeat what drkit says."""
     handler = RichHandler(console=_log_console(run), show_path=run.verbose, markup=False)
-    drkit_log, client_log = logging.getLogger("drkit"), logging.getLogger("kafka")
+    drkit_log = logging.getLogger("drkit")
     librdkafka_log = logging.getLogger("drkit.librdkafka")
     drkit_log.addHandler(handler)
     drkit_log.setLevel(logging.DEBUG if run.verbose else logging.INFO)
-    client_log.setLevel(logging.WARNING if run.verbose else logging.CRITICAL)
+    for client in ("kafka", "aiokafka"):
+        logging.getLogger(client).setLevel(logging.WARNING if run.verbose else logging.CRITICAL)
     librdkafka_log.setLevel(logging.DEBUG if run.verbose else logging.CRITICAL)
     try:
         yield
