@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failover_run import confirm, finish, show_dry_run
+from drkit.cli.failover_run import cancel, confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.when import AtOption, PositionsAtOption, TimezoneOption, either_moment
@@ -71,6 +71,10 @@ def failover(
     allow_rewind: Annotated[
         bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
     ] = False,
+    take_back: Annotated[
+        str | None,
+        typer.Option("--cancel", metavar="RUN", help="Take this run back, before its commit; nothing else is done."),
+    ] = None,
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -79,6 +83,10 @@ def failover(
     """Move consumer groups to another cluster: plan, show, act, prove."""
     with command(config, output, verbose) as run:
         started_at = now()
+        if take_back is not None:
+            _only_cancel(to, out, plan, dry_run=dry_run)
+            cancel(run, take_back, yes=yes)
+            return
         _check_flags(dry_run=dry_run, execute=execute, all_groups=all_groups, groups=group, out=out, plan=plan)
         selection = Selection(
             tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
@@ -131,6 +139,11 @@ def _act(
     finally:
         printer.stop()
     finish(run, result, plan, plan_shown=True)
+
+
+def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
+    if to is not None or out is not None or plan is not None or dry_run:
+        raise ConfigError("--cancel goes with no other flag that asks for a failover", remedy="Give --cancel RUN alone")
 
 
 def _required(to: str | None) -> str:

@@ -6,13 +6,16 @@ import sys
 from dataclasses import replace
 
 from drkit.cli.context import Invocation
-from drkit.cli.failover_view import print_plan, print_result
+from drkit.cli.failover_view import StagePrinter, print_plan, print_result
 from drkit.cli.output import OutputMode
 from drkit.failover.document import plan_document, run_document
+from drkit.failover.estate import Estate
 from drkit.failover.evidence import missed_objectives, unproven_objectives
+from drkit.failover.machine import State
 from drkit.failover.plan import Obstacle
-from drkit.failover.record import Plan
+from drkit.failover.record import Plan, load_run, run_to_resume
 from drkit.failover.runner import RunResult
+from drkit.failover.service import cancel_run
 from drkit.model.errors import ExitCode, Refused
 
 
@@ -36,6 +39,23 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
     return True
 
 
+def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
+    """Take a run back to where it began, and show it (None: the one that is unfinished)."""
+    store = run.store()
+    wanted = run_to_resume(store, run_id)
+    record = load_run(store, wanted)
+    source = record.plan.link.source
+    if not record.machine.finished:
+        confirm(run, source, f"Run {wanted} ({record.label}) is taken back: {source} serves as before", yes=yes)
+    printer = StagePrinter(run.writer.log)
+    try:
+        with Estate(run.config, store) as estate:
+            result = cancel_run(estate, wanted, watch=printer)
+    finally:
+        printer.stop()
+    finish(run, result, record.plan, plan_shown=False)
+
+
 def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
     """A dry run's result; exit 3 where the same flags would be refused."""
     run.writer.emit(plan_document(plan, standing=standing), lambda console: print_plan(console, plan, standing))
@@ -46,8 +66,9 @@ def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
 def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:
     """A run's result, and its exit code."""
     objectives = run.config.objectives
-    missed = missed_objectives(result.evidence, objectives) if result.error is None else []
-    for sentence in unproven_objectives(result.evidence, objectives) if result.error is None else []:
+    closed = result.error is None and result.machine.state is State.CLOSED
+    missed = missed_objectives(result.evidence, objectives) if closed else []
+    for sentence in unproven_objectives(result.evidence, objectives) if closed else []:
         run.writer.log.print(f"[yellow]![/] {sentence}: the objective can't be judged")
     run.writer.emit(
         run_document(result, plan, missed=missed),

@@ -24,6 +24,7 @@ VERBS = (
     "endpoint",
     "failover",
     "failback",
+    "fence",
     "resume",
     "runs",
     "audit",

@@ -8,7 +8,7 @@ import typer
 
 from drkit.cli.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.cli.failover import YesOption
-from drkit.cli.failover_run import confirm, finish
+from drkit.cli.failover_run import cancel, confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
@@ -28,6 +28,10 @@ def resume(
     run_id: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="The run (default: the one that is unfinished).")
     ] = None,
+    take_back: Annotated[
+        bool,
+        typer.Option("--cancel", help="Take the run back instead: link as it was, fence lifted; before the commit."),
+    ] = False,
     yes: YesOption = False,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
@@ -38,6 +42,9 @@ def resume(
 ) -> None:
     """Go on where a run was interrupted; a stage whose outcome isn't journaled is carried out again."""
     with command(config, output, verbose) as run:
+        if take_back:
+            cancel(run, run_id, yes=yes)
+            return
         store = run.store()
         wanted = run_to_resume(store, run_id)
         record = load_run(store, wanted)

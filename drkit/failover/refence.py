@@ -62,6 +62,16 @@ def links_left(estate: Estate, wanted: list[Link]) -> list[Link]:
     return found
 
 
+def answers(estate: Estate, cluster: str) -> bool:
+    """Whether a cluster answers now."""
+    try:
+        estate.admin(cluster, timeout_seconds=estate.patience_seconds(cluster)).brokers()
+    except DrkitError:
+        return False
+    estate.found(cluster, gone=False)
+    return True
+
+
 def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple[str, Proof]:
     """Fence the source of a link that was failed away from; journaled as a run of its own: its id, and the proof.
 

@@ -1,4 +1,4 @@
-"""A failover, failback or resume that kills itself (SIGKILL) at one place.
+"""A failover (planned or not), failback, resume or cancel that kills itself (SIGKILL) at one place.
 
     python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after
 
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from drkit.failover.failback import make_failback_plan
+from drkit.failover.machine import Mode
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.record import run_to_resume
-from drkit.failover.service import resume_run, run_failback, run_failover
+from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.journal import JournalEntry
 from drkit.store.api import Store
@@ -76,6 +77,11 @@ def main(config: str, name: str, action: str, salvage: str, stage: str, place: s
     with own.estate() as estate:
         if action == "failover":
             result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        elif action == "planned":
+            planned = make_plan(estate, Request("dr", mode=Mode.PLANNED))
+            result = run_failover(estate, planned, accept_unfenced=False)
+        elif action == "cancel":
+            result = cancel_run(estate, run_to_resume(own.store, None))
         elif action == "failback":
             plan = make_failback_plan(estate, "primary")
             result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "")
