@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.audit_run import keep_run
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import (
@@ -25,12 +26,14 @@ from drkit.cli.spark import (
     topic_choices,
 )
 from drkit.cli.when import TimezoneOption, moment
+from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, Verdict
 from drkit.model.clock import now
-from drkit.model.errors import ExitCode
+from drkit.model.errors import DrkitError, ExitCode
 
 _KINDS = ("lost", "duplicated", "corrupted", "reordered", "foreign", "unseen")
 _SHOWN = 10
+_WITNESSES = 25
 MOST_FINDINGS = 1_000
 """How many findings the document of several links holds itself, as that of one does."""
 
@@ -54,6 +57,10 @@ def audit(
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
     ] = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
@@ -91,9 +98,34 @@ def audit(
                 results.append(
                     run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
                 )
-        run.writer.emit(audit_document(results, folder), lambda console: _print(console, results))
+        kept = keep_run(store, results, began)
+        if kept.problem is not None:
+            run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
+        if report is not None:
+            _write_report(report, results, run.config)
+        run.writer.emit(
+            audit_document(results, folder) | {"run": kept.run, "report": None if report is None else str(report)},
+            lambda console: _print(console, results),
+        )
         if any(result.verdict is Verdict.DEVIATED for result in results):
             run.exit(ExitCode.DEVIATION)
+
+
+def _write_report(path: Path, results: Sequence[AuditResult], config: Config) -> None:
+    from drkit.audit.over_time import over_time  # noqa: PLC0415 - Arrow loads only where it is used
+    from drkit.audit.witnesses import witnesses  # noqa: PLC0415 - as above
+    from drkit.cli.audit_report import render_report  # noqa: PLC0415 - as above
+
+    times = [over_time([Path(result.findings_path)]) for result in results]
+    shown = [witnesses(result.findings[:_WITNESSES], result.link, config) for result in results]
+    try:
+        path.write_text(render_report(results, times, shown), encoding="utf-8")
+    except OSError as error:
+        raise DrkitError(
+            f"the report can't be written to {path}: {error.strerror or error}",
+            meaning="The audit itself is done, and its findings are kept",
+            remedy="Give another --report",
+        ) from error
 
 
 def audit_document(results: Sequence[AuditResult], folder: Path) -> dict[str, Any]:

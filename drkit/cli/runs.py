@@ -69,7 +69,7 @@ def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
     for name in ("run", "kind", "state", "begun", "what"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for summary in listed:
-        style = "green" if summary.state == "closed" else "dim" if summary.state == "cancelled" else "yellow"
+        style = "green" if summary.state in {"closed", "clean"} else "dim" if summary.state == "cancelled" else "yellow"
         begun = f"{summary.started_at:%m-%d %H:%M}"
         table.add_row(summary.run, summary.kind, f"[{style}]{summary.state}[/]", begun, escape(summary.detail))
     console.print(table)

@@ -1,0 +1,191 @@
+"""`drkit audit --report`: one self-contained HTML document: charts as inline SVG, tables, first witnesses decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+
+from drkit.audit.over_time import BUCKETS, OverTime
+from drkit.audit.witnesses import Content, Witness
+from drkit.model.audit import AuditResult, Counts, Verdict
+from drkit.model.clock import from_millis, iso
+
+_KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered", "unseen")
+_LONGEST = 400
+_TOPICS_CHARTED = 50
+_WIDTH, _HEIGHT, _BAR = 720, 90, 14
+
+_STYLE = """
+:root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#66717f;--line:#dfe4ea;--matched:#7fa99b;
+--lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#93a0af}
+@media(prefers-color-scheme:dark){:root{--fg:#e5eaf0;--bg:#12161b;--card:#1a2028;--dim:#93a0af;--line:#2b3440;
+--matched:#3f7263;--lost:#ff7a76;--corrupted:#c98be0;--duplicated:#f0a44b;--foreign:#77aef0;--reordered:#d6bb4e}}
+body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
+main{max-width:70rem;margin:2rem auto;padding:0 1rem}
+section{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:1rem 1.3rem;margin:1rem 0}
+h1{font-size:1.3rem}h2{font-size:1.1rem;margin:.2rem 0}h3{font-size:.95rem;margin:1.2rem 0 .3rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:tabular-nums}
+th{color:var(--dim);font-weight:500;text-align:left}td,th{padding:.25rem .8rem .25rem 0;vertical-align:top;
+border-bottom:1px solid var(--line)}.n{text-align:right}.dim{color:var(--dim)}.big{font-size:1.6rem;font-weight:600}
+.clean{color:#12805c}.deviated{color:var(--lost)}svg{display:block;max-width:100%;height:auto}
+svg text{fill:var(--dim);font-size:11px;font-family:system-ui,sans-serif}pre{margin:0;white-space:pre-wrap;
+overflow-wrap:anywhere;font-size:.82rem}.key{display:inline-block;
+width:.8em;height:.8em;border-radius:.2em;margin:0 .3em 0 .9em}
+"""
+
+
+def render_report(
+    results: Sequence[AuditResult],
+    times: Sequence[OverTime | None],
+    shown: Sequence[Sequence[Witness]],
+) -> str:
+    """The document.
+
+    Args:
+        results: an audit of each link.
+        times: of each, when its findings' records were stamped.
+        shown: of each, the first witnesses.
+    """
+    parts = "".join(_link(*each) for each in zip(results, times, shown, strict=True))
+    legend = "".join(
+        f'<span class="key" style="background:var(--{kind})"></span>{kind}' for kind in ("matched", *_KINDS)
+    )
+    observed = ", ".join(sorted({iso(result.observed_at) or "" for result in results}))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>drkit audit</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head>'
+        f'<body><main><h1>drkit audit</h1><p class="dim">{legend}</p>{parts}'
+        f'<p class="dim">Observed {observed}. Times are UTC.</p></main></body></html>\n'
+    )
+
+
+def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness]) -> str:
+    counts, verdict = result.counts, result.verdict
+    window = " ".join(
+        f"{word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
+    return (
+        f"<section><h2>{escape(str(result.link))}</h2>"
+        f'<p class="big {"clean" if verdict is Verdict.CLEAN else "deviated"}">{verdict.value}</p>'
+        f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
+        f"{counts.matched:,} matched, {result.seconds:.1f} s {escape(window)}</p>{notes}"
+        f"<h3>Topics</h3>{_topics(result)}"
+        f"<h3>Findings over time, by the records' timestamps</h3>{_over_time(times)}"
+        f"<h3>First witnesses</h3>{_witnesses(shown)}"
+        f'<p class="dim">All {result.findings_total:,} findings: {escape(result.findings_path)}</p></section>'
+    )
+
+
+def _topics(result: AuditResult) -> str:
+    by_topic: dict[str, list[Counts]] = {}
+    for each in result.partitions:
+        by_topic.setdefault(each.topic, []).append(each.counts)
+    head = "".join(f'<th class="n">{name}</th>' for name in ("source", "target", "matched", *_KINDS))
+    rows = []
+    for topic, parts in sorted(by_topic.items()):
+        counts = Counts.total(parts)
+        cells = "".join(
+            f'<td class="n">{getattr(counts, name):,}</td>'
+            for name in ("source_records", "target_records", "matched", *_KINDS)
+        )
+        rows.append(f"<tr><td>{escape(topic)}{_bar(counts)}</td>{cells}</tr>")
+    return f'<div class="scroll"><table><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _bar(counts: Counts) -> str:
+    """The share of each kind; what is there at all is at least two pixels wide."""
+    shares = [(name, getattr(counts, name)) for name in ("matched", *_KINDS)]
+    shares[0] = ("matched", counts.matched - counts.reordered)
+    total = sum(count for _, count in shares)
+    if not total:
+        return ""
+    width = 240
+    sizes = [(name, count, max(2.0, width * count / total)) for name, count in shares if count]
+    scale = width / sum(size for *_, size in sizes)
+    at, bars = 0.0, []
+    for name, count, size in sizes:
+        bars.append(
+            f'<rect x="{at:.1f}" width="{size * scale:.1f}" height="{_BAR}" style="fill:var(--{name})">'
+            f"<title>{name}: {count:,}</title></rect>"
+        )
+        at += size * scale
+    return f'<svg viewBox="0 0 {width} {_BAR}" width="{width}" height="{_BAR}" role="img">{"".join(bars)}</svg>'
+
+
+def _over_time(times: OverTime | None) -> str:
+    if times is None:
+        return '<p class="dim">There are none.</p>'
+    topics = sorted({topic for topic, _ in times.counts})
+    charts = [f"<p>{escape(topic)}</p>{_chart(times, topic)}" for topic in topics[:_TOPICS_CHARTED]]
+    if len(topics) > _TOPICS_CHARTED:
+        charts.append(f'<p class="dim">and {len(topics) - _TOPICS_CHARTED:,} more topics, in the findings</p>')
+    return "".join(charts)
+
+
+def _chart(times: OverTime, topic: str) -> str:
+    columns = [[times.counts.get((topic, kind), [0] * BUCKETS)[at] for kind in _KINDS] for at in range(BUCKETS)]
+    most = max(sum(column) for column in columns) or 1
+    step = _WIDTH / BUCKETS
+    bars = []
+    for at, column in enumerate(columns):
+        top = float(_HEIGHT)
+        for kind, count in zip(_KINDS, column, strict=True):
+            if count:
+                size = max(1.5, _HEIGHT * count / most)
+                top -= size
+                bars.append(
+                    f'<rect x="{at * step:.1f}" y="{max(0.0, top):.1f}" width="{step - 1:.1f}" height="{size:.1f}" '
+                    f'style="fill:var(--{kind})"><title>{kind}: {count:,}</title></rect>'
+                )
+    return (
+        f'<svg viewBox="0 -14 {_WIDTH} {_HEIGHT + 32}" width="{_WIDTH}" height="{_HEIGHT + 32}" role="img">'
+        f'<text x="0" y="-4">{most:,}</text>{"".join(bars)}'
+        f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" style="stroke:var(--line)"/>'
+        f'<text x="0" y="{_HEIGHT + 14}">{iso(times.first)}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT + 14}" text-anchor="end">{iso(times.last)}</text></svg>'
+    )
+
+
+def _witnesses(shown: Sequence[Witness]) -> str:
+    if not shown:
+        return '<p class="dim">There are none.</p>'
+    rows = []
+    for each in shown:
+        finding = each.finding
+        place = f"{escape(finding.topic)}:{finding.partition}"
+        rows.append(
+            f'<tr><td><span class="key" style="background:var(--{finding.kind.value});margin-left:0"></span>'
+            f"{finding.kind.value}<br>{place}</td><td>{_content(finding.source_offset, each.source)}</td>"
+            f"<td>{_content(finding.target_offset, each.target)}</td></tr>"
+        )
+    head = "<tr><th>finding</th><th>on the source</th><th>on the target</th></tr>"
+    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+
+
+def _content(offset: int | None, content: Content | str | None) -> str:
+    if content is None:
+        return '<span class="dim">-</span>'
+    at = f'<span class="dim">offset {offset}</span>'
+    if isinstance(content, str):
+        return f"{at}<br>{escape(content)}"
+    lines = [f"key {_text(content.key)}", *(f"{escape(name)}: {_text(value)}" for name, value in content.headers)]
+    stamp = iso(from_millis(content.stamp)) if content.stamp >= 0 else "no timestamp"
+    return f'{at} <span class="dim">{stamp}</span><pre>{chr(10).join(lines)}\n{_text(content.value)}</pre>'
+
+
+def _text(value: bytes | None) -> str:
+    """Bytes for people: JSON and other text as it is, else hexadecimal."""
+    if value is None:
+        return '<span class="dim">null</span>'
+    if not value:
+        return '<span class="dim">empty</span>'
+    try:
+        text = value.decode()
+        if not text.isprintable():
+            text = json.dumps(text, ensure_ascii=False)
+    except UnicodeDecodeError:
+        text = "0x" + value[:_LONGEST].hex()
+    rest = f" … {len(value):,} bytes" if len(text) > _LONGEST else ""
+    return escape(text[:_LONGEST]) + rest

@@ -1,0 +1,61 @@
+"""An audit as `drkit runs` lists it: one row, and one journal entry with what it found."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from drkit.model.audit import AuditResult, Counts, Verdict
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError
+from drkit.model.journal import JournalEntry, RunSummary
+from drkit.store.api import Store
+
+KIND = "audit"
+
+
+class KeptRun(NamedTuple):
+    """The run's name; None, and the reason, where the store could not keep it."""
+
+    run: str | None
+    problem: str | None = None
+
+
+def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> KeptRun:
+    """Keep an audit of one or several links. An audit that can't be kept is an audit all the same."""
+    run = f"{KIND}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    deviated = any(result.verdict is Verdict.DEVIATED for result in results)
+    counts = Counts.total(result.counts for result in results)
+    links = ", ".join(str(result.link) for result in results)
+    found = [f"{getattr(counts, kind):,} {kind}" for kind in _DEVIATIONS if getattr(counts, kind)]
+    detail = f"{links}: {', '.join(found) or f'{counts.matched:,} records match'}"
+    payload = {
+        "links": [
+            {
+                "link": str(result.link),
+                "verdict": result.verdict.value,
+                "totals": {name: getattr(result.counts, name) for name in Counts.__slots__},
+                "from": iso(result.since),
+                "until": iso(result.until),
+                "observed_at": iso(result.observed_at),
+                "seconds": round(result.seconds, 3),
+                "findings_path": result.findings_path,
+            }
+            for result in results
+        ]
+    }
+    at = now()
+    entry = JournalEntry.chained(None, run=run, at=at, stage=KIND, event="done", payload=json.dumps(payload))
+    verdict = Verdict.DEVIATED if deviated else Verdict.CLEAN
+    try:
+        store.append_entry(entry)
+        store.put_run(RunSummary(run, KIND, verdict.value, began, at, detail))
+    except DrkitError as error:
+        return KeptRun(None, error.what)
+    return KeptRun(run)
+
+
+_DEVIATIONS = ("lost", "corrupted", "duplicated", "foreign", "reordered")

@@ -1,0 +1,125 @@
+"""The HTML report of an audit: whole, self-contained, and safe with whatever records hold."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drkit.audit.over_time import BUCKETS, over_time
+from drkit.audit.witnesses import Content, Witness
+from drkit.cli.audit_report import render_report
+from drkit.cli.audit_run import keep_run
+from drkit.model.audit import AuditResult, Basis, Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.journal import verify_chain
+from drkit.model.topology import LinkId
+from drkit.store import open_store
+
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+COUNTS = Counts(source_records=1000, target_records=999, matched=998, lost=2, foreign=1)
+LOST = Finding(FindingKind.LOST, "a<b>&c", "a<b>&c", 0, 17, None, AT, b"<script>", "0" * 32)
+FOREIGN = Finding(FindingKind.FOREIGN, "a<b>&c", "a<b>&c", 0, None, 30, AT, b"k", "1" * 32)
+
+
+def result(**changed) -> AuditResult:
+    part = PartitionAudit("a<b>&c", "a<b>&c", 0, Basis.MAPPING, COUNTS, 0, 1000, 0, 999, 1000, None)
+    fields = {
+        "link": LinkId("primary", "dr"),
+        "counts": COUNTS,
+        "partitions": (part,),
+        "findings": (LOST, FOREIGN),
+        "findings_total": 2,
+        "findings_path": "/x/findings.parquet",
+        "basis": Basis.MAPPING,
+        "observed_at": AT,
+        "seconds": 1.5,
+    }
+    return AuditResult(**fields | changed)
+
+
+def parquet(path: Path, rows: list[tuple[str, str, int]]) -> Path:
+    kinds, topics, stamps = zip(*rows, strict=True) if rows else ((), (), ())
+    path.mkdir()
+    columns = [pa.array(kinds, pa.string()), pa.array(topics, pa.string()), pa.array(stamps, pa.timestamp("us", "UTC"))]
+    pq.write_table(pa.table(columns, names=["kind", "topic", "timestamp"]), path / "part.parquet")
+    return path
+
+
+class Page(HTMLParser):
+    """Tags as they open and close, and the text between."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.addresses: list[str | None] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.addresses += [value for name, value in attrs if name in {"src", "href"}]
+        if tag not in {"meta", "br", "line", "rect"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in {"line", "rect"}:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: Path):
+    second = 1_000_000
+    times = over_time(
+        [parquet(tmp_path / "one", [("lost", "a<b>&c", 0), ("lost", "a<b>&c", 60 * second), ("foreign", "t", second)])]
+    )
+    value = b'{"note": "</pre><img src=x>"}'
+    shown = [
+        Witness(LOST, Content(1_700_000_000_000, b"<script>", value, [("h", None)]), None),
+        Witness(FOREIGN, None, Content(-1, b"\xff\x00", b"", [])),
+        Witness(FOREIGN, None, "no longer there"),
+    ]
+
+    text = render_report([result(), result(findings=(), findings_total=0)], [times, None], [shown, []])
+
+    page = Page(text)
+    assert page.open == []
+    assert not page.addresses
+    assert page.seen.isdisjoint({"script", "img", "link", "iframe"})
+    assert "svg" in page.seen
+    assert "url(" not in text
+    assert "&lt;/pre&gt;&lt;img src=x&gt;" in text
+    assert "0xff00" in text
+    assert "no longer there" in text
+    assert len(re.findall(r"<title>lost: 1</title>", text)) == 2  # one in each bucket
+
+
+def test_findings_are_counted_by_their_time(tmp_path: Path):
+    stamps = [number * 1_000_000 for number in range(BUCKETS)]
+    one = parquet(tmp_path / "one", [("lost", "t", stamp) for stamp in stamps])
+    two = parquet(tmp_path / "two", [("foreign", "u", 0)] * 5)
+
+    found = over_time([one, two])
+
+    assert found is not None
+    assert (found.first.timestamp(), found.last.timestamp()) == (0, BUCKETS - 1)
+    assert sum(found.counts["t", "lost"]) == BUCKETS
+    assert found.counts["u", "foreign"] == [5] + [0] * (BUCKETS - 1)
+    assert over_time([parquet(tmp_path / "none", [])]) is None
+
+
+def test_an_audit_is_a_run():
+    store = open_store("sqlite:///:memory:")
+
+    kept = keep_run(store, [result()], AT)
+    clean = keep_run(store, [result(counts=Counts(source_records=5, target_records=5, matched=5))], AT)
+
+    listed = {summary.run: summary for summary in store.runs()}
+    assert listed[kept.run or ""].state == "deviated"
+    assert listed[kept.run or ""].detail == "primary->dr: 2 lost, 1 foreign"
+    assert (listed[clean.run or ""].kind, listed[clean.run or ""].state) == ("audit", "clean")
+    assert verify_chain(store.entries(kept.run or "")) is None
+    assert "findings.parquet" in store.entries(kept.run or "")[0].payload
+    store.close()
