@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,16 +10,17 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failover_run import cancel, confirm, finish, show_dry_run
+from drkit.cli.failover_run import confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
+from drkit.cli.select import one_edge, select
 from drkit.cli.when import AtOption, PositionsAtOption, TimezoneOption, either_moment
 from drkit.failover.estate import Estate
 from drkit.failover.machine import Mode
 from drkit.failover.plan import FailoverPlan, read_plan, write_plan
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.positions import Selection, parse_topic_selector
 from drkit.failover.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.selection import Edge, Selection
 from drkit.failover.service import plan_again, run_failover, standing_obstacles
 from drkit.failover.when import Moment
 from drkit.model.clock import now
@@ -50,8 +52,23 @@ def failover(
             show_default=False,
         ),
     ] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group (repeatable).")] = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the link (the default).")] = False,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            metavar="G[=WHERE]",
+            help="Only this group (repeatable); =WHERE puts it at a time of its own, =earliest or =latest.",
+        ),
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="All groups of the link (the default), also those not named.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Put groups where the target's logs begin.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Put groups where the target's logs end; skips what is unread.")
+    ] = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic, as t or t:0,1 (repeatable).")
     ] = None,
@@ -71,10 +88,6 @@ def failover(
     allow_rewind: Annotated[
         bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
     ] = False,
-    take_back: Annotated[
-        str | None,
-        typer.Option("--cancel", metavar="RUN", help="Take this run back, before its commit; nothing else is done."),
-    ] = None,
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -83,16 +96,16 @@ def failover(
     """Move consumer groups to another cluster: plan, show, act, prove."""
     with command(config, output, verbose) as run:
         started_at = now()
-        if take_back is not None:
-            _only_cancel(to, out, plan, dry_run=dry_run)
-            cancel(run, take_back, yes=yes)
-            return
-        _check_flags(dry_run=dry_run, execute=execute, all_groups=all_groups, groups=group, out=out, plan=plan)
-        selection = Selection(
-            tuple(dict.fromkeys(group or ())), tuple(parse_topic_selector(text) for text in topic or ())
-        )
+        _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
         when = either_moment(at, positions_at, timezone)
-        _check_consistent(consistent=consistent, at=when, plan=plan)
+        selection = select(
+            group or (),
+            topic or (),
+            all_groups=all_groups,
+            edge=one_edge(to_earliest=to_earliest, to_latest=to_latest),
+            timezone=timezone,
+        )
+        _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
         only_plan = dry_run or (out is not None and not execute and not yes)
         with Estate(run.config, run.store(create=not only_plan)) as estate:
             if plan is not None:
@@ -141,34 +154,32 @@ def _act(
     finish(run, result, plan, plan_shown=True)
 
 
-def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
-    if to is not None or out is not None or plan is not None or dry_run:
-        raise ConfigError("--cancel goes with no other flag that asks for a failover", remedy="Give --cancel RUN alone")
-
-
-def _required(to: str | None) -> str:
-    if to is None:
-        raise ConfigError("no cluster is named", remedy="Give --to C, or --plan FILE")
-    return to
-
-
-def _check_flags(
-    *, dry_run: bool, execute: bool, all_groups: bool, groups: list[str] | None, out: Path | None, plan: Path | None
-) -> None:
+def _check_flags(*, dry_run: bool, execute: bool, out: Path | None, plan: Path | None) -> None:
     if dry_run and execute:
         raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
-    if all_groups and groups:
-        raise ConfigError("--all-groups and --group exclude each other", remedy="Give one of them")
     if out is not None and plan is not None:
         raise ConfigError("--out and --plan exclude each other", remedy="Make a plan, or apply one")
 
 
-def _check_consistent(*, consistent: bool, at: Moment | None, plan: Path | None) -> None:
-    if consistent and (at is not None or plan is not None):
+def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan: Path | None) -> None:
+    given = [
+        name
+        for name, there in (
+            ("--consistent", consistent),
+            ("--at or --positions-at", at is not None),
+            ("--to-earliest or --to-latest", edge is not None),
+        )
+        if there
+    ]
+    if len(given) > 1:
         raise ConfigError(
-            "--consistent excludes --at, --positions-at and --plan",
-            meaning="It finds the instant itself; a plan that was made with it has that instant",
-            remedy="Give one of them",
+            f"{' and '.join(given)} exclude each other", meaning="Each says where groups go", remedy="Give one of them"
+        )
+    if consistent and plan is not None:
+        raise ConfigError(
+            "--consistent excludes --plan",
+            meaning="A plan that was made with it has the instant that it found",
+            remedy="Leave it out, or make a new plan",
         )
 
 
@@ -182,7 +193,8 @@ def _same_as_planned(
         "--to": to is None or to == plan.link.target,
         "--at or --positions-at": at is None or (at.instant, at.basis) == planned_at,
         "--planned/--unplanned": mode is None or mode is plan.mode,
-        "--group or --topic": selection.everything or selection == plan.selection,
+        "--group or --topic": replace(selection, edge=None) in {Selection(), replace(plan.selection, edge=None)},
+        "--to-earliest or --to-latest": selection.edge in {None, plan.selection.edge},
     }
     other = [name for name, same in said.items() if not same]
     if other:

@@ -9,7 +9,7 @@ covers is produced, so the rows read afterwards cover every end read before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ from drkit.failover.world import ClusterView, PartitionView, World
 from drkit.kafka.admin import TopicInfo
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, NotLetIn, Unreachable
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -79,7 +79,8 @@ def observe(
     memory = _remember(estate, link, at)
     if settle is None:
         settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
-    named = selection.groups if selection is not None else ()
+    selection = selection or Selection()
+    named = selection.named
     with ThreadPoolExecutor(max_workers=2) as pool:
         remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
         remembered |= set(named)
@@ -93,6 +94,7 @@ def observe(
     if unseen and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
     partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
+    stamped = _stamped(estate, target, partitions, selection.moments)
     return World(
         link=link,
         observed_at=now(),
@@ -110,6 +112,7 @@ def observe(
         mirror=memory.mirror,
         notes=source.notes,
         past=memory.past,
+        stamped=stamped,
     )
 
 
@@ -150,7 +153,7 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
     """Ask one side; a cluster that doesn't answer is a fact about it, not an error."""
     try:
         return ask()
-    except (Unreachable, NotLetIn) as error:
+    except Unreachable as error:
         return _Side(ClusterView(alias, reachable=False, reason=str(error)))
 
 
@@ -191,6 +194,20 @@ def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[st
     times = {} if by_stamp is None else admin.offsets_for_times(dict.fromkeys(end, by_stamp))
     side = _Side(view, topics, start, end, times, (), {})
     return _with_groups(estate, link, side, groups)
+
+
+def _stamped(
+    estate: Estate, target: _Side, partitions: Mapping[TopicPartition, PartitionView], moments: Iterable[int]
+) -> dict[int, dict[TopicPartition, int | None]]:
+    """By moment (ms), the first target offset stamped from it on, by the source's partition."""
+    if not target.view.reachable:
+        return {}
+    admin = estate.admin(target.view.alias)
+    found = {millis: admin.offsets_for_times(dict.fromkeys(target.end, millis)) for millis in moments}
+    return {
+        millis: {tp: offsets.get(view.target_tp) for tp, view in partitions.items()}
+        for millis, offsets in found.items()
+    }
 
 
 def _with_groups(estate: Estate, link: Link, side: _Side, groups: Sequence[str]) -> _Side:

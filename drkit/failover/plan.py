@@ -249,6 +249,8 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         **({"basis": plan.at.basis} if plan.at is not None and plan.at.by_commits else {}),
         "groups": list(plan.selection.groups),
         "topics": [str(selector) for selector in plan.selection.topics],
+        **({"places": [str(place) for place in plan.selection.places]} if plan.selection.places else {}),
+        **({"edge": plan.selection.edge} if plan.selection.edge else {}),
         **({"fence": plan.fence} if plan.fence != Means.NONE else {}),
         "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],
         "target": [plan.target.alias, plan.target.cluster_id],

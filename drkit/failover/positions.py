@@ -13,6 +13,9 @@ What can be known of a group and a partition:
 So with `--at` the position is the *earlier* of the two: at least back to that moment, and never past
 what was unread. Where only one is known it is taken, and the reason says so.
 
+- by order (`--to-earliest`, `--to-latest`, `--group NAME=earliest`): an end of the target's log, whatever that skips;
+  what it skips is counted.
+
 What a group never committed on the source is left alone on the target: the consumer's own
 `auto.offset.reset` decides there, as it would have on the source.
 
@@ -24,18 +27,34 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 
+from drkit.failover.names import check_names
 from drkit.failover.past import Key, PastPosition
+from drkit.failover.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
 from drkit.failover.when import Moment
 from drkit.failover.world import PartitionView, World
 from drkit.mapping.translate import translate
-from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
+
+__all__ = [
+    "Edge",
+    "Position",
+    "Selection",
+    "Strategy",
+    "TopicSelector",
+    "choose_positions",
+    "never_committed",
+    "parse_topic_selector",
+    "place",
+]
+
+_GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
 
 
 class Strategy(StrEnum):
@@ -87,72 +106,58 @@ class Position:
         return self.target_offset is not None and self.existing is not None and self.existing > self.target_offset
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSelector:
-    """`--topic t` or `--topic t:0,1`; no partitions: all of them."""
-
-    topic: str
-    partitions: tuple[int, ...] = ()
-
-    def covers(self, tp: TopicPartition) -> bool:
-        """Whether the partition is meant."""
-        return tp.topic == self.topic and (not self.partitions or tp.partition in self.partitions)
-
-    def __str__(self) -> str:
-        return self.topic + (":" + ",".join(map(str, self.partitions)) if self.partitions else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which positions are meant; empty: all of the link's."""
-
-    groups: tuple[str, ...] = ()
-    topics: tuple[TopicSelector, ...] = ()
-
-    def covers(self, group: str, tp: TopicPartition) -> bool:
-        """Whether this group's position on this partition is meant."""
-        return (not self.groups or group in self.groups) and (
-            not self.topics or any(selector.covers(tp) for selector in self.topics)
-        )
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return not self.groups and not self.topics
-
-
-def parse_topic_selector(text: str) -> TopicSelector:
-    """Read `t` or `t:0,1`, as Kafka's own tools write it.
-
-    Raises:
-        ConfigError: not of that form.
-    """
-    topic, colon, listed = text.partition(":")
-    try:
-        partitions = tuple(sorted({int(part) for part in listed.split(",")})) if colon else ()
-    except ValueError:
-        partitions = (-1,)
-    if not topic or any(partition < 0 for partition in partitions):
-        raise ConfigError(f"--topic {text!r} is not a topic", remedy="Write it as NAME or NAME:0,1")
-    return TopicSelector(topic, partitions)
-
-
 def choose_positions(world: World, selection: Selection, at: Moment | None) -> tuple[Position, ...]:
     """The position of every selected group and partition, sorted by group, topic, partition.
 
     Raises:
         ConfigError: a group or topic that was named is nowhere; the message names the known ones.
     """
-    _check_names(world, selection)
+    check_names(world, selection)
     chosen = []
     present = {(position.group, position.tp): position for position in world.positions}
-    for position in world.positions if at is None or not at.by_commits else _then(world, present):
-        if not selection.covers(position.group, position.tp):
+    places = selection.where()
+    rule: Where | None = selection.edge or at
+    by_commits = isinstance(rule, Moment) and rule.by_commits
+    known: dict[tuple[TopicPartition, int, Where | None], Position] = {}  # groups at one place go to one place
+    for position in _then(world, present) if by_commits else world.positions:
+        group, tp = position.group, position.tp
+        if not selection.covers(group, tp):
             continue
-        view = world.partitions.get(position.tp)
-        placed = place(position, view, world, at, present.get((position.group, position.tp)))
-        chosen.append(replace(placed, existing=world.committed.get((position.group, position.tp))))
-    return tuple(sorted(chosen, key=lambda p: (p.group, p.topic, p.partition)))
+        where = places.get(group, rule)
+        if where is not rule:
+            position = present.get((group, tp), position)  # noqa: PLW2901 - not from where it stood in the past
+        existing = world.committed.get((group, tp))
+        if by_commits and where is rule:
+            placed = place(position, world.partitions.get(tp), world, where, present.get((group, tp)))
+            chosen.append(replace(placed, existing=existing))
+            continue
+        key = (tp, position.offset, where)
+        if key not in known:
+            known[key] = place(position, world.partitions.get(tp), world, where)
+        chosen.append(_as_of(known[key], position, existing))
+    return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
+
+
+def _as_of(placed: Position, position: GroupPosition, existing: int | None) -> Position:
+    """The same place for another group that stands where that one did."""
+    return Position(
+        position.group,
+        placed.topic,
+        placed.partition,
+        placed.target_topic,
+        placed.source_offset,
+        placed.target_offset,
+        placed.strategy,
+        placed.translation,
+        placed.reread,
+        placed.skipped,
+        placed.lost,
+        placed.reason,
+        placed.why,
+        position.metadata,
+        existing,
+        position.captured_at,
+    )
 
 
 def never_committed(world: World, selection: Selection) -> dict[str, list[TopicPartition]]:
@@ -186,7 +191,7 @@ def place(
     position: GroupPosition,
     view: PartitionView | None,
     world: World,
-    at: Moment | None,
+    where: Where | None,
     present: GroupPosition | None = None,
 ) -> Position:
     """One group's position on one partition; `present`: where it stands now, if that is another one."""
@@ -216,13 +221,17 @@ def place(
         if not world.target.reachable:
             reason = f"{target} did not answer: {world.target.reason}"
         return replace(base, reason=reason, why=reason)
-    if at is not None and at.by_commits:
-        return _by_commits(base, view, world, at, present)
+    if isinstance(where, Moment) and where.by_commits:
+        return _by_commits(base, view, world, where, present)
     mapped = _mapped(position.offset, view, target)
     base = replace(base, translation=mapped.certainty, lost=_lost(position.offset, view))
-    if at is None:
+    if where is None:
         return _by_mapping(base, mapped, view)
-    return _by_time(base, mapped, view, view.target_end, at)
+    if isinstance(where, Edge):
+        return _by_order(base, mapped, view, view.target_end, where)
+    stamped = world.stamped.get(where.millis)
+    found = view.at_offset if stamped is None else stamped.get(view.tp)
+    return _by_time(base, mapped, found, view, where)
 
 
 def _by_mapping(base: Position, mapped: Translation, view: PartitionView) -> Position:
@@ -280,8 +289,26 @@ def _since(target_offset: int, mapped: Translation, present: Translation | None)
     return None if present.reread is None else present.reread + back, mapped.skipped
 
 
-def _by_time(base: Position, mapped: Translation, view: PartitionView, end: int, at: Moment) -> Position:
-    found = view.at_offset
+def _by_order(base: Position, mapped: Translation, view: PartitionView, end: int, edge: Edge) -> Position:
+    """At an end of the target's log because the operator says so; what that skips or reads again is counted."""
+    earliest = edge is Edge.EARLIEST
+    offset = (view.target_start or 0) if earliest else end
+    why = f"{'the log of the target begins' if earliest else 'the log of the target ends'} at {offset}: as told"
+    placed = replace(base, target_offset=offset, strategy=Strategy.TIMESTAMP, why=why)
+    if mapped.target_offset is None:
+        return replace(placed, reason=_and(why, f"what is skipped or read again is not known: {mapped.reason}"))
+    back = mapped.target_offset - offset
+    ahead = f"{-back} offsets that the group had not read are skipped" if back < 0 else None
+    return replace(
+        placed,
+        reread=None if mapped.reread is None else max(0, mapped.reread + back),
+        skipped=None if mapped.skipped is None else mapped.skipped + max(0, -back),
+        reason=_and(_and(mapped.reason, why), ahead),
+    )
+
+
+def _by_time(base: Position, mapped: Translation, found: int | None, view: PartitionView, at: Moment) -> Position:
+    end = view.target_end or 0
     timed = end if found is None else min(found, end)
     seen = f"nothing on the target is stamped at or after {at.local}, so its end {end}" if found is None else ""
     by_time = seen or f"{timed} is the first offset stamped at or after {at.local}"
@@ -361,38 +388,3 @@ def _why_mapped(mapped: Translation, *, preserved: bool) -> str:
 
 def _and(first: str | None, second: str | None) -> str | None:
     return "; ".join(part for part in (first, second) if part) or None
-
-
-def _check_names(world: World, selection: Selection) -> None:
-    known_groups = {position.group for position in world.positions}
-    on_target = {group for group, _ in world.committed}
-    for group in selection.groups:
-        if group in known_groups:
-            continue
-        if group in on_target:
-            raise ConfigError(
-                f"group {group} has no position on {world.source.alias}",
-                meaning=f"It has committed on {world.target.alias} only, where it stays as it is",
-                remedy=f"Leave it out; groups to move: {_list(known_groups)}",
-            )
-        raise ConfigError(f"no group {group} is known", remedy=f"Known groups: {_list(known_groups | on_target)}")
-    known_topics = {tp.topic for tp in world.partitions} | set(world.topics) | {p.topic for p in world.positions}
-    for selector in selection.topics:
-        if selector.topic not in known_topics:
-            raise ConfigError(
-                f"the link {world.link.id} carries no topic {selector.topic}",
-                remedy=f"Known topics: {_list(known_topics)}",
-            )
-        there = {tp.partition for tp in world.partitions if tp.topic == selector.topic}
-        absent = [partition for partition in selector.partitions if partition not in there]
-        if absent:
-            raise ConfigError(
-                f"topic {selector.topic} has no partition {', '.join(map(str, absent))}",
-                remedy=f"Known partitions: {', '.join(map(str, sorted(there)))}",
-            )
-
-
-def _list(names: Iterable[str]) -> str:
-    known: Sequence[str] = sorted(names)
-    shown = ", ".join(known[:20]) or "none"
-    return shown + (f" and {len(known) - 20} more" if len(known) > 20 else "")  # noqa: PLR2004 - a screenful

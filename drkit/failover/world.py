@@ -93,6 +93,7 @@ class World:
     (`positions_live`). `committed` and `members` are the target's; `source_members` the source's.
     `mirror` names the worker that holds the link's mirror lease, None where nobody does. `notes` say
     what could not be read. `past`: where groups had committed at the moment asked for, where one was.
+    `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
     """
 
     link: Link
@@ -111,6 +112,7 @@ class World:
     mirror: str | None = None
     notes: tuple[str, ...] = ()
     past: Mapping[Key, PastPosition] = field(default_factory=dict)
+    stamped: Mapping[int, Mapping[TopicPartition, int | None]] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:

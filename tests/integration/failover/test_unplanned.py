@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.failover.machine import Mode, Outcome, State
 from drkit.failover.plan import same_decision
@@ -131,7 +132,11 @@ def test_by_time_nothing_unread_is_skipped_and_late_stamps_are_not_lost(own):
     assert by_group[caught_up].strategy is Strategy.TIMESTAMP
     assert by_group[caught_up].target_offset >= first_since
     assert by_group[caught_up].reread == 41 - by_group[caught_up].target_offset
-    assert by_group[reads].target_offset == 20  # plain offsetsForTimes would begin above the slow clock's record
+    assert by_group[reads].target_offset == 20
+    plain = Consumer({**own.client("dr"), "group.id": own.name})  # what Kafka's own tools go by
+    (found,) = plain.offsets_for_times([ClientPartition(topic, 0, at.millis)], timeout=TIMEOUT)
+    plain.close()
+    assert found.offset > 20, "by time alone the slow clock's record would have been skipped"
     assert own.unread("dr", reads, topic)[0][0] == "slow-clock"
     assert by_group[lagging].target_offset == 4
     assert own.committed("dr", lagging) == {(topic, 0): 4}

@@ -55,6 +55,12 @@ def test_the_whole_way_in_json(own, orders, tmp_path):
     assert own.store.link_control(own.link.id) is None
     assert own.store.runs() == []
 
+    placed = ("--all-groups", "--group", f"{names[0]}=earliest", "--group", f"{names[1]}=-0s")
+    own_places = document(own, "failover", "--to", "dr", "--dry-run", *placed)
+    assert [(p["group"], p["partition"], p["target_offset"], p["reread"]) for p in own_places["groups"]] == sorted(
+        [(names[0], 0, 0, 40), (names[0], 1, 0, 12), (names[1], 1, 1, 0)]
+    )
+
     elsewhere = ("failover", "--to", "primary", "--planned", "--group", "g", "--plan", str(file), "--yes")
     refused = document(own, *elsewhere, code=2, schema="error")
     assert "--to, --planned/--unplanned, --group or --topic says something else" in refused["error"]["what"]

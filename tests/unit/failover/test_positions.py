@@ -12,6 +12,7 @@ from drkit.failover.positions import (
     never_committed,
     parse_topic_selector,
 )
+from drkit.failover.selection import Edge, GroupPlace
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId, TopicPartition, TopicPolicy
@@ -305,3 +306,49 @@ def test_a_topic_is_selected_as_kafkas_tools_write_it(text, topic, partitions):
 def test_a_malformed_topic_is_refused(text):
     with pytest.raises(ConfigError, match="is not a topic"):
         parse_topic_selector(text)
+
+
+# -- groups with a place of their own -----------------------------------------------------------------
+
+
+def two_groups(**chosen):
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), target_base=5, through=8)
+    seen = world([log.view(at=moment(6000))], [position(3, group="a"), position(7, group="b"), position(9, group="c")])
+    seen = replace(seen, stamped={2000: {TopicPartition("t", 0): log.at_offset(2000)}})
+    return {p.group: p for p in choose_positions(seen, Selection(**chosen), chosen_at(chosen))}
+
+
+def chosen_at(chosen):
+    return None if chosen.get("edge") else moment(6000)
+
+
+def test_the_edges_of_the_log_count_what_they_skip_and_what_they_read_again():
+    first = two_groups(edge=Edge.EARLIEST)
+    assert [(p.target_offset, p.reread, p.skipped) for p in first.values()] == [(5, 3, 0), (5, 7, 0), (5, 8, 0)]
+    last = two_groups(edge=Edge.LATEST)
+    assert [(p.target_offset, p.reread, p.skipped) for p in last.values()] == [(13, 0, 5), (13, 0, 1), (13, 0, 0)]
+    assert "5 offsets that the group had not read are skipped" in last["a"].reason
+    assert last["c"].lost == 1
+    assert {p.strategy for p in last.values()} == {Strategy.TIMESTAMP}
+
+
+def test_a_group_with_a_place_of_its_own_leaves_the_others_where_they_go():
+    placed = two_groups(places=(GroupPlace("b", moment(2000)), GroupPlace("c", Edge.EARLIEST)))
+    assert [(group, p.target_offset) for group, p in placed.items()] == [("a", 8), ("b", 7), ("c", 5)]
+    assert placed["b"].reread == 5
+
+
+def test_what_an_edge_skips_is_not_known_where_the_place_is_not():
+    view = replace(Log("r" * 10).view(), rows=(), watermark=None)
+    (placed,) = choose_positions(world([view], [position(3)]), Selection(edge=Edge.LATEST), None)
+    assert (placed.target_offset, placed.skipped, placed.reread) == (10, None, None)
+    assert "what is skipped or read again is not known" in placed.reason
+
+
+def test_groups_at_one_place_keep_what_is_their_own():
+    seen = world([Log("r" * 10).view()], [position(3, group="a"), replace(position(3, group="b"), metadata="other")])
+    seen = replace(seen, committed={("b", TopicPartition("t", 0)): 9})
+    first, second = choose_positions(seen, Selection(), None)
+    assert (first.group, first.metadata, first.existing) == ("a", "kept", None)
+    assert (second.group, second.metadata, second.existing, second.target_offset) == ("b", "other", 9, 3)
+    assert second.rewinds
