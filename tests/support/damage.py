@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as Place
 
 from drkit.config import Config, load_config
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.batch import Batch, header, parse
 from drkit.kafka.clients import confluent_config
 from drkit.lab import Lab
 from drkit.model.clock import now
@@ -25,6 +26,8 @@ from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
+from tests.support import raw
+from tests.support.batches import batch_bytes
 from tests.support.wait import wait_until
 
 LINK = LinkId("primary", "dr")
@@ -82,10 +85,18 @@ class Bench:
         return name
 
     def produce(
-        self, alias: str, topic: str, partition: int, records: Iterable[Record], *, transactions: str = ""
+        self,
+        alias: str,
+        topic: str,
+        partition: int,
+        records: Iterable[Record],
+        *,
+        transactions: str = "",
+        batched: int = 10_000,
     ) -> None:
-        """Write records in order. `transactions`: of each batch of seven, commit (c) or abort (a) in turn."""
-        settings = {"linger_ms": 5, "enable_idempotence": True}
+        """Write records in order. `transactions`: of each batch of seven, commit (c) or abort (a) in turn.
+        `batched`: records a batch, at most."""
+        settings = {"linger_ms": 5, "enable_idempotence": True, "batch_num_messages": batched}
         producer = Producer(
             confluent_config(self.config.clusters[alias], **settings)
             | ({"transactional.id": uuid.uuid4().hex} if transactions else {})
@@ -122,6 +133,31 @@ class Bench:
                     producer.abort_transaction(30)
         assert producer.flush(30) == 0
         assert not failed
+
+    def forward(self, topic: str, partition: int, source: Sequence[Stored], target: Sequence[Record]) -> None:
+        """Write records to the target as a mirror that forwards batches does: each batch of the source whose
+        records are to stand there, next to each other, goes as it is; the others are put together anew."""
+        servers = {alias: self.config.clusters[alias].bootstrap_servers for alias in ("primary", "dr")}
+        committed = {each.offset: each.record for each in source}
+        begins: dict[Record, tuple[list[Record], Batch]] = {}
+        for batch in parse(memoryview(raw.fetch(servers["primary"], topic, partition))):
+            held = [committed.get(offset) for offset in range(batch.base_offset, batch.last_offset + 1)]
+            if batch.records_count == len(held) and held[0] is not None:
+                begins[held[0]] = ([each for each in held if each is not None], batch)
+        appended: list[tuple[bytes, bytes | memoryview]] = []
+        waiting: list[Record] = []
+        at = 0
+        while at < len(target):
+            held, batch = begins.get(target[at], ([], None))
+            if batch is not None and list(target[at : at + len(held)]) == held:
+                appended += _rebuilt(waiting)
+                waiting = []
+                appended.append(_forwarded(batch))
+                at += len(held)
+            else:
+                waiting.append(target[at])
+                at += 1
+        raw.produce(servers["dr"], topic, partition, *appended, *_rebuilt(waiting))
 
     def read(self, alias: str, topic: str, partition: int) -> list[Stored]:
         """All committed records of a partition, by a client that drkit's audit doesn't use."""
@@ -198,6 +234,28 @@ class Bench:
                     )
                 ],
             )
+
+
+def _forwarded(batch: Batch) -> tuple[bytes, memoryview]:
+    head = header(
+        attributes=batch.attributes,
+        count=batch.records_count,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=batch.records,
+    )
+    return head, batch.records
+
+
+def _rebuilt(records: Sequence[Record]) -> list[tuple[bytes, memoryview]]:
+    """One batch of these records, as another encoder makes it; none where there are none."""
+    if not records:
+        return []
+    rows = [(each.stamp, each.key, each.value, list(each.headers)) for each in records]
+    return [_forwarded(batch) for batch in parse(memoryview(batch_bytes(rows)))]
 
 
 def seeded(seed: int | str) -> random.Random:
@@ -290,6 +348,38 @@ def damaged(source: Sequence[Stored], kinds: Mapping[str, int], rng: random.Rand
                 slots[at], slots[at + 1] = slots[at + 1], slots[at]
                 swaps.append((at, at + 1))
     return _written(slots, swaps, source)
+
+
+_MIXES = (
+    {"lost": 1, "foreign": 1},
+    {"lost": 1, "duplicated": 1},
+    {"lost": 2, "foreign": 1, "duplicated": 1},
+    {"corrupted": 3},
+    {"swapped": 1},
+    {"moved": 1},
+)
+"""Damage that leaves as many records as there were."""
+
+_BLOCK = 64
+
+
+def damaged_here_and_there(source: Sequence[Stored], rng: random.Random) -> Damaged:
+    """Damage blocks of a partition, one in three, in ways that leave what follows at its place."""
+    whole = Damaged([], set(), [])
+    for start in range(0, len(source), _BLOCK):
+        block = source[start : start + _BLOCK]
+        mix = rng.choice(_MIXES) if len(block) == _BLOCK and rng.random() < 1 / 3 else {}
+        part = damaged(block, mix, rng)
+        base = len(whole.target)
+        whole.target += part.target
+        whole.findings |= {_moved(each, base) for each in part.findings}
+        whole.either += [{_moved(each, base) for each in choice} for choice in part.either]
+    return whole
+
+
+def _moved(finding: Expected, by: int) -> Expected:
+    kind, source_offset, target_offset = finding
+    return kind, source_offset, None if target_offset is None else target_offset + by
 
 
 def _written(
