@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.tokens import AiokafkaTokens, KafkaPythonTokens, Oidc
 from drkit.model.errors import ConfigError
 
 PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
@@ -24,6 +27,16 @@ MECHANISMS = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 """SASL mechanisms that need no more than a user name and a password, and their JAAS modules."""
+OAUTHBEARER = "OAUTHBEARER"
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_OAUTH = "sasl.oauthbearer."
+_OAUTH_NEEDED = tuple(_OAUTH + name for name in ("method", "client.id", "client.secret", "token.endpoint.url"))
+_NO_GSSAPI = (
+    "can't be GSSAPI: confluent-kafka, through which drkit shares partitions and moves single records, is built for "
+    "PyPI without Kerberos (librdkafka: no provider for SASL mechanism GSSAPI). Give drkit a listener with "
+    "SCRAM-SHA-512, OAUTHBEARER or TLS certificates"
+)
 
 
 def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[str, Any]:
@@ -56,9 +69,7 @@ def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
     if timeout is not None:
         config["request_timeout_ms"] = timeout
     if protocol.startswith("SASL"):
-        config["sasl_mechanism"] = properties["sasl.mechanisms"]
-        config["sasl_plain_username"] = properties["sasl.username"]
-        config["sasl_plain_password"] = properties["sasl.password"]
+        config |= _sasl(properties, KafkaPythonTokens)
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
         config["ssl_check_hostname"] = _checks_hostname(properties)
@@ -79,9 +90,7 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
         "client_id": properties.get("client.id", "drkit"),
     }
     if protocol.startswith("SASL"):
-        config["sasl_mechanism"] = properties["sasl.mechanisms"]
-        config["sasl_plain_username"] = properties["sasl.username"]
-        config["sasl_plain_password"] = properties["sasl.password"]
+        config |= _sasl(properties, AiokafkaTokens)
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
     return config
@@ -105,10 +114,11 @@ def java_properties(cluster: ClusterConfig) -> dict[str, str]:
     if protocol.startswith("SASL"):
         mechanism = properties["sasl.mechanisms"]
         java["sasl.mechanism"] = mechanism
-        java["sasl.jaas.config"] = (
-            f"{MECHANISMS[mechanism]} required username={_jaas_quoted(properties['sasl.username'])} "
-            f"password={_jaas_quoted(properties['sasl.password'])};"
-        )
+        if mechanism == OAUTHBEARER:
+            java |= _java_oauth(_oidc(properties))
+        else:
+            login = {"username": properties["sasl.username"], "password": properties["sasl.password"]}
+            java["sasl.jaas.config"] = _jaas(MECHANISMS[mechanism], login)
     if protocol.endswith("SSL"):
         java.update(_java_ssl(properties))
     return java
@@ -148,18 +158,75 @@ def _checked(cluster: ClusterConfig) -> dict[str, str]:
 
 
 def _check_sasl(properties: dict[str, str], *, needed: bool) -> None:
-    names = ("sasl.mechanisms", "sasl.username", "sasl.password")
+    given = [name for name in properties if name.startswith("sasl.") or name == "https.ca.location"]
     if not needed:
-        for name in names:
-            if name in properties:
-                raise _bad(name, "is given, but security.protocol is not SASL_PLAINTEXT or SASL_SSL")
+        if given:
+            raise _bad(given[0], "is given, but security.protocol is not SASL_PLAINTEXT or SASL_SSL")
         return
-    for name in names:
+    if "sasl.mechanisms" not in properties:
+        raise _bad("sasl.mechanisms", f"is missing: security.protocol is {properties['security.protocol']}")
+    properties["sasl.mechanisms"] = mechanism = properties["sasl.mechanisms"].upper()
+    if mechanism == "GSSAPI":
+        raise _bad("sasl.mechanisms", _NO_GSSAPI)
+    if mechanism not in {*MECHANISMS, OAUTHBEARER}:
+        known = ", ".join((*MECHANISMS, OAUTHBEARER))
+        raise _bad("sasl.mechanisms", f"must be one of {known}; others can't be mapped to every client")
+    needed_names = _OAUTH_NEEDED if mechanism == OAUTHBEARER else ("sasl.username", "sasl.password")
+    for name in needed_names:
         if name not in properties:
-            raise _bad(name, f"is missing: security.protocol is {properties['security.protocol']}")
-    properties["sasl.mechanisms"] = properties["sasl.mechanisms"].upper()
-    if properties["sasl.mechanisms"] not in MECHANISMS:
-        raise _bad("sasl.mechanisms", f"must be one of {', '.join(MECHANISMS)}; others can't be mapped to every client")
+            raise _bad(name, f"is missing: sasl.mechanisms is {mechanism}")
+    _check_nothing_else(given, mechanism)
+    if mechanism == OAUTHBEARER:
+        _check_oauth(properties)
+
+
+def _check_nothing_else(given: list[str], mechanism: str) -> None:
+    for name in given:
+        of_oauth = name.startswith(_OAUTH) or name == "https.ca.location"
+        if of_oauth != (mechanism == OAUTHBEARER) and name != "sasl.mechanisms":
+            raise _bad(name, f"is given, but sasl.mechanisms is {mechanism}")
+
+
+def _check_oauth(properties: dict[str, str]) -> None:
+    properties[_OAUTH + "method"] = properties[_OAUTH + "method"].lower()
+    if properties[_OAUTH + "method"] != "oidc":
+        raise _bad(_OAUTH + "method", "must be oidc: client credentials against a token endpoint")
+    endpoint = urlsplit(properties[_OAUTH + "token.endpoint.url"])
+    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname or endpoint.username is not None:
+        raise _bad(_OAUTH + "token.endpoint.url", "must be an http or https address, without a user in it")
+    if "https.ca.location" in properties and not Path(properties["https.ca.location"]).is_file():
+        raise _bad("https.ca.location", "must be a PEM file that can be read")
+    _oidc(properties)
+
+
+def _oidc(properties: Mapping[str, str]) -> Oidc:
+    extensions: dict[str, str] = {}
+    text = properties.get(_OAUTH + "extensions", "")
+    for pair in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = pair.partition("=")
+        if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not re.fullmatch(r"[\x21-\x7e \t]+", value):
+            raise _bad(_OAUTH + "extensions", "must be name=value, several with commas; names are letters, not auth")
+        extensions[name] = value
+    return Oidc(
+        url=properties[_OAUTH + "token.endpoint.url"],
+        client_id=properties[_OAUTH + "client.id"],
+        client_secret=properties[_OAUTH + "client.secret"],
+        scope=properties.get(_OAUTH + "scope", ""),
+        extensions=tuple(extensions.items()),
+        ca=properties.get("https.ca.location"),
+    )
+
+
+def _sasl(properties: Mapping[str, str], tokens: type[KafkaPythonTokens | AiokafkaTokens]) -> dict[str, Any]:
+    """kafka-python and aiokafka name these alike."""
+    mechanism = properties["sasl.mechanisms"]
+    if mechanism == OAUTHBEARER:
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": tokens(_oidc(properties))}
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": properties["sasl.username"],
+        "sasl_plain_password": properties["sasl.password"],
+    }
 
 
 def _check_ssl(properties: dict[str, str], *, used: bool) -> None:
@@ -203,6 +270,25 @@ def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _java_oauth(oidc: Oidc) -> dict[str, str]:
+    """Java's client asks the token endpoint itself; it reads who it is from the JAAS options."""
+    options = {"clientId": oidc.client_id, "clientSecret": oidc.client_secret}
+    if oidc.scope:
+        options["scope"] = oidc.scope
+    options |= {f"extension_{name}": value for name, value in oidc.extensions}
+    if oidc.ca is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(Path(oidc.ca).resolve())}
+    return {
+        "sasl.login.callback.handler.class": _OAUTH_LOGIN,
+        "sasl.oauthbearer.token.endpoint.url": oidc.url,
+        "sasl.jaas.config": _jaas(_OAUTH_MODULE, options),
+    }
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    return f"{module} required " + " ".join(f"{name}={_jaas_quoted(value)}" for name, value in options.items()) + ";"
 
 
 def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:

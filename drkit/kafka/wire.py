@@ -162,6 +162,14 @@ class Wire:
             return await manager.send(request, node_id=node_id)
         return await manager.wait_for(manager.send(request, node_id=node_id), timeout_seconds * 1000)
 
+    def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
+        """As `send`, but on its way at once; awaiting it gives the response. At most four at a time to one broker."""
+        client = self._client
+        if client is None:
+            raise kafka_errors.KafkaConnectionError("connection given up")
+        begun: Awaitable[Any] = client._manager.send(request, node_id=node_id)  # noqa: SLF001 - see the module docstring
+        return begun
+
     def supports(self, request_type: Any) -> int | None:
         """The highest version of a request that brokers and client share; None: not at all."""
         client = self._client
@@ -207,7 +215,7 @@ class Wire:
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
             return NotLetIn(
                 f"cluster {self.alias} rejected the credentials",
-                remedy="Check sasl.username, sasl.password and sasl.mechanisms of that cluster",
+                remedy="Check sasl.mechanisms of that cluster, and its user and password or its OAuth client",
             )
         if isinstance(error, kafka_errors.AuthorizationError):
             return Refused(
@@ -282,6 +290,12 @@ def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
         built.append((client, manager))
         return client
 
+    tokens = config.get("sasl_oauth_token_provider")
+    if tokens is not None:  # here rather than on the I/O thread, where others would wait too
+        try:
+            tokens.token()
+        except Unreachable as error:
+            raise Again(str(error)) from None
     millis = max(1, int(seconds * 1000))
     options = {
         **config,

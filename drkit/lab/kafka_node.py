@@ -15,6 +15,7 @@ from drkit.lab.toolchain.cache import write_atomically
 
 MEMORY_MIB = 450  # resident, under a test's load
 _FULL_REPLICATION = 3
+_TOKEN_KEYS = "sasl.oauthbearer.jwks.endpoint.url"  # noqa: S105 - a setting's name
 
 _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR">
@@ -137,8 +138,11 @@ def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
         write_atomically(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in meta.items()))
 
 
-def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path) -> list[str]:
-    """The command line of the broker."""
+def command(
+    toolchain: Toolchain, node: Node, lab: Path, folder: Path, listeners: Mapping[str, Mapping[str, str]] | None = None
+) -> list[str]:
+    """The command line of the broker; it may fetch the keys by which its listeners check tokens."""
+    keys = [own[_TOKEN_KEYS] for own in (listeners or {}).values() if _TOKEN_KEYS in own]
     return [
         str(toolchain.java),
         "-Xms64m",
@@ -149,6 +153,7 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path) -> list[s
         "-Djava.awt.headless=true",
         "-Dlog4j2.disable.jmx=true",
         f"-Dlog4j2.configurationFile={(folder / 'log4j2.xml').as_uri()}",
+        *([f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={','.join(keys)}"] if keys else []),
         mark(lab, node.name),
         "-cp",
         toolchain.classpath("kafka"),

@@ -96,8 +96,11 @@ class Starter:
             kafka_node.prepare(node, folder, bootstrap, self.layout)
 
     def _command(self, node: Node) -> list[str]:
-        build = cassandra_node.command if node.kind == "cassandra" else kafka_node.command
-        return build(self.toolchain, node, self.folder.path, self.folder.node(node.name))
+        if node.kind == "cassandra":
+            return cassandra_node.command(self.toolchain, node, self.folder.path, self.folder.node(node.name))
+        return kafka_node.command(
+            self.toolchain, node, self.folder.path, self.folder.node(node.name), self.layout.listeners
+        )
 
     def _refuse_taken_ports(self, nodes: Iterable[Node]) -> None:
         for node in nodes:

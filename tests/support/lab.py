@@ -10,6 +10,7 @@ import pytest
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain, ensure
 from tests.support.guard import Guard
+from tests.support.oauth import Issuer
 from tests.support.tls import Pem, make_certificates, tls_listeners
 
 
@@ -46,15 +47,27 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
 
 
 @pytest.fixture(scope="session")
-def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: Pem) -> Iterator[Lab]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    """Whose tokens the secure lab takes."""
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="session")
+def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: Pem, issuer: Issuer) -> Iterator[Lab]:
     """Clusters `primary` and `dr` with an authorizer and SASL/PLAIN listeners for `USERS`; shared as `lab` is.
 
     Whoever comes by the plain listener may do everything. `secure_lab.bootstrap(alias, listener=…)`: those of
-    `tls_listeners`.
+    `tls_listeners`, and `oauth`, which takes the issuer's tokens.
     """
     folder = tmp_path_factory.mktemp("secure")
     lab_guard.watch(folder)
-    lab = Lab.up(folder, brokers=1, store="sqlite", users=USERS, listeners=tls_listeners(pem, USERS))
+    lab = Lab.up(
+        folder,
+        brokers=1,
+        store="sqlite",
+        users=USERS,
+        listeners=tls_listeners(pem, USERS) | {"oauth": issuer.listener()},
+    )
     yield lab
     lab.down()
 

@@ -1,4 +1,4 @@
-"""The same over TLS, with passwords and with clients' certificates; and what is said where it can't be."""
+"""The same over TLS, with passwords, clients' certificates and OAuth; and what is said where it can't be."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from drkit.model.acls import Acl
 from drkit.model.errors import NotLetIn, Unreachable
 from tests.support.lab import USERS
 from tests.support.mirroring import Mirrored
+from tests.support.oauth import CLIENT, SECRET, Issuer, token_endpoint
 from tests.support.tls import KEY_PASSWORD, Pem
 from tests.support.wait import wait_until
 
@@ -63,35 +64,53 @@ def world(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mirrore
     world.close()
 
 
-def test_a_link_over_tls(world: Mirrored, secure_lab: Lab, pem: Pem, toolchain: Toolchain, tmp_path: Path) -> None:
-    say(world, "primary", "mtls", with_certificate(pem))
-    say(world, "dr", "tls", with_password(pem))
-    world.configure("")
+def grant(world: Mirrored) -> None:
+    """Let the user mirror do all to what is the test's own."""
     rights = {
         Acl(kind, name, "prefixed", "User:mirror", "*", "all", "allow")
         for kind, name in (("topic", world.prefix), ("group", world.prefix), ("group", "drkit.mirror."))
     }
     for alias in ("primary", "dr"):
-        with ClusterAdmin(alias, ClusterConfig(bootstrap_servers=secure_lab.bootstrap(alias))) as admin:
+        with ClusterAdmin(alias, ClusterConfig(bootstrap_servers=world.lab.bootstrap(alias))) as admin:
             assert admin.create_acls(tuple(rights)) == {}
             wait_until(lambda admin=admin: rights <= set(admin.acls()), what="the rights")
+
+
+def write(world: Mirrored, topic: str, first: int) -> None:
+    producer = world.source.producer()
+    for number in range(first, first + 300):
+        producer.produce(topic, value=b"%d" % number)
+    assert producer.flush(20) == 0
+
+
+def ask_by_java(world: Mirrored, alias: str, topic: str, toolchain: Toolchain, *options: str) -> None:
+    """One of Kafka's own tools takes what Spark's connector is given, too."""
+    settings = world.folder / f"{alias}.properties"
+    settings.write_text(java_properties_text(java_properties(world.config.clusters[alias])))
+    asked = ["--describe", "--entity-type", "topics", "--entity-name", topic]
+    where = ["--bootstrap-server", world.config.clusters[alias].bootstrap_servers, "--command-config", settings]
+    tool = ["-XX:TieredStopAtLevel=1", *options, "-cp", toolchain.classpath("kafka"), "kafka.admin.ConfigCommand"]
+    described = subprocess.run(
+        [toolchain.java, *tool, *where, *asked], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert f"for topic {topic} are" in described.stdout, described.stderr
+
+
+def test_a_link_over_tls(world: Mirrored, pem: Pem, toolchain: Toolchain) -> None:
+    say(world, "primary", "mtls", with_certificate(pem))
+    say(world, "dr", "tls", with_password(pem))
+    world.configure("")
+    grant(world)
     topic, group = world.name("flights"), world.name("billing")
     world.source.create(topic)
-
-    def write(first: int) -> None:
-        producer = world.source.producer()
-        for number in range(first, first + 300):
-            producer.produce(topic, value=b"%d" % number)
-        assert producer.flush(20) == 0
-
-    write(0)
+    write(world, topic, 0)
     consumer = Consumer({"bootstrap.servers": world.source.bootstrap, "group.id": group, "log_level": 0})
     consumer.commit(offsets=[TopicPartition(topic, 0, 170)], asynchronous=False)
     consumer.close()
     assert world.catch_up().records == 300  # by batches
     wait_until(lambda: world.store.group_positions(world.link.id), what="the group's position")
     world.configure('engine = "record"')
-    write(300)
+    write(world, topic, 300)
     assert world.catch_up().records == 300
     assert len(world.assert_same(topic)) == 600
     assert world.problems() == []
@@ -103,21 +122,50 @@ def test_a_link_over_tls(world: Mirrored, secure_lab: Lab, pem: Pem, toolchain: 
     assert (position["target_offset"], position["translation"]) == (170, "exact")
     assert link["partitions"][0]["lag_records"] == 0
 
-    for alias in ("primary", "dr"):  # as Spark's connector takes them, too
-        text = java_properties_text(java_properties(world.config.clusters[alias]))
-        settings = tmp_path / f"{alias}.properties"
-        settings.write_text(text)
-        asked = ["--describe", "--entity-type", "topics", "--entity-name", topic]
-        where = ["--bootstrap-server", world.config.clusters[alias].bootstrap_servers, "--command-config", settings]
-        tool = ["-XX:TieredStopAtLevel=1", "-cp", toolchain.classpath("kafka"), "kafka.admin.ConfigCommand"]
-        described = subprocess.run(
-            [toolchain.java, *tool, *where, *asked],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+    for alias in ("primary", "dr"):
+        ask_by_java(world, alias, topic, toolchain)
+
+
+def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain: Toolchain) -> None:
+    with token_endpoint(issuer, pem) as endpoint:
+        client = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": CLIENT,
+            "sasl.oauthbearer.client.secret": SECRET,
+            "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+            "sasl.oauthbearer.scope": "kafka",
+            "sasl.oauthbearer.extensions": "pool=one",
+            "https.ca.location": str(pem.ca),
+        }
+        for alias in ("primary", "dr"):
+            say(world, alias, "oauth", client)
+        world.configure("")
+        grant(world)
+        topic = world.name("flights")
+        world.source.create(topic)
+        write(world, topic, 0)
+        assert world.catch_up().records == 300  # kafka-python and aiokafka
+        world.configure('engine = "record"')
+        write(world, topic, 300)
+        assert world.catch_up().records == 300  # and librdkafka
+        assert len(world.assert_same(topic)) == 600
+        assert world.problems() == []
+        assert all(form["scope"] == "kafka" for form in endpoint.asked)
+        ask_by_java(
+            world, "primary", topic, toolchain, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={endpoint.url}"
         )
-        assert f"for topic {topic} are" in described.stdout, described.stderr
+
+        endpoint.answer = (401, {"error": "invalid_client"})
+        refused = world.drkit("mirror", "--until-caught-up")
+        assert refused.returncode == 2, refused.stderr
+        assert "invalid_client" in refused.stderr
+        assert SECRET not in refused.stderr
+        assert "Traceback" not in refused.stderr
+        endpoint.answer = (200, {"access_token": Issuer(world.folder).token(CLIENT, 600), "expires_in": 600})
+        refused = world.drkit("status")
+        assert "rejected the credentials" in refused.stdout, "a token that somebody else signed"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,25 @@ from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
 from drkit.config.schema import CLIENT_PROPERTIES
-from drkit.kafka.clients import confluent_config, java_properties, java_properties_text, kafka_python_config
+from drkit.kafka.clients import (
+    aiokafka_config,
+    confluent_config,
+    java_properties,
+    java_properties_text,
+    kafka_python_config,
+)
 from drkit.model.errors import ConfigError
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN", "sasl.username": "me", "sasl.password": "it"}
+
+OAUTH = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": 'it"',
+    "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+}
 
 
 def cluster(**client: Any) -> ClusterConfig:
@@ -66,6 +81,27 @@ def test_sasl_in_all_dialects() -> None:
         'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="it";'
     )
     assert (java["client.id"], java["request.timeout.ms"]) == ("drkit", "7000")
+
+
+def test_oauth_in_all_dialects(pem: Path) -> None:
+    more = {"sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "logicalCluster=lkc-1, pool=p 2"}
+    ca = str(pem / "cert.pem")
+    config = given({**OAUTH, **more, "https.ca.location": ca})
+    native = confluent_config(config)
+    assert (native["sasl.mechanisms"], native["sasl.oauthbearer.method"]) == ("OAUTHBEARER", "oidc")
+    Producer({**confluent_config(given({**OAUTH, **more})), "log_level": 0})
+    for python in (kafka_python_config(config), aiokafka_config(config)):
+        assert python["sasl_mechanism"] == "OAUTHBEARER"
+        assert python["sasl_oauth_token_provider"].extensions() == {"logicalCluster": "lkc-1", "pool": "p 2"}
+        assert "sasl_plain_password" not in python
+    java = java_properties(config)
+    assert java["sasl.oauthbearer.token.endpoint.url"] == "https://login.example/token"
+    assert java["sasl.login.callback.handler.class"].endswith(".OAuthBearerLoginCallbackHandler")
+    assert java["sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'clientId="me" clientSecret="it\\"" scope="kafka" extension_logicalCluster="lkc-1" extension_pool="p 2" '
+        f'ssl.truststore.type="PEM" ssl.truststore.location="{ca}";'
+    )
 
 
 def test_both_names_of_the_mechanism() -> None:
@@ -138,7 +174,15 @@ def test_what_a_client_can_not_express_is_an_error(pem: Path) -> None:
     ("properties", "named"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),
-        ({**SASL, "sasl.mechanisms": "GSSAPI"}, "sasl.mechanisms"),
+        ({**SASL, "sasl.mechanisms": "GSSAPI"}, "sasl.mechanisms can't be GSSAPI: confluent-kafka"),
+        ({**SASL, "sasl.mechanisms": "DIGEST"}, "sasl.mechanisms must be one of"),
+        ({**SASL, "sasl.oauthbearer.scope": "x"}, "sasl.oauthbearer.scope"),
+        ({**OAUTH, "sasl.username": "me"}, "sasl.username"),
+        ({name: value for name, value in OAUTH.items() if "secret" not in name}, "client.secret is missing"),
+        ({**OAUTH, "sasl.oauthbearer.method": "default"}, "method must be oidc"),
+        ({**OAUTH, "sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "endpoint.url"),
+        ({**OAUTH, "sasl.oauthbearer.extensions": "auth=x"}, "extensions"),
+        ({**OAUTH, "https.ca.location": "/nowhere.pem"}, "https.ca.location"),
         ({name: value for name, value in SASL.items() if name != "sasl.password"}, "sasl.password"),
         ({"sasl.username": "me"}, "sasl.username"),
         ({"ssl.ca.location": "/x"}, "ssl.ca.location"),
@@ -184,7 +228,8 @@ def test_librdkafka_takes_every_property_that_is_offered(pem: Path) -> None:
         "socket.timeout.ms": 5000,
         "request.timeout.ms": 5000,
     }
-    assert {*properties, "sasl.mechanism"} == CLIENT_PROPERTIES
+    oauth = {*OAUTH, "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions", "https.ca.location"}
+    assert {*properties, *oauth} == CLIENT_PROPERTIES
     config = {**confluent_config(given(properties)), "log_level": 0}
     Producer(config)
     consumer = Consumer({**config, "group.id": "x"})

@@ -1,0 +1,245 @@
+"""OAuth 2 access tokens by client credentials (RFC 6749, 4.4), for the clients that don't fetch them themselves.
+
+librdkafka and Java's client ask the token endpoint on their own; kafka-python and aiokafka are given a
+provider from here. One `TokenSource` for each endpoint and client serves the whole process: it keeps a token
+until it expires and has a thread fetch the next one while the old still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.abc import AbstractTokenProvider as AiokafkaProvider
+from aiokafka.errors import KafkaConnectionError
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
+
+from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Unreachable
+
+_FETCH_SECONDS = 10.0
+_FRESH = 0.8  # of a token's life; then the next one is fetched
+_RETRY_SECONDS = 5.0
+_MARGIN_SECONDS = 5.0  # a token this close to its end isn't used any more
+_CLIENT_FAULTS = frozenset({400, 401, 403, 404, 405, 415})
+_LONGEST_ANSWER = 1 << 20
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Oidc:
+    """Where tokens come from, and for whom. Never log it."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()
+    ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str = field(repr=False)
+    fresh_until: float  # of time.monotonic
+    good_until: float
+
+
+class TokenSource:
+    """Tokens of one client of one endpoint. Shared by threads."""
+
+    def __init__(self, oidc: Oidc) -> None:
+        self._oidc = oidc
+        self._lock = threading.Lock()  # held by who fetches because there is none
+        self._token: _Token | None = None
+        self._next: threading.Thread | None = None
+        self._not_before = 0.0
+
+    def token(self) -> str:
+        """A token that is good for a while; waits for the endpoint only where none is at hand.
+
+        Raises:
+            NotLetIn: the endpoint refused, or what it said is no token.
+            Unreachable: it didn't answer, or couldn't.
+        """
+        token = self._good()
+        if token is None:
+            with self._lock:
+                token = self._good()
+                if token is None:
+                    token = self._token = _fetch(self._oidc)
+        elif time.monotonic() > token.fresh_until:
+            self._fetch_ahead()
+        return token.text
+
+    def _good(self) -> _Token | None:
+        token = self._token
+        return token if token is not None and time.monotonic() < token.good_until else None
+
+    def _fetch_ahead(self) -> None:
+        with self._lock:
+            busy = self._next is not None and self._next.is_alive()
+            if busy or time.monotonic() < self._not_before:
+                return
+            self._not_before = time.monotonic() + _RETRY_SECONDS
+            self._next = threading.Thread(target=self._renew, name="drkit-token", daemon=True)
+            self._next.start()
+
+    def _renew(self) -> None:
+        try:
+            self._token = _fetch(self._oidc)
+        except DrkitError:
+            return  # tried again until the old one ends; then whoever asks is told
+
+
+_sources: dict[Oidc, TokenSource] = {}
+_sources_lock = threading.Lock()
+
+
+def token_source(oidc: Oidc) -> TokenSource:
+    """The process's source for these settings."""
+    with _sources_lock:
+        return _sources.setdefault(oidc, TokenSource(oidc))
+
+
+class KafkaPythonTokens(KafkaPythonProvider):  # type: ignore[misc]  # untyped base
+    """For kafka-python. Ask for a token before connecting: its I/O thread would wait for the endpoint otherwise."""
+
+    def __init__(self, oidc: Oidc) -> None:
+        super().__init__()
+        self._oidc = oidc
+
+    def token(self) -> str:
+        """As `TokenSource.token`."""
+        return token_source(self._oidc).token()
+
+    def extensions(self) -> dict[str, str]:
+        """SASL extensions (KIP-342)."""
+        return dict(self._oidc.extensions)
+
+
+class AiokafkaTokens(AiokafkaProvider):  # type: ignore[misc]  # untyped base
+    """For aiokafka: a failure is one of its own errors, after which it is asked again."""
+
+    def __init__(self, oidc: Oidc) -> None:
+        super().__init__()
+        self._oidc = oidc
+
+    async def token(self) -> str:
+        """A token; fetched on a thread, so the event loop goes on."""
+        try:
+            return await asyncio.to_thread(token_source(self._oidc).token)
+        except DrkitError as error:
+            raise KafkaConnectionError(str(error)) from None
+
+    def extensions(self) -> dict[str, str]:
+        """SASL extensions (KIP-342)."""
+        return dict(self._oidc.extensions)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The secret goes where the configuration says, and nowhere else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Don't."""
+
+
+def _fetch(oidc: Oidc) -> _Token:
+    asked = time.monotonic()
+    form = {"grant_type": "client_credentials"} | ({"scope": oidc.scope} if oidc.scope else {})
+    login = f"{urllib.parse.quote_plus(oidc.client_id)}:{urllib.parse.quote_plus(oidc.client_secret)}"
+    request = urllib.request.Request(  # noqa: S310 - its scheme was checked when it was configured
+        oidc.url,
+        urllib.parse.urlencode(form).encode(),
+        {"Accept": "application/json", "Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"},
+    )
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    if oidc.url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=_context(oidc.ca)))
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=_FETCH_SECONDS) as answer:
+            body: bytes = answer.read(_LONGEST_ANSWER)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refused(oidc, error) from None
+    except (OSError, ValueError) as error:
+        raise _unanswered(oidc, error) from None
+    return _parse(oidc, body, asked)
+
+
+def _context(ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise ConfigError(f"client property https.ca.location can't be used: {error}") from None
+
+
+def _refused(oidc: Oidc, error: urllib.error.HTTPError) -> DrkitError:
+    """What a status other than 2xx means. Of the answer only OAuth's own fields are shown."""
+    try:
+        said = json.loads(error.read(_LONGEST_ANSWER))
+        why = " ".join(str(said[key]) for key in ("error", "error_description") if said.get(key))[:_SHOWN]
+    except (ValueError, AttributeError, OSError):
+        why = ""
+    what = f"the token endpoint {oidc.url} answered {error.code}" + (f" ({why})" if why else "")
+    if error.code in _CLIENT_FAULTS or error.code // 100 == 3:  # noqa: PLR2004 - a redirection
+        return NotLetIn(
+            f"{what} to client {oidc.client_id}",
+            remedy="Check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and .scope",
+        )
+    return Unreachable(what, remedy="Try again; its own log says more")
+
+
+def _unanswered(oidc: Oidc, error: Exception) -> DrkitError:
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return NotLetIn(
+            f"the certificate of the token endpoint {oidc.url} can't be trusted: {reason.verify_message}",
+            remedy="Name the authority that signed it in https.ca.location",
+        )
+    return Unreachable(f"the token endpoint {oidc.url} can't be reached: {reason}", remedy="Check that it runs")
+
+
+def _parse(oidc: Oidc, body: bytes, asked: float) -> _Token:
+    """The token of an answer, and its end: the earlier of `expires_in` and the claim `exp`."""
+    try:
+        answer: Mapping[str, Any] = json.loads(body)
+        text = answer["access_token"]
+        lives = [float(answer["expires_in"])] if answer.get("expires_in") is not None else []
+    except (ValueError, KeyError, TypeError):
+        text, lives = None, []
+    if not isinstance(text, str) or not text or any(ord(char) <= ord(" ") for char in text):
+        raise NotLetIn(
+            f"the token endpoint {oidc.url} answered without an access_token",
+            remedy="Check sasl.oauthbearer.token.endpoint.url: it is the endpoint's own, not the issuer's",
+        )
+    ends = _claim_exp(text)
+    if ends is not None:
+        lives.append(ends - time.time())
+    if not lives:
+        raise NotLetIn(
+            f"the token endpoint {oidc.url} doesn't say how long its token holds",
+            remedy="Have it give expires_in, or tokens that are JWTs with a claim exp",
+        )
+    life = min(lives)
+    margin = min(_MARGIN_SECONDS, life / 10)
+    return _Token(text, asked + life * _FRESH, asked + life - margin)
+
+
+def _claim_exp(token: str) -> float | None:
+    """The claim `exp` of a JWT; None where it is none."""
+    try:
+        middle = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"])
+    except (IndexError, ValueError, KeyError, TypeError, binascii.Error):
+        return None
