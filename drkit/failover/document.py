@@ -70,6 +70,7 @@ def run_document(result: RunResult, plan: Plan, *, missed: Sequence[str] = ()) -
     document["objectives_missed"] = list(missed)
     document["endpoint"] = facts.endpoint
     document["fence_reason"] = facts.fence_reason
+    document["fence_epoch"] = facts.fence_epoch
     document["places_verified"] = None if facts.places is None else asdict(facts.places)
     if isinstance(plan, FailbackPlan):
         document["salvaged"] = {"records": facts.salvaged, "path": facts.salvage_path}

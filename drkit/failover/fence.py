@@ -12,6 +12,7 @@ from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.stage import StageContext, StageReport, decide_link
+from drkit.failover.tails_equal import compare_tails
 from drkit.failover.world import World
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused
@@ -107,8 +108,8 @@ class Drain:
         """What it will do."""
         if self.mode is Mode.PLANNED:
             return (
-                f"wait until the mirror has brought all of {self.source} over, then seal the link; "
-                f"at most {self.seconds:g} s"
+                f"wait until the mirror has brought all of {self.source} over (at most {self.seconds:g} s), seal the "
+                "link, compare the last records of both sides"
             )
         return f"wait until no mirror writes to {self.target} any more; at most {self.mirror_seconds:g} s"
 
@@ -129,8 +130,10 @@ class Drain:
             facts = replace(facts, sealed=True)
         wait_for_mirror(context, self.mirror_seconds)
         world = observe(context.estate, context.link, settle=True)
+        equal = ""
         if self.mode is Mode.PLANNED:
             self._still_whole(context, world)
+            equal = f"; {compare_tails(context.estate, world)}"
         settled = settle_watermarks(context, world)
         if world.positions_live:  # the newest there are, should the source go before they are translated
             context.estate.store.put_group_positions(context.link.id, world.positions)
@@ -140,7 +143,7 @@ class Drain:
             lag=world.lag,
             loss=loss_at(world.partitions.values(), facts.fenced_at or now()),
         )
-        return StageReport(Outcome.OK, _drained(world, settled), facts)
+        return StageReport(Outcome.OK, f"{_drained(world, settled)}{equal}", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
         """Whether an interrupted attempt of this run had sealed the link: then its mirror can't be waited for."""

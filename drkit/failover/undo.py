@@ -56,8 +56,7 @@ class Undo:
                 f"I9: {point} has begun: the run can't be cancelled any more", remedy=f"drkit resume {self.run}"
             )
         cancel(undone(machine), why)
-        if not self.journal.attempted(CANCEL):
-            self.journal.intent(CANCEL)
+        self.journal.intent(CANCEL)
         did = "; ".join(filter(None, (self._reopen(), self._lift()))) or "nothing was changed"
         given_up = cancel(undone(machine, did), why).run
         self.journal.write(CANCEL, CANCELLED, {"reason": why, "undone": did})

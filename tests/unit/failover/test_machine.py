@@ -135,12 +135,24 @@ def test_what_is_fenced_needs_nobodys_acceptance():
     check(Run(Kind.FAILOVER, State.FENCED, replace(DONE, fenced=True, unfenced_accepted=False)))
 
 
-def test_a_run_that_changed_nothing_can_be_cancelled():
-    clean = Facts(mode=Mode.PLANNED, fenced=False)
-    for state in (State.PLANNED, State.FENCED):
-        transition = cancel(Run(Kind.FAILOVER, state, clean), "still written")
-        assert transition.run.state is State.CANCELLED
-        assert "still written" in transition.reason
+@pytest.mark.parametrize(
+    ("kind", "states"),
+    [
+        (Kind.FAILOVER, {State.PLANNED, State.FENCED, State.DRAINED, State.TRANSLATED}),
+        (Kind.FAILBACK, {State.PLANNED, State.SALVAGED}),
+    ],
+)
+def test_a_run_of_which_nothing_stands_can_be_cancelled_before_its_point_of_no_return(kind, states):
+    clean = Facts(mode=Mode.PLANNED)
+    for state in [State.PLANNED, *(step.reaches for step in PATHS[kind])]:
+        run = Run(kind, state, clean)
+        if state in states:
+            transition = cancel(run, "still written")
+            assert transition.run.state is State.CANCELLED
+            assert "still written" in transition.reason
+        else:
+            with pytest.raises(InvariantBroken, match="I9"):
+                cancel(run, "still written")
 
 
 @pytest.mark.parametrize("changed", [{"sealed": True}, {"scrubbed": {"t": "id"}}, {"reversed": True}, {"committed": 0}])

@@ -1,0 +1,92 @@
+"""Which rules close a cluster, whom the standby's let through, and which record is the newest."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from drkit.config.schema import Config
+from drkit.failover.gate_rules import GateRecord, GateState, Means, closing, excepting, newest, older, record_text
+from drkit.model.acls import Acl
+
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+
+
+def allow(principal, resource, name, operation, pattern="literal"):
+    return Acl(resource, name, pattern, f"User:{principal}", "*", operation, "allow")
+
+
+def record(epoch, state=GateState.CLOSED, cluster="primary"):
+    return GateRecord(cluster, epoch, f"run-{epoch}", state, Means.ACL, AT)
+
+
+def test_everybody_is_denied_to_write_topics_and_to_read_groups():
+    assert closing(["t"], ["g"]) == {
+        Acl("topic", "t", "literal", "User:*", "*", "write", "deny"),
+        Acl("group", "g", "literal", "User:*", "*", "read", "deny"),
+    }
+
+
+def test_a_standby_is_closed_to_each_who_is_let_in_but_the_mirror():
+    there = [
+        allow("app", "topic", "t", "write"),
+        allow("ops", "topic", "*", "all"),
+        allow("prefixed", "topic", "t", "write", "prefixed"),
+        allow("reader", "topic", "t", "read"),
+        allow("stranger", "topic", "other", "write"),
+        allow("mirror", "topic", "t", "all"),
+        allow("billing", "group", "g", "read"),
+    ]
+    rules, gap = excepting(closing(["t"], ["g"]), there, "User:mirror")
+    assert {(rule.principal, rule.resource, rule.operation) for rule in rules} == {
+        ("User:app", "topic", "write"),
+        ("User:ops", "topic", "write"),
+        ("User:prefixed", "topic", "write"),
+        ("User:billing", "group", "read"),
+    }
+    assert {rule.permission for rule in rules} == {"deny"}
+    assert gap == ""
+
+
+def test_where_nobody_can_be_told_from_the_mirror_it_is_said():
+    closed = closing(["t"], [])
+    rules, gap = excepting(closed, [allow("*", "topic", "t", "write"), allow("app", "topic", "t", "write")], "User:m")
+    assert [rule.principal for rule in rules] == ["User:app"]
+    assert "a rule lets everybody in (topic t)" in gap
+    assert excepting(closed, [allow("app", "topic", "t", "write")], None)[0] == frozenset()
+
+
+def test_the_newest_epoch_decides_whenever_it_was_written():
+    notes = {}
+    for each in (record(9), record(10, GateState.OPEN), record(11, cluster="dr"), record(2)):
+        notes[each.name] = record_text(each)
+    assert newest(notes, "primary") == record(10, GateState.OPEN)
+    assert older(notes, record(10)) == [record(9).name, record(2).name]
+    assert newest(notes, "elsewhere") is None
+
+
+def config(**fence):
+    return {"clusters": {"primary": {"bootstrap_servers": "p:1", "fence": fence}}}
+
+
+def test_the_writer_as_whom_it_is_shown_is_drkit_unless_another_is_named():
+    plain = Config.model_validate(config()).clusters["primary"]
+    assert plain.writer() is plain
+    client = {"security.protocol": "SASL_PLAINTEXT"}
+    named = Config.model_validate(config(bootstrap_servers="p:2", client=client)).clusters["primary"].writer()
+    assert (named.bootstrap_servers, named.properties()) == ("p:2", client)
+
+
+@pytest.mark.parametrize(
+    ("fence", "said"),
+    [
+        ({"command": ["stop"]}, "`command` is given without `unfence`"),
+        ({"unfence": ["start"]}, "`unfence` is given without `command`"),
+        ({"command": []}, "command"),
+        ({"client": {"acks": "all"}}, "'acks' can't be mapped"),
+        ({"bootstrap_servers": "nowhere"}, "is not host:port"),
+        ({"timeout_seconds": 0, "command": ["a"], "unfence": ["b"]}, "greater than 0"),
+    ],
+)
+def test_what_a_fence_cannot_be_is_refused(fence, said):
+    with pytest.raises(ValueError, match=said):
+        Config.model_validate(config(**fence))
