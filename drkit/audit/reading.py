@@ -141,15 +141,15 @@ class Reader:
         """The source's records with all fields: `p`, `s` and the connector's columns."""
         return self._numbered_source(ranges).withColumn("s", F.col("offset"))
 
+    def target_records(self, ranges: Ranges) -> DataFrame:
+        """The target's records with all fields: `p` and the connector's columns."""
+        return self._records(self._target_assignment(ranges), self.scope.target).join(
+            self._target_numbers, ["topic", "partition"]
+        )
+
     def target(self, ranges: Ranges | None = None) -> DataFrame:
         """The target's records; of these partitions and offsets only, where given."""
-        assignment = []
-        for each in self.scope.partitions:
-            start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
-            assignment.append(
-                (each.target_topic, each.partition, max(start, each.target_from), min(end, each.target_end))
-            )
-        found = self._records(assignment, self.scope.target)
+        found = self._records(self._target_assignment(ranges), self.scope.target)
         return found.join(self._target_numbers, ["topic", "partition"]).select(
             "p", F.col("offset").alias("t"), *_content_columns()
         )
@@ -178,6 +178,15 @@ class Reader:
         for each in self.scope.partitions:
             start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
             assignment.append((each.topic, each.partition, max(start, each.source_from), min(end, each.source_end)))
+        return assignment
+
+    def _target_assignment(self, ranges: Ranges | None) -> list[tuple[str, int, int, int]]:
+        assignment = []
+        for each in self.scope.partitions:
+            start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
+            assignment.append(
+                (each.target_topic, each.partition, max(start, each.target_from), min(end, each.target_end))
+            )
         return assignment
 
     def _numbered_source(self, ranges: Ranges | None) -> DataFrame:

@@ -12,6 +12,7 @@ from drkit.audit.findings import count, findings_frame, first_findings, write_fi
 from drkit.audit.judge import Judgement, judge
 from drkit.audit.lines import MOST_RUNS
 from drkit.audit.reading import Reader
+from drkit.audit.relations import audit_relation, check_decoders, concerned
 from drkit.audit.scope import Scope, log_starts, observe_scope
 from drkit.audit.session import SparkRuntime, spark_session
 from drkit.audit.watch import Tasks, watching
@@ -66,6 +67,8 @@ def run_audit(
     began = time.monotonic()
     path = _findings_path(request)
     say = progress or _silent
+    relations = concerned(request, config)
+    check_decoders(relations)
     found = judged(request, store, config, spark, "the audit", say, tasks)
     say("writing findings")
     with in_words("the audit"), watching(found.reader.spark, tasks):
@@ -73,6 +76,10 @@ def run_audit(
         frame = findings_frame(found.reader, found.judgement)
         total = write_findings(found.reader, frame, path)
         first = first_findings(frame)
+        related = []
+        for each in relations:
+            say(f"looking for orphans of {each.child} in {each.parent}")
+            related.append(audit_relation(each, request, store, config, spark))
     scope = found.reader.scope
     return AuditResult(
         link=request.link.id,
@@ -87,6 +94,7 @@ def run_audit(
         notes=scope.notes + _inexact(scope, found.judgement),
         since=request.since,
         until=request.until,
+        relations=tuple(related),
     )
 
 

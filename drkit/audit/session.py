@@ -77,6 +77,7 @@ class _Alive:
 
 _lock = threading.RLock()
 _alive: _Alive | None = None
+_shipped: str | None = None
 
 
 def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession:
@@ -99,6 +100,7 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
             stop_session()
         foreign = SparkSession.getActiveSession()
         if foreign is not None:
+            _ship_to(foreign)
             return foreign
         folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
         try:
@@ -120,6 +122,17 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
         _alive = _Alive(runtime, session, jvm, folder, os.getpid())
         atexit.register(stop_session)
         return session
+
+
+def _ship_to(session: SparkSession) -> None:
+    """Give another's session drkit's code, once."""
+    global _shipped  # noqa: PLW0603 - as the session is one a process
+    application = session.sparkContext.applicationId
+    if _shipped != application:
+        folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        session.sparkContext.addPyFile(str(code_archive(folder)))
+        _shipped = application
 
 
 def stop_session(*, gently: bool = True) -> None:

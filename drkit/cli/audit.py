@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.audit_run import keep_run
+from drkit.cli.audit_run import keep_run, relation_line
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import (
     MasterOption,
     MemoryOption,
+    SparkConfOption,
     TopicsOption,
     flowing_links,
     results_folder,
@@ -27,7 +28,7 @@ from drkit.cli.spark import (
 )
 from drkit.cli.when import TimezoneOption, moment
 from drkit.config import Config
-from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, Verdict
+from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, RelationAudit, Verdict
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, ExitCode
 
@@ -64,6 +65,7 @@ def audit(
     ] = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
+    spark_conf: SparkConfOption = None,
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -83,7 +85,7 @@ def audit(
         folder = out or results_folder("audits", began)
         from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
 
-        runtime = spark_runtime(master, driver_memory)
+        runtime = spark_runtime(master, driver_memory, spark_conf)
         results = []
         for each in links:
             request = AuditRequest(
@@ -186,6 +188,31 @@ def _document(result: AuditResult) -> dict[str, Any]:
         "findings_path": result.findings_path,
         "findings_truncated": result.findings_truncated,
         "notes": list(result.notes),
+        "relations": [_relation(each) for each in result.relations],
+    }
+
+
+def _relation(relation: RelationAudit) -> dict[str, Any]:
+    return {
+        "child": relation.child,
+        "parent": relation.parent,
+        "key": relation.key,
+        "parent_key": relation.parent_key,
+        "children": relation.children,
+        "keyless": relation.keyless,
+        "orphans": relation.orphans,
+        "orphans_on_source": relation.orphans_on_source,
+        "brought": relation.brought,
+        "first": [
+            {
+                "partition": each.partition,
+                "target_offset": each.offset,
+                "parent": each.key,
+                "timestamp": each.timestamp,
+                "on_source": each.on_source,
+            }
+            for each in relation.first
+        ],
     }
 
 
@@ -232,6 +259,8 @@ def _print(console: Console, results: Sequence[AuditResult]) -> None:
         console.print(_table(result))
         for note in result.notes:
             console.print(Text(f"· {note}", "dim"))
+        for relation in result.relations:
+            console.print(Text(relation_line(relation), "yellow" if relation.brought else ""))
         for finding in result.findings[:_SHOWN]:
             console.print(Text(f"  {finding.kind.value} {_place(finding)}"))
         if result.findings_total > _SHOWN:

@@ -8,6 +8,7 @@ from html import escape
 
 from drkit.audit.over_time import BUCKETS, OverTime
 from drkit.audit.witnesses import Content, Witness
+from drkit.cli.audit_run import relation_line
 from drkit.model.audit import AuditResult, Counts, Verdict
 from drkit.model.clock import from_millis, iso
 
@@ -71,7 +72,7 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness])
         f'<p class="big {"clean" if verdict is Verdict.CLEAN else "deviated"}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched, {result.seconds:.1f} s {escape(window)}</p>{notes}"
-        f"<h3>Topics</h3>{_topics(result)}"
+        f"<h3>Topics</h3>{_topics(result)}{_relations(result)}"
         f"<h3>Findings over time, by the records' timestamps</h3>{_over_time(times)}"
         f"<h3>First witnesses</h3>{_witnesses(shown)}"
         f'<p class="dim">All {result.findings_total:,} findings: {escape(result.findings_path)}</p></section>'
@@ -92,6 +93,11 @@ def _topics(result: AuditResult) -> str:
         )
         rows.append(f"<tr><td>{escape(topic)}{_bar(counts)}</td>{cells}</tr>")
     return f'<div class="scroll"><table><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _relations(result: AuditResult) -> str:
+    lines = "".join(f"<li>{escape(relation_line(each))}</li>" for each in result.relations)
+    return f"<h3>Relations between topics</h3><ul>{lines}</ul>" if lines else ""
 
 
 def _bar(counts: Counts) -> str:

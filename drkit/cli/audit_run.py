@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from drkit.model.audit import AuditResult, Counts, Verdict
+from drkit.model.audit import AuditResult, Counts, RelationAudit, Verdict
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.journal import JournalEntry, RunSummary
@@ -43,6 +43,7 @@ def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> K
                 "observed_at": iso(result.observed_at),
                 "seconds": round(result.seconds, 3),
                 "findings_path": result.findings_path,
+                "relations": [relation_line(each) for each in result.relations],
             }
             for result in results
         ]
@@ -56,6 +57,15 @@ def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> K
     except DrkitError as error:
         return KeptRun(None, error.what)
     return KeptRun(run)
+
+
+def relation_line(relation: RelationAudit) -> str:
+    """One relation in words."""
+    return (
+        f"{relation.child} {relation.key} -> {relation.parent} {relation.parent_key}: "
+        f"{relation.orphans:,} of {relation.children:,} are orphans on the target, "
+        f"{relation.brought:,} of them not on the source"
+    )
 
 
 _DEVIATIONS = ("lost", "corrupted", "duplicated", "foreign", "reordered")

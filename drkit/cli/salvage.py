@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,22 @@ from rich.console import Console
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
-from drkit.cli.spark import MasterOption, MemoryOption, TopicsOption, spark_runtime, told, topic_choices
+from drkit.cli.spark import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    TopicsOption,
+    spark_runtime,
+    told,
+    topic_choices,
+)
 from drkit.model.audit import AuditRequest
 from drkit.model.errors import ConfigError
 from drkit.model.topology import Link
 
 if TYPE_CHECKING:
     from drkit.audit.replay import Replayed
+    from drkit.audit.session import SparkRuntime
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +48,7 @@ def salvage_verb(
     topic: TopicsOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
+    spark_conf: SparkConfOption = None,
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -57,7 +68,11 @@ def salvage_verb(
 
         folder = out.expanduser().resolve()
         made = not (replay_to is not None and is_salvage(folder))
-        kept = _salvage(run, links[0], folder, topic, master, driver_memory) if made else _manifest(folder)
+
+        def runtime() -> SparkRuntime:
+            return spark_runtime(master, driver_memory, spark_conf)
+
+        kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest(folder)
         written = None
         if replay_to is not None:
             with told(run, f"replay to {replay_to}") as telling:
@@ -67,14 +82,14 @@ def salvage_verb(
 
 
 def _salvage(
-    run: Invocation, link: Link, folder: Path, topics: list[str] | None, master: str, driver_memory: str
+    run: Invocation, link: Link, folder: Path, topics: list[str] | None, runtime: Callable[[], SparkRuntime]
 ) -> dict[str, Any]:
     from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
 
-    store, runtime = run.store(create=False), spark_runtime(master, driver_memory)
+    store = run.store(create=False)
     request = AuditRequest(link, str(folder), topic_choices(topics))
     with told(run, f"salvage {link.id}") as telling:
-        result = salvage(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
+        result = salvage(request, store, run.config, runtime(), progress=telling.step, tasks=telling.tasks)
     return {
         "source": result.link.source,
         "target": result.link.target,

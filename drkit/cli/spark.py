@@ -29,6 +29,12 @@ MasterOption = Annotated[
 MemoryOption = Annotated[
     str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's driver, e.g. 1g or 1500m.")
 ]
+SparkConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-conf", metavar="NAME=VALUE", help="A further property of Spark, e.g. of executors; repeat it."
+    ),
+]
 TopicsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,8 +43,13 @@ TopicsOption = Annotated[
 ]
 
 
-def spark_runtime(master: str, driver_memory: str) -> SparkRuntime:
-    """Java and the connector's jars, fetched at the first use."""
+def spark_runtime(master: str, driver_memory: str, properties: list[str] | None = None) -> SparkRuntime:
+    """Java and the connector's jars, fetched at the first use; `properties` as `--spark-conf` gives them.
+
+    Raises:
+        ConfigError: a property isn't NAME=VALUE, or one that has an option of its own.
+    """
+    settings = _properties(properties or [])
     from drkit.audit.session import SparkRuntime  # noqa: PLC0415 - PySpark loads only where it is used
     from drkit.lab.toolchain import ensure  # noqa: PLC0415 - as above
 
@@ -48,7 +59,26 @@ def spark_runtime(master: str, driver_memory: str) -> SparkRuntime:
         jars=tuple(toolchain.jars("spark")),
         master=master,
         driver_memory=driver_memory,
+        settings=settings,
     )
+
+
+def _properties(given: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise ConfigError(
+                f"--spark-conf {name}: not of the form spark.NAME=VALUE",
+                remedy="For example --spark-conf spark.executor.memory=2g",
+            )
+        if name in _OWN:
+            raise ConfigError(f"--spark-conf {name}: it has an option of its own", remedy=f"Use {_OWN[name]}")
+        settings[name] = value
+    return settings
+
+
+_OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 
 
 def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:

@@ -23,3 +23,13 @@ def _regex(pattern: str) -> str:
 
 
 Pattern = Annotated[str, AfterValidator(_regex)]
+
+
+def _callable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
+        raise ValueError(f'{text!r} is not of the form "module:function"')
+    return text
+
+
+CallableName = Annotated[str, AfterValidator(_callable)]
+"""A Python callable as `module:function`; whoever calls it imports and checks it before anything depends on it."""

@@ -12,10 +12,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from drkit.config.base import Pattern
+from drkit.config.base import CallableName, Pattern
 from drkit.config.base import Strict as _Strict
 from drkit.config.directory_schema import DirectoryConfig, HooksConfig
 from drkit.config.fence_schema import FenceConfig
+from drkit.config.relation_schema import RelationConfig
 from drkit.config.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
 from drkit.config.topic_schema import TopicSettingsConfig
 from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
@@ -59,16 +60,6 @@ CLIENT_PROPERTIES = frozenset(
     }
 )
 """The librdkafka properties that drkit maps to every client it uses."""
-
-
-def _callable(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
-        raise ValueError(f'{text!r} is not of the form "module:function"')
-    return text
-
-
-CallableName = Annotated[str, AfterValidator(_callable)]
-"""A Python callable as `module:function`; `drkit.mirror.transforms` imports and checks it when a mirror starts."""
 
 
 def _topic_name(name: str) -> str:
@@ -262,6 +253,7 @@ class Config(_Strict):
     objectives: Objectives = Objectives()
     directory: tuple[DirectoryConfig, ...] = ()
     hooks: HooksConfig = HooksConfig()
+    relations: tuple[RelationConfig, ...] = ()
     _file: Path | None = PrivateAttr(default=None)
 
     @property

@@ -164,6 +164,39 @@ class PartitionAudit:
 
 
 @dataclass(frozen=True, slots=True)
+class Orphan:
+    """A child record on the target whose parent isn't there. `offset`: on the target; `key`: of the parent."""
+
+    partition: int
+    offset: int
+    key: str
+    timestamp: datetime
+    on_source: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RelationAudit:
+    """What holds of a declared relation between two topics.
+
+    `children`: child records within the time window on the target that name a parent; `keyless`: those that name
+    none. `orphans`: those whose parent isn't on the target; `orphans_on_source`: how many children on the source have
+    no parent there. `brought`: orphans whose parent key is no orphan's on the source: what the mirror or a
+    failover tore apart. `first`: some of the orphans.
+    """
+
+    child: str
+    parent: str
+    key: str
+    parent_key: str
+    children: int
+    keyless: int
+    orphans: int
+    orphans_on_source: int
+    brought: int
+    first: tuple[Orphan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRequest:
     """What to audit.
 
@@ -196,6 +229,7 @@ class AuditResult:
     notes: tuple[str, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+    relations: tuple[RelationAudit, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
