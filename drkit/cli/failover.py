@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failover_run import confirm, finish, show_dry_run
+from drkit.cli.failover_run import cancel, confirm, finish, rehearse_plan, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.select import one_edge, select
@@ -81,6 +81,10 @@ def failover(
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, if the world still matches.")
     ] = None,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Commit and read the positions with shadow groups, then remove these."),
+    ] = False,
     yes: YesOption = False,
     accept_unfenced: Annotated[
         bool, typer.Option(ACCEPT_UNFENCED, help="Go on although the old primary can't be fenced.")
@@ -88,6 +92,10 @@ def failover(
     allow_rewind: Annotated[
         bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
     ] = False,
+    take_back: Annotated[
+        str | None,
+        typer.Option("--cancel", metavar="RUN", help="Take this run back, before its commit; nothing else is done."),
+    ] = None,
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -96,7 +104,13 @@ def failover(
     """Move consumer groups to another cluster: plan, show, act, prove."""
     with command(config, output, verbose) as run:
         started_at = now()
+        if take_back is not None:
+            _only_cancel(to, out, plan, dry_run=dry_run)
+            cancel(run, take_back, yes=yes)
+            return
         _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
+        if rehearse and (dry_run or execute or out is not None):
+            raise ConfigError("--rehearse goes without --dry-run, --execute and --out", remedy="Leave them out")
         when = either_moment(at, positions_at, timezone)
         selection = select(
             group or (),
@@ -123,6 +137,9 @@ def failover(
                     consistent=consistent,
                 )
                 chosen = make_plan(estate, request)
+            if rehearse:
+                rehearse_plan(run, estate, chosen, started_at)
+                return
             if out is not None:
                 write_plan(chosen, out)
             if only_plan:
@@ -152,6 +169,17 @@ def _act(
     finally:
         printer.stop()
     finish(run, result, plan, plan_shown=True)
+
+
+def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
+    if to is not None or out is not None or plan is not None or dry_run:
+        raise ConfigError("--cancel goes with no other flag that asks for a failover", remedy="Give --cancel RUN alone")
+
+
+def _required(to: str | None) -> str:
+    if to is None:
+        raise ConfigError("no cluster is named", remedy="Give --to C, or --plan FILE")
+    return to
 
 
 def _check_flags(*, dry_run: bool, execute: bool, out: Path | None, plan: Path | None) -> None:

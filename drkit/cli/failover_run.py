@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import datetime
 
 from drkit.cli.context import Invocation
-from drkit.cli.failover_view import StagePrinter, print_plan, print_result
+from drkit.cli.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.output import OutputMode
-from drkit.failover.document import plan_document, run_document
+from drkit.failover.document import plan_document, rehearsal_document, run_document
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import missed_objectives, unproven_objectives
 from drkit.failover.machine import State
-from drkit.failover.plan import Obstacle
+from drkit.failover.plan import FailoverPlan, Obstacle
+from drkit.failover.preconditions import ACCEPT_UNFENCED
 from drkit.failover.record import Plan, load_run, run_to_resume
+from drkit.failover.rehearse import rehearse
 from drkit.failover.runner import RunResult
-from drkit.failover.service import cancel_run
+from drkit.failover.service import cancel_run, standing_obstacles
 from drkit.model.errors import ExitCode, Refused
 
 
@@ -59,6 +62,25 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
 def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
     """A dry run's result; exit 3 where the same flags would be refused."""
     run.writer.emit(plan_document(plan, standing=standing), lambda console: print_plan(console, plan, standing))
+    if standing:
+        run.exit(ExitCode.REFUSED)
+
+
+def rehearse_plan(run: Invocation, estate: Estate, plan: FailoverPlan, started_at: datetime) -> None:
+    """Rehearse a plan; exit 3 where it went well, but a real run would be refused."""
+    standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
+    printer = StagePrinter(run.writer.log)
+    try:
+        result = rehearse(estate, plan, started_at=started_at, watch=printer)
+    finally:
+        printer.stop()
+    run.writer.emit(
+        rehearsal_document(result, plan, standing),
+        lambda console: print_rehearsal(console, result, plan, standing),
+    )
+    if result.error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
+        run.exit(result.error.exit_code)
     if standing:
         run.exit(ExitCode.REFUSED)
 

@@ -92,6 +92,24 @@ def print_result(
         console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
 
 
+def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, standing: Sequence[Obstacle]) -> None:
+    """What a rehearsal found: where groups would be put, what would be lost, what would stand in the way."""
+    print_positions(console, plan.positions)
+    style = "bold green" if result.error is None else "bold yellow"
+    console.print(Rule(f"[{style}]rehearsal {result.machine.state}[/]  [dim]run {result.run}[/]", align="left"))
+    _expected_loss(console, plan)
+    if result.evidence.rto_seconds is not None:
+        console.print(
+            f"from launch to verified [bold]{result.evidence.rto_seconds:.1f} s[/] [dim](no fence, no drain)[/]"
+        )
+    for warning in plan.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    for obstacle in standing:
+        console.print(
+            f"[red]✗[/] a real run is refused now: {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}"
+        )
+
+
 def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] = (), *, at_least: bool = False) -> None:
     """RPO, RTO and the fence, in numbers. `at_least`: the source is gone, so the loss is a lower bound."""
     more = " or more" if at_least else ""

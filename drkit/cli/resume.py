@@ -6,17 +6,20 @@ from typing import Annotated
 
 import typer
 
-from drkit.cli.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.failover import YesOption
 from drkit.cli.failover_run import cancel, confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
 from drkit.cli.spark import MasterOption, MemoryOption
+from drkit.failover.document import rehearsal_document
 from drkit.failover.estate import Estate
 from drkit.failover.machine import Kind, next_step
 from drkit.failover.record import load_run, run_to_resume
+from drkit.failover.rehearse import clean_up, find_rehearsal
 from drkit.failover.service import resume_run
+from drkit.model.journal import RunSummary
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +49,10 @@ def resume(
             cancel(run, run_id, yes=yes)
             return
         store = run.store()
+        rehearsed = None if run_id is None else find_rehearsal(store, run_id)
+        if rehearsed is not None:
+            _clean_up(run, rehearsed)
+            return
         wanted = run_to_resume(store, run_id)
         record = load_run(store, wanted)
         step, why = next_step(record.machine)
@@ -62,3 +69,14 @@ def resume(
         finally:
             printer.stop()
         finish(run, result, record.plan, plan_shown=False)
+
+
+def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:
+    """A rehearsal isn't gone on with: what it left is removed."""
+    with Estate(run.config, run.store()) as estate:
+        result, plan = clean_up(estate, rehearsed)
+    reason = result.stages[-1].reason if result.stages else "it left nothing"
+    run.writer.emit(
+        rehearsal_document(result, plan, ()),
+        lambda console: console.print(f"rehearsal {result.run} {result.machine.state}: {reason}"),
+    )

@@ -80,6 +80,16 @@ def run_document(result: RunResult, plan: Plan, *, missed: Sequence[str] = ()) -
     return document
 
 
+def rehearsal_document(result: RunResult, plan: FailoverPlan, standing: Sequence[Obstacle]) -> Document:
+    """A rehearsal: as a run's, with `kind` "rehearsal", and what a real run would be refused for now."""
+    document = run_document(result, plan)
+    document["kind"] = "rehearsal"
+    document["groups"] = [_group(position) for position in plan.positions]
+    document["refusals"] = [_obstacle(obstacle) for obstacle in standing]
+    document["places"] = [_place(place) for place in plan.places]
+    return document
+
+
 def error_body(error: DrkitError) -> Document:
     """An error as the contract's JSON has it."""
     return {

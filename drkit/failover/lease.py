@@ -77,15 +77,15 @@ class Owner:
 
 
 class RunLease:
-    """Holds `run:<link>` while a run acts on the link. A context manager.
+    """Holds `run:<link>` while a run acts on the link (`what`: another word, of a lease apart). A context manager.
 
     Raises (on entering):
         Refused: somebody else holds it; the message names them.
     """
 
-    def __init__(self, store: LeaseStore, link: LinkId, run: str) -> None:
+    def __init__(self, store: LeaseStore, link: LinkId, run: str, *, what: str = "run") -> None:
         self._store = store
-        self._name = f"run:{link}"
+        self._name = f"{what}:{link}"
         self._link = link
         self._owner = Owner.this_process(run)
         self._valid_until = now()
