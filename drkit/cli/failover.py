@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failover_run import cancel, confirm, finish, rehearse_plan, show_dry_run
+from drkit.cli.failover_run import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.select import one_edge, select
@@ -104,6 +104,7 @@ def failover(
     """Move consumer groups to another cluster: plan, show, act, prove."""
     with command(config, output, verbose) as run:
         started_at = now()
+        collect_rarely()
         if take_back is not None:
             _only_cancel(to, out, plan, dry_run=dry_run)
             cancel(run, take_back, yes=yes)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from drkit.failover.machine import Facts, Outcome
+from drkit.failover.packing import Packed
 from drkit.failover.places import Standing
 from drkit.failover.positions import Position
 from drkit.model.clock import now
@@ -39,11 +40,11 @@ POSITIONS = "positions"
 TAKEN = "taken"
 CANCELLED = "cancelled"
 
-_PART_CHARACTERS = 256_000
+_PART_CHARACTERS = 1_000_000
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 FACTS = TypeAdapter(Facts)
-POSITION_LIST = TypeAdapter(tuple[Position, ...])
+POSITION_LIST: TypeAdapter[tuple[Position, ...]] = TypeAdapter(Packed)
 PLACE_LIST = TypeAdapter(tuple[Standing, ...])
 
 

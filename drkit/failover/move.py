@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from drkit.failover.clients import publish
@@ -22,7 +21,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.topology import TopicPartition
 
-_COMMITTERS = 8
+_GROUPS_AT_ONCE = 250
 _SHOWN = 5
 
 
@@ -99,12 +98,11 @@ class Commit:
         done = self._done_before(context, wanted) if context.again else {}
         todo = {group: positions for group, positions in wanted.items() if group not in done}
         failures: dict[str, DrkitError] = {}
-        with ThreadPoolExecutor(max_workers=_COMMITTERS) as pool:
-            running = {group: pool.submit(self._commit, context, group, todo[group]) for group in todo}
-            for group, future in running.items():
-                error = future.result()
-                if error is not None:
-                    failures[group] = error
+        names = list(todo)
+        for start in range(0, len(names), _GROUPS_AT_ONCE):
+            context.lease.check()
+            offsets = {group: _offsets(todo[group]) for group in names[start : start + _GROUPS_AT_ONCE]}
+            failures.update(context.estate.groups(self.target).commit_many(offsets))
         if failures:
             group, first = next(iter(failures.items()))
             raise PartlyDone(
@@ -116,15 +114,6 @@ class Commit:
         kept = f"; {len(done)} groups were committed before" if done else ""
         facts = replace(context.facts, committed=count)
         return StageReport(Outcome.OK, f"{count} positions of {len(wanted)} groups{kept}", facts)
-
-    def _commit(self, context: StageContext, group: str, positions: Sequence[Position]) -> DrkitError | None:
-        context.lease.check()
-        offsets = {p.target_tp: (p.target_offset, p.metadata) for p in positions if p.target_offset is not None}
-        try:
-            context.estate.groups(self.target).commit(group, offsets)
-        except DrkitError as error:
-            return error
-        return None
 
     def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[Position]]) -> dict[str, str]:
         """Groups that an interrupted attempt committed: they stand where they should, or have read on from there."""
@@ -186,22 +175,23 @@ class Verify:
         count = 0
         for group, positions in wanted.items():
             for position in positions:
-                stands = found.get((group, position.target_tp))
+                tp = position.target_tp
+                stands = found.get((group, tp))
                 if stands != position.target_offset and not _read_on(position, stands):
-                    wrong.append(f"{group} {position.target_tp}: {stands}, not {position.target_offset}")
+                    wrong.append(f"{group} {tp}: {stands}, not {position.target_offset}")
                     continue
                 count += 1
                 if stands != position.target_offset:
                     read_on.add(group)
                 elif stands is not None:
-                    standing.add(Place(position.target_tp, stands))
+                    standing.add((tp, stands))
         if wrong:
             raise DrkitError(
                 f"{len(wrong)} positions on {self.target} are not as committed: {_few(wrong)}",
                 meaning="Somebody else committed there, or the cluster lost it",
                 remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
             )
-        compared = look_again(context.estate, self.target, standing, context.places)
+        compared = look_again(context.estate, self.target, {Place(*each) for each in standing}, context.places)
         if compared.wrong:
             raise DrkitError(
                 f"{len(compared.wrong)} places on {self.target} don't hold what was planned: {_few(compared.wrong)}",
@@ -245,6 +235,10 @@ def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
     if not directories:
         return f"no cluster directory is configured: point clients at {endpoint} ({cluster})"
     return f"publish {cluster} ({endpoint}) in {', '.join(directories)} and read it back"
+
+
+def _offsets(positions: Sequence[Position]) -> dict[TopicPartition, tuple[int, str]]:
+    return {p.target_tp: (p.target_offset, p.metadata) for p in positions if p.target_offset is not None}
 
 
 def by_group(positions: Sequence[Position]) -> dict[str, list[Position]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from drkit.failover.estate import Estate
 from drkit.failover.past import Key, PastPosition, positions_at
@@ -128,8 +129,10 @@ def mirror_at_work(estate: Estate, link: Link) -> str | None:
 def _remember(estate: Estate, link: Link, at: Moment | None) -> _Memory:
     store = estate.store
 
+    covers_group, covers_topic = cache(link.covers_group), cache(link.covers_topic)
+
     def covers(group: str, topic: str) -> bool:
-        return link.covers_group(group) and link.covers_topic(topic)
+        return covers_group(group) and covers_topic(topic)
 
     positions = tuple(p for p in store.group_positions(link.id) if covers(p.group, p.topic))
     past: Mapping[Key, PastPosition] = {}
@@ -172,7 +175,7 @@ def _ask_source(estate: Estate, link: Link) -> _Side:
         GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
         for group in fetched.offsets.values()
         for found in group
-        if link.covers_topic(found.topic)
+        if found.topic in topics or link.covers_topic(found.topic)
     )
     members = groups.members(sorted({position.group for position in offsets}))
     notes = tuple(
@@ -214,10 +217,11 @@ def _with_groups(estate: Estate, link: Link, side: _Side, groups: Sequence[str])
     """The target's side with these groups' commits and members added."""
     coordinator = estate.groups(link.id.target)
     at = now()
+    source_topic = cache(link.source_topic)
     offsets = tuple(
         GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
         for found in coordinator.committed(groups)
-        if link.source_topic(found.topic) is not None
+        if source_topic(found.topic) is not None
     )
     members = {**side.members, **coordinator.members(groups)}
     return replace(side, offsets=(side.offsets or ()) + offsets, members=members)
@@ -226,8 +230,9 @@ def _with_groups(estate: Estate, link: Link, side: _Side, groups: Sequence[str])
 def _committed(link: Link, target: _Side) -> dict[tuple[str, TopicPartition], int]:
     """The target's committed offsets by group and *source* partition."""
     found = {}
+    source_topic = cache(link.source_topic)
     for position in target.offsets or ():
-        topic = link.source_topic(position.topic)
+        topic = source_topic(position.topic)
         if topic is not None:
             found[position.group, TopicPartition(topic, position.partition)] = position.offset
     return found

@@ -57,7 +57,10 @@ class Match(StrEnum):
 
 def places_of(positions: Iterable[Position]) -> set[Place]:
     """Every distinct place that these positions send a group to."""
-    return {Place(p.target_tp, p.target_offset) for p in positions if p.target_offset is not None}
+    distinct = {(p.target_topic, p.partition, p.target_offset) for p in positions}
+    return {
+        Place(TopicPartition(topic, partition), offset) for topic, partition, offset in distinct if offset is not None
+    }
 
 
 def standings_of(found: Mapping[Place, Peeked]) -> tuple[Standing, ...]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from drkit.failover.consistency import ConsistentCut
 from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Kind, Loss, Mode
+from drkit.failover.packing import Packed
 from drkit.failover.places import Standing, what_changed
 from drkit.failover.positions import Position, Selection
 from drkit.failover.when import Moment
@@ -29,6 +31,18 @@ from drkit.model.topology import LinkId
 
 FORMAT = "drkit-failover-plan/1"
 _SHOWN = 5
+_decided = attrgetter(
+    "group",
+    "topic",
+    "partition",
+    "target_topic",
+    "source_offset",
+    "target_offset",
+    "strategy",
+    "translation",
+    "metadata",
+)
+"""What of a position is decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +87,8 @@ class FailoverPlan:
 
     `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
     version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
-    `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
     `cut`: with `--consistent`, where `at` comes from.
+    `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
     """
 
     link: LinkId
@@ -89,7 +103,7 @@ class FailoverPlan:
     control: str
     control_version: int | None
     control_run: str | None
-    positions: tuple[Position, ...]
+    positions: Packed
     loss: Loss
     fence: str = Means.NONE
     fence_reason: str = ""
@@ -109,6 +123,7 @@ class FailoverPlan:
 
 
 _ADAPTER = TypeAdapter(FailoverPlan)
+_ONE_BY_ONE = TypeAdapter(tuple[Position, ...])
 
 
 def sealed(plan: FailoverPlan) -> FailoverPlan:
@@ -138,7 +153,9 @@ def write_plan(plan: FailoverPlan, path: Path) -> None:
     Raises:
         ConfigError: the path can't be written.
     """
-    body = {"format": FORMAT, "digest": plan.digest, "plan": json.loads(plan_json(plan))}
+    written = json.loads(plan_json(plan))
+    written["positions"] = _ONE_BY_ONE.dump_python(plan.positions, mode="json")  # for people, and for other programs
+    body = {"format": FORMAT, "digest": plan.digest, "plan": written}
     try:
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
@@ -199,7 +216,7 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
 
 def same_decision(one: tuple[Position, ...], other: tuple[Position, ...]) -> bool:
     """Whether two sets of positions send the same groups to the same places, whenever they were looked at."""
-    return [_decided(position) for position in one] == [_decided(position) for position in other]
+    return one is other or list(map(_decided, one)) == list(map(_decided, other))
 
 
 def shown(sentences: list[str]) -> str:
@@ -224,20 +241,6 @@ def _difference(before: Position | None, after: Position | None) -> str | None:
 def decided_directories(views: tuple[DirectoryView, ...]) -> list[list[Any]]:
     """What of the directories a digest covers."""
     return [[view.name, view.active, view.epoch] for view in views]
-
-
-def _decided(position: Position) -> list[Any]:
-    return [
-        position.group,
-        position.topic,
-        position.partition,
-        position.target_topic,
-        position.source_offset,
-        position.target_offset,
-        position.strategy,
-        position.translation,
-        position.metadata,
-    ]
 
 
 def _decision(plan: FailoverPlan) -> dict[str, Any]:

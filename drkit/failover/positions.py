@@ -114,10 +114,10 @@ def choose_positions(world: World, selection: Selection, at: Moment | None) -> t
     """
     check_names(world, selection)
     chosen = []
-    present = {(position.group, position.tp): position for position in world.positions}
     places = selection.where()
     rule: Where | None = selection.edge or at
     by_commits = isinstance(rule, Moment) and rule.by_commits
+    present = {(position.group, position.tp): position for position in world.positions} if by_commits else {}
     known: dict[tuple[TopicPartition, int, Where | None], Position] = {}  # groups at one place go to one place
     for position in _then(world, present) if by_commits else world.positions:
         group, tp = position.group, position.tp

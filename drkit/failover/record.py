@@ -71,9 +71,9 @@ def begin(journal: Journal, plan: Plan, facts: Facts, started_at: datetime, plan
         "kind": plan.kind,
         "started_at": started_at.isoformat(),
         "facts": FACTS.dump_python(facts, mode="json"),
-        "plan": json.loads(plan_text),
     }
-    journal.write(PLAN, PLAN, body)
+    frame = json.dumps(body, separators=(",", ":"))
+    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{plan_text}}}')  # as it is: it may be tens of megabytes
     return Run(plan.kind, State.PLANNED, facts)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ GROUPS_A_REQUEST = 500
 GROUPS_A_FETCH = 2_000
 """Groups whose offsets are read in one request: of 50 partitions each, an answer of about 2 MB."""
 _GROUP_KEY = 0
+_IN_FLIGHT = 4  # one less than at which the client stops sending
 _NO_GENERATION = -1
 
 
@@ -127,6 +128,38 @@ def describing(
             left.pop(group.group_id, None)
 
     return ask
+
+
+async def pipelined(
+    wire: Wire, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
+) -> AsyncIterator[tuple[str, Any]]:
+    """Commit group after group without waiting for each; groups with their responses, in order.
+
+    The first is waited for: a connection that is only being made takes no more than it.
+    """
+    waiting: deque[tuple[str, Awaitable[Any]]] = deque()
+    most = 1
+    for group, offsets in commits.items():
+        waiting.append((group, wire.begin(commit_request(group, offsets), node)))
+        if len(waiting) >= most:
+            first, answer = waiting.popleft()
+            yield first, await answer
+            most = _IN_FLIGHT
+    for group, answer in waiting:
+        yield group, await answer
+
+
+def rejections(response: Any) -> dict[TopicPartition, type[kafka_errors.KafkaError]] | None:
+    """Partitions that a commit's response rejects; None where it has to be tried again."""
+    rejected: dict[TopicPartition, type[kafka_errors.KafkaError]] = {}
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code:
+                error = error_class(partition.error_code)
+                if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                    return None
+                rejected[TopicPartition(topic.name, partition.partition_index)] = error
+    return rejected
 
 
 def commit_request(group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> OffsetCommitRequest:

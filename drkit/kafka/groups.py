@@ -21,10 +21,11 @@ from drkit.kafka.coordinator import (
     GROUPS_A_REQUEST,
     CommittedOffset,
     FetchedOffsets,
-    commit_request,
     describing,
     find_coordinators,
+    pipelined,
     read_group,
+    rejections,
 )
 from drkit.kafka.offsets_log import OFFSETS_TOPIC, OffsetsLog, look_at_log
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -206,25 +207,27 @@ class GroupAdmin(WireClient):
             Refused: the group is active, or a partition was rejected (named, with the reason); partitions
                 not named were committed.
         """
-        if not offsets:
-            return
+        for failure in self.commit_many({group: offsets}).values():
+            raise failure
 
-        async def ask(wire: Wire, node: int, _: list[str]) -> None:
-            response = await wire.send(commit_request(group, offsets), node)
-            rejected: dict[TopicPartition, type[kafka_errors.KafkaError]] = {}
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    if partition.error_code:
-                        error = error_class(partition.error_code)
-                        if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
-                            raise error(group)
-                        rejected[TopicPartition(topic.name, partition.partition_index)] = error
-            if rejected:
-                raise self._refused_commit(group, rejected)
-            left.clear()
+    def commit_many(self, wanted: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]) -> dict[str, DrkitError]:
+        """As `commit`, for many groups, several requests on their way at once; why, by group, for those that failed."""
+        left = {group: None for group, offsets in wanted.items() if offsets}
+        failures: dict[str, DrkitError] = {}
 
-        left: dict[str, None] = {group: None}
-        self._on_coordinators(f"commit offsets of group {group}", left, ask)
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            async for group, response in pipelined(wire, node, {name: wanted[name] for name in chunk}):
+                rejected = rejections(response)
+                if rejected is not None:
+                    left.pop(group)
+                    if rejected:
+                        failures[group] = self._refused_commit(group, rejected)
+
+        try:
+            self._on_coordinators("commit offsets", left, ask)
+        except DrkitError as error:
+            failures.update(dict.fromkeys(left, error))
+        return failures
 
     def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
         """Forget a group's committed offsets of these partitions. An absent group or offset is fine.

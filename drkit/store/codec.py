@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from drkit.model.journal import JournalEntry, RunSummary
@@ -24,11 +25,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=1024)  # a look's positions, tens of thousands, all have its time
 def to_micros(instant: datetime) -> int:
     """An aware instant as whole microseconds since 1970."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
+@lru_cache(maxsize=1024)
 def from_micros(micros: int) -> datetime:
     """The instant, UTC, that `to_micros` wrote."""
     return _EPOCH + timedelta(microseconds=micros)
