@@ -16,12 +16,12 @@ from drkit.failover.estate import Estate
 from drkit.failover.gate_command import run_command
 from drkit.failover.gate_rules import (
     FENCES,
-    SHUT,
     GateRecord,
     GateState,
     Means,
     closing,
     excepting,
+    for_everybody,
     newest,
     older,
     record_text,
@@ -140,7 +140,8 @@ class Gate:
                 )
         except (Unreachable, ConfigError) as error:
             self._estate.found(self._cluster, gone=True)
-            self._claim(GateState.PENDING, Means.NONE)
+            found = gate_record(self._store, self._link, self._cluster)
+            self._claim(GateState.PENDING, found.means if found is not None and found.stands else Means.NONE)
             return Proof(proven=False, reason=error.what)
         before = gate_record(self._store, self._link, self._cluster)
         record = self._claim(GateState.CLOSING, means)
@@ -211,7 +212,7 @@ class Gate:
         fence = self._config.fence
         topics = self._topics()
         with self._probe() as probe:
-            shut = before is not None and before.state in SHUT
+            shut = before is not None and before.stands
             was_let_in = shut or any(probe.may_write(topics).values())
             self._still_mine(record)
             run_command(self._config.fence, "fence", record, self._link, self._acting.say)
@@ -240,7 +241,7 @@ class Gate:
         if before is None or before.state is GateState.OPEN:
             return ""
         record = self._claim(GateState.OPENING, before.means)
-        if before.state is GateState.PENDING:
+        if not before.stands:
             self._keep(replace(record, state=GateState.OPEN))
             return ""
         if before.means is Means.COMMAND:
@@ -264,28 +265,29 @@ class Gate:
             DrkitError: it can't be done.
         """
         before = gate_record(self._store, self._link, self._cluster)
-        if before is None or before.state not in {GateState.CLOSED, GateState.CLOSING}:
+        if before is None or not before.stands or (before.state is GateState.STANDBY and before.detail):
             return ""
         if before.means is Means.COMMAND:
             return f"{self.open()} (it can make no exception for the mirror)"
         record = self._claim(GateState.STANDBY, before.means)
-        ours = self._ours()
-        topics = sorted(rule.name for rule in ours if rule.resource == "topic")
+        closed = for_everybody(self._ours())
+        topics = sorted(rule.name for rule in closed if rule.resource == "topic")
         with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
-            passes = not topics or all(probe.may_write(topics[:1]).values())
+            passes = bool(topics) and all(probe.may_write(topics[:1]).values())
         if passes:
             done = f"{self._cluster} stays closed to all but super users, of whom drkit is one"
         else:
             admin = self._admin()
             there = admin.acls()
-            stand_in, gap = excepting(ours, there, admin.principal)
-            failures = self._apply(record, put=stand_in - there, ours=stand_in & ours, remove=frozenset())
+            stand_in, gap = excepting(closed, there, admin.principal)
+            failures = self._apply(record, put=stand_in - there, ours=stand_in & self._ours(), remove=frozenset())
             if failures:
                 rule, why = next(iter(failures.items()))
                 raise DrkitError(f"{self._cluster} refuses the rule '{rule}': {why}", remedy="Remove the cause named")
-            self._remove(record, ours - stand_in - self._wanted_elsewhere(), forget=ours - stand_in)
+            self._remove(record, closed - self._wanted_elsewhere(), forget=closed)
             open_to = f"; {gap}" if gap else ""
-            done = f"{self._cluster} stays closed to {len({r.principal for r in stand_in})} other writers{open_to}"
+            others = len({rule.principal for rule in self._ours()})
+            done = f"{self._cluster} stays closed to {others} other writers{open_to}"
         self._keep(replace(record, detail=done))
         return done
 
@@ -382,7 +384,7 @@ class Gate:
         for configured in self._estate.config.links:
             link = configured.link().id
             record = gate_record(self._store, link, self._cluster) if link != self._link else None
-            if record is not None and record.state in SHUT:
+            if record is not None and record.stands:
                 found |= {Acl.parse(key) for key in self._store.notes(link, rules_kind(self._cluster))}
         return frozenset(found)
 

@@ -47,10 +47,6 @@ class GateState(StrEnum):
     OPEN = "open"
 
 
-SHUT = frozenset({GateState.CLOSING, GateState.CLOSED, GateState.STANDBY, GateState.OPENING})
-"""States in which rules may be on the cluster, or its command may have run."""
-
-
 @dataclass(frozen=True, slots=True)
 class GateRecord:
     """What the newest decision about a cluster's gate is. `proven`: closed, and shown to be; `detail`: how."""
@@ -63,6 +59,11 @@ class GateRecord:
     at: datetime
     proven: bool = False
     detail: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether rules may be on the cluster, or its command may have run: also when it could not be reached since."""
+        return self.means is not Means.NONE and self.state is not GateState.OPEN
 
     @property
     def name(self) -> str:
@@ -106,7 +107,7 @@ def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) 
     """The rules that stand in for those of a closed cluster, so that `own` is let through.
 
     Args:
-        closed: the rules that close it.
+        closed: the rules that close it to everybody.
         there: the cluster's rules.
         own: the principal that drkit mirrors as; None: only the cluster knows it.
 
@@ -128,6 +129,11 @@ def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) 
     }
     gap = f"a rule lets everybody in ({', '.join(everybody[:3])}), drkit included" if everybody else ""
     return frozenset(found), gap
+
+
+def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
+    """Those that make no exception."""
+    return frozenset(rule for rule in rules if rule.principal == _EVERYBODY)
 
 
 def _about(grant: Acl, name: str) -> bool:

@@ -84,7 +84,7 @@ class GroupAdmin(WireClient):
         """
 
         async def step(wire: Wire) -> GroupListing:
-            listing = await self._list(wire)
+            listing = await self._list(wire, whole=True)
             if not listing.complete:
                 raise Again("part of the group coordinators is down, so its groups can't all be listed")
             return listing
@@ -95,13 +95,22 @@ class GroupAdmin(WireClient):
         """The groups of the coordinators that are up, and whether these are all."""
         return self._wire.call("list groups", self._list)
 
-    async def _list(self, wire: Wire) -> GroupListing:
-        """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail."""
+    async def _list(self, wire: Wire, *, whole: bool = False) -> GroupListing:
+        """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
+
+        `whole`: raise `Unreachable` at once where it can't ever be told whether the listing is complete.
+        """
         topic_type = MetadataRequest.MetadataRequestTopic
         metadata = await wire.send(
             MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
         )
         offsets_topic = metadata.topics[0]
+        if whole and issubclass(error_class(offsets_topic.error_code), kafka_errors.AuthorizationError):
+            raise Unreachable(
+                f"cluster {self.alias} does not show drkit the topic {OFFSETS_TOPIC}",
+                meaning="So it can't be known whether all coordinators are up, and all groups listed",
+                remedy=f"Grant drkit's principal DESCRIBE on the topic {OFFSETS_TOPIC}",
+            )
         missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
         complete = missing or (
             offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)

@@ -15,7 +15,7 @@ from drkit.config import ClusterConfig, Config, Objectives
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups import GroupAdmin
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link
 from drkit.observe.status import LinkStatus, link_statuses
@@ -77,7 +77,9 @@ def readiness(config: Config, store: Store, link: Link, *, timeout_seconds: floa
         _positions_known(status),
         _clusters(status),
     ]
-    target = config.clusters[link.id.target]
+    source, target = config.clusters[link.id.source], config.clusters[link.id.target]
+    if status.source_reachable:
+        checks.append(_asked("fence", lambda: _fence(link.id.source, source, timeout_seconds)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, target, timeout_seconds)))
     checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, target, timeout_seconds)))
     point = status.recovery_point
@@ -177,6 +179,24 @@ def _clusters(status: LinkStatus) -> Check:
         why = f"{status.link.id.source} does not answer: it can't be fenced"
         return Check(name, Outcome.WARN, why, "A failover needs --accept-unfenced; keep its producers stopped")
     return Check(name, Outcome.OK, "both answer")
+
+
+def _fence(alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
+    """By what the source would be fenced; whether that holds is shown only when it is."""
+    name = "fence"
+    if cluster.fence.command is not None:
+        return Check(name, Outcome.OK, f"{alias} would be fenced by its command")
+    try:
+        with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
+            admin.acls()
+    except Refused as error:
+        return Check(
+            name,
+            Outcome.WARN,
+            f"{alias} can't be fenced: {error.what}",
+            "A failover needs --accept-unfenced; or give it an authorizer or a command (docs/fencing.md)",
+        )
+    return Check(name, Outcome.OK, f"{alias} would be fenced by access rules")
 
 
 def _topics(status: LinkStatus, alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:

@@ -1,5 +1,6 @@
 """Which rules close a cluster, whom the standby's let through, and which record is the newest."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -62,6 +63,11 @@ def test_the_newest_epoch_decides_whenever_it_was_written():
     assert newest(notes, "primary") == record(10, GateState.OPEN)
     assert older(notes, record(10)) == [record(9).name, record(2).name]
     assert newest(notes, "elsewhere") is None
+
+
+def test_a_fence_stands_until_it_is_opened_also_while_the_cluster_is_out_of_reach():
+    assert {state for state in GateState if record(1, state).stands} == set(GateState) - {GateState.OPEN}
+    assert not replace(record(1, GateState.PENDING), means=Means.NONE).stands
 
 
 def config(**fence):
