@@ -12,32 +12,25 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.positions_view import number, print_positions
 from drkit.failover.consistency import ConsistentCut
 from drkit.failover.evidence import Evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
 from drkit.failover.machine import Outcome
 from drkit.failover.plan import FailoverPlan, Obstacle, same_decision
-from drkit.failover.positions import Position
 from drkit.failover.record import Plan
 from drkit.failover.runner import RunResult
 from drkit.failover.world import ClusterView
 from drkit.model.clock import iso
-from drkit.model.offsets import Certainty
 
 _ROWS = 20
-_PLACES = 3
 _LIMITS = 3
 _MARK = {
     Outcome.OK: ("✓", "bold green"),
     Outcome.SKIPPED: ("-", "dim"),
     Outcome.FAILED: ("✗", "bold red"),
     Outcome.UNKNOWN: ("?", "bold yellow"),
-}
-_CERTAINTY = {
-    Certainty.EXACT: "green",
-    Certainty.CONSERVATIVE: "yellow",
-    Certainty.UNAVAILABLE: "red",
 }
 
 
@@ -127,37 +120,6 @@ def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] =
         console.print(f"[bold red]missed[/]      {escape(sentence)}")
 
 
-def print_positions(console: Console, positions: Sequence[Position]) -> None:
-    """Groups and partitions, those that hurt first."""
-    if not positions:
-        console.print("[dim]no group has a position to move[/]")
-        return
-    ranked = sorted(positions, key=_pain)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("group", max_width=20, no_wrap=True, overflow="ellipsis")
-    table.add_column("partition", max_width=20, no_wrap=True, overflow="ellipsis")
-    table.add_column("from", justify="right", no_wrap=True)
-    table.add_column("to", justify="right", no_wrap=True)
-    table.add_column("by", no_wrap=True)
-    table.add_column("again", justify="right", no_wrap=True)
-    table.add_column("lost", justify="right", no_wrap=True)
-    for position in ranked[:_ROWS]:
-        table.add_row(
-            escape(position.group),
-            escape(f"{position.topic}:{position.partition}"),
-            _number(position.source_offset),
-            Text(_number(position.target_offset), style=_CERTAINTY[position.translation]),
-            "-" if position.strategy is None else position.strategy.value,
-            _number(position.reread),
-            _number(position.lost),
-        )
-    console.print(table)
-    for reason, places in _reasons(ranked[:_ROWS]):
-        console.print(Padding(f"[dim]·[/] {escape(places)}: {escape(reason)}", (0, 0, 0, 1)))
-    if len(ranked) > _ROWS:
-        console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
-
-
 class StagePrinter:
     """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended."""
 
@@ -235,8 +197,8 @@ def _directories(grid: Table, plan: Plan) -> None:
 
 def _stage_plans(console: Console, plan: Plan) -> None:
     grid = Table.grid(padding=(0, 2))
-    for number, stage in enumerate(plan.stages, 1):
-        grid.add_row(f"[dim]{number:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
+    for place, stage in enumerate(plan.stages, 1):
+        grid.add_row(f"[dim]{place:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
     console.print(grid)
 
 
@@ -249,7 +211,7 @@ def _cut(console: Console, cut: ConsistentCut) -> None:
     table.add_column("on the target", justify="right", no_wrap=True)
     table.add_column("missing", justify="right", no_wrap=True)
     for topic in cut.beyond[:_ROWS]:
-        table.add_row(escape(topic.topic), _number(topic.on_target), _number(topic.missing))
+        table.add_row(escape(topic.topic), number(topic.on_target), number(topic.missing))
     console.print(table)
     if len(cut.beyond) > _ROWS:
         console.print(f"[dim]… and {len(cut.beyond) - _ROWS} more topics[/]")
@@ -262,7 +224,7 @@ def _scrub_table(console: Console, plan: FailbackPlan) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for topic in sorted(plan.topics, key=lambda topic: (-topic.only_here, -topic.records))[:_ROWS]:
         table.add_row(
-            escape(topic.topic), str(topic.partitions), _number(topic.records), _number(topic.only_here or None)
+            escape(topic.topic), str(topic.partitions), number(topic.records), number(topic.only_here or None)
         )
     console.print(table)
     if len(plan.topics) > _ROWS:
@@ -285,34 +247,3 @@ def _cluster(view: ClusterView) -> Text:
     if view.reachable:
         return text.append(f" ({view.brokers} broker{'' if view.brokers == 1 else 's'})", style="green")
     return text.append(" (unreachable)", style="bold red")
-
-
-def _pain(position: Position) -> tuple[int, int, int, str, str, int]:
-    """Unplaced first, then by what is lost, then by what is read again."""
-    return (
-        0 if position.target_offset is None else 1,
-        -(position.lost or 0),
-        -(position.reread or 0),
-        position.group,
-        position.topic,
-        position.partition,
-    )
-
-
-def _reasons(positions: Sequence[Position]) -> list[tuple[str, str]]:
-    """Reasons in the order of pain, each with the places it holds for, partitions of a topic together."""
-    places: dict[str, dict[str, list[int]]] = {}
-    for position in positions:
-        if position.reason:
-            where = places.setdefault(position.reason, {})
-            where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
-    listed = []
-    for reason, where in places.items():
-        named = [f"{place}:{','.join(map(str, sorted(partitions)))}" for place, partitions in where.items()]
-        more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
-        listed.append((reason, ", ".join(named[:_PLACES]) + more))
-    return listed
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
