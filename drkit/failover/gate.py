@@ -38,7 +38,8 @@ from drkit.model.topology import Link, LinkId, is_canary
 from drkit.store.api import Store
 
 PROPAGATION_SECONDS = 10.0
-"""How long brokers may take to go by a rule that was put or removed."""
+"""How long brokers may take to go by a rule that was put or removed, or a command's act to be felt."""
+_AT_ONCE = 2.0
 _MIRROR_GROUPS = "drkit.mirror."
 _SHOWN = 3
 
@@ -173,7 +174,7 @@ class Gate:
             rule, why = next(iter(failures.items()))
             raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
         self._everywhere(wanted)
-        return f"writes to {len(topics)} topics are denied{self._denied(topics)}, {len(groups)} groups can't read"
+        return f"writes to {len(topics)} topics are denied{self._denied(topics, _AT_ONCE)}, {len(groups)} groups can't read"
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
         """Every broker goes by all the rules."""
@@ -188,8 +189,8 @@ class Gate:
         if not self._acting.wait(done, PROPAGATION_SECONDS):
             raise DrkitError(f"brokers {sorted(late)} don't go by all rules yet")
 
-    def _denied(self, topics: Collection[str]) -> str:
-        """Show that no broker takes a record of an ordinary client; in words."""
+    def _denied(self, topics: Collection[str], seconds: float) -> str:
+        """Show that no broker takes a record of an ordinary client, from so many seconds on at the latest; in words."""
         if not topics:
             return ""
         with self._probe() as probe:
@@ -200,7 +201,7 @@ class Gate:
                 found.update(probe.may_write(topics))
                 return not any(found.values())
 
-            if not self._acting.wait(done, PROPAGATION_SECONDS):
+            if not self._acting.wait(done, seconds):
                 node, writable = next((node, names) for node, names in found.items() if names)
                 raise DrkitError(
                     f"{probe.principal} still may write {min(writable)} through broker {node}: a super user, whom no "
@@ -218,7 +219,7 @@ class Gate:
             run_command(self._config.fence, "fence", record, self._link, self._acting.say)
             denied = ""
             try:
-                denied = self._denied(topics)
+                denied = self._denied(topics, PROPAGATION_SECONDS)
             except (ConfigError, Unreachable) as error:
                 if fence.bootstrap_servers is None and isinstance(error, Unreachable):
                     raise

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -21,6 +25,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from jsonschema import Draft202012Validator
 
 from drkit.config.fence_schema import FenceConfig
 from drkit.config.schema import ClusterConfig
@@ -31,13 +36,15 @@ from drkit.failover.gate_rules import GateState
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import Mode, State
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.refence import Hand, fence_again
-from drkit.failover.service import run_failback, run_failover
+from drkit.failover.refence import Hand
+from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.write_probe import WriteProbe
 from drkit.lab import Lab
 from drkit.model.acls import Acl
-from drkit.model.errors import Refused
+from drkit.model.errors import PartlyDone, Refused
+from drkit.model.journal import verify_chain
+from drkit.model.links import Direction
 from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
 from tests.support.lab import USERS
 from tests.support.rooms import reading_ports
@@ -46,6 +53,7 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.lab
 
 PLANNED = Request("dr", mode=Mode.PLANNED)
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 
 def as_user(lab: Lab, alias: str, user: str) -> dict[str, str]:
@@ -163,9 +171,11 @@ def commit(lab: Lab, alias: str, group: str, topic: str) -> str:
     return "committed"
 
 
+@pytest.mark.parametrize("_time", range(int(os.environ.get("DRKIT_PLANNED_MOVES", "1"))))
 def test_a_planned_move_under_load_and_back_loses_and_duplicates_nothing(
-    own: OwnLink, secure_lab: Lab, tmp_path: Path
+    own: OwnLink, secure_lab: Lab, tmp_path: Path, _time: int
 ) -> None:
+    """As often as `DRKIT_PLANNED_MOVES` says."""
     topic = own.create("primary", "t")
     group = own.commit("primary", "g", topic, {0: 3, 1: 5})
     with Load(secure_lab, topic) as load, mirroring(own):
@@ -180,6 +190,8 @@ def test_a_planned_move_under_load_and_back_loses_and_duplicates_nothing(
     assert "shown to User:app by 1 brokers" in str(result.machine.facts.fence_reason)
     assert load.refused[0] == "TOPIC_AUTHORIZATION_FAILED"
     assert own.values("dr", topic) == load.acked
+    drained = next(stage.reason for stage in result.stages if stage.name == "drain")
+    assert "records of 2 partitions are equal by checksum" in drained
     assert own.committed("dr", group) == {(topic, 0): 3, (topic, 1): 5}
     assert commit(secure_lab, "primary", group, topic) == "GROUP_AUTHORIZATION_FAILED"
     assert write(secure_lab, "dr", topic) == "written"
@@ -255,16 +267,152 @@ def test_a_primary_that_hung_is_fenced_when_it_answers_again(own: OwnLink, secur
         assert result.error is None
         assert result.evidence.fenced is False
         assert gate_record(own.store, own.link.id, "primary").state is GateState.PENDING
-    with own.estate() as estate:
-        run, proof = wait_until(lambda: fenced(estate, own), what="the primary to be fenced")
-    assert proof.proven, proof.reason
+    assert verb(own, "fence", "--link", "dr->primary", code=2)["error"]["kind"] == "ConfigError"
+    (closed,) = verb(own, "fence", "--wait", "60", schema="fence")["links"]
+    assert (closed["cluster"], closed["fenced"]) == ("primary", True)
     assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
-    assert ("fence", "closed") in {(each.kind, each.state) for each in own.store.runs() if each.run == run}
+    assert ("fence", "closed") in {(each.kind, each.state) for each in own.store.runs() if each.run == closed["run"]}
 
 
-def fenced(estate, own):
-    found = fence_again(estate, own.link, lambda _: None)
-    return found if found[1].proven else None
+def verb(own: OwnLink, *words: str, code: int = 0, schema: str = "error") -> dict[str, Any]:
+    """Run a verb; its JSON document, valid by its schema."""
+    command = [sys.executable, "-m", "drkit", *words, "--config", str(own.config_path), "--output", "json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == code, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)
+    return found
+
+
+MOVING = [
+    ("fence", "create_acls", "before"),
+    ("fence", "create_acls", "after"),
+    ("fence", "outcome", "after"),
+    ("drain", "set_link_control", "after"),
+    ("drain", "outcome", "after"),
+    ("translate", "outcome", "after"),
+]
+"""Where a planned move is killed, one after the other, up to where it can be cancelled."""
+TAKING_BACK = [
+    ("cancel", "intent", "after"),
+    ("cancel", "set_link_control", "after"),
+    ("cancel", "delete_acls", "after"),
+    ("cancel", "cancelled", "before"),
+]
+
+
+def killed_at(own: OwnLink, action: str, boundary: tuple[str, str, str]) -> None:
+    place = [sys.executable, "-m", "tests.support.killed_run", str(own.config_path), own.name, action, "unused"]
+    ended = subprocess.run([*place, *boundary], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["to-its-end", "taken-back"])
+def test_a_planned_move_killed_again_and_again_comes_to_its_end_or_back(
+    own: OwnLink, secure_lab: Lab, cancelled: bool
+) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 30))
+    group = own.commit("primary", "g", topic, {0: 7, 1: 30})
+    mirror(own)
+    action = "planned"
+    for boundary in MOVING[-1:] if cancelled else MOVING:
+        killed_at(own, action, boundary)
+        action = "resume"
+    action = "cancel"
+    for boundary in TAKING_BACK if cancelled else ():
+        killed_at(own, action, boundary)
+        action = "resume"
+    run = own.store.runs()[0].run
+    if cancelled:  # a cancelling that was begun is only ever finished
+        assert verb(own, "failover", "--cancel", run, "--yes", schema="failover")["state"] == "cancelled"
+    with own.estate() as estate:
+        result = resume_run(estate, run, None)
+    assert result.error is None
+    assert verify_chain(own.store.entries(run)) is None
+    control = own.store.link_control(own.link.id)
+    if cancelled:
+        assert (result.machine.state, control.direction) == (State.CANCELLED, Direction.ACTIVE)
+        assert denials(own, "primary") == set()
+        assert own.committed("dr", group) == {}
+        assert write(secure_lab, "primary", topic) == "written"
+        assert mirror(own) == 1
+        assert "nothing to cancel" in verb(own, "resume", run, "--cancel", "--yes", code=3)["error"]["what"]
+        return
+    assert (result.machine.state, control.direction) == (State.CLOSED, Direction.SEALED)
+    assert result.evidence.fenced is True
+    assert len({rule.name for rule in denials(own, "primary")}) == 2
+    assert own.committed("dr", group) == {(topic, 0): 7, (topic, 1): 30}
+    assert own.values("dr", topic) == own.values("primary", topic)
+
+
+def test_a_target_that_takes_no_commits_stops_the_run_and_it_goes_on_later(own: OwnLink, secure_lab: Lab) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    group = own.commit("primary", "g", topic, {0: 2})
+    mirror(own)
+    put(own, "dr", allow(own.name, "topic", "read", "reader"), allow(own.name, "group", "describe", "reader"))
+    coordinators = Acl("topic", "__consumer_offsets", "literal", "User:reader", "*", "describe", "allow")
+    client = as_user(secure_lab, "dr", "reader")
+    poor = ClusterConfig(bootstrap_servers=client.pop("bootstrap.servers"), client=client)
+    config = own.config.model_copy(update={"clusters": {**own.config.clusters, "dr": poor}})
+    with own.estate(config) as estate:
+        with pytest.raises(Refused, match="Grant drkit's principal DESCRIBE on the topic __consumer_offsets"):
+            make_plan(estate, PLANNED)
+        put(own, "dr", coordinators)
+        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False)
+    assert isinstance(stopped.error, PartlyDone)
+    assert stopped.machine.state is State.TRANSLATED
+    assert "GROUP_AUTHORIZATION_FAILED" in stopped.error.what or "denied" in stopped.error.what
+    assert own.committed("dr", group) == {}
+    with own.estate() as estate:
+        with pytest.raises(Refused, match="can't be cancelled any more: commit has begun"):
+            cancel_run(estate, stopped.run)
+        result = resume_run(estate, stopped.run, None)
+    assert result.error is None
+    assert own.committed("dr", group) == {(topic, 0): 2}
+
+
+COMMAND = """
+import sys
+from confluent_kafka.admin import AclBinding as B, AclBindingFilter as F, AclOperation as O, AclPermissionType as P
+from confluent_kafka.admin import AdminClient, ResourcePatternType as R, ResourceType as T
+servers, topic, word = sys.argv[1:]
+admin = AdminClient({"bootstrap.servers": servers})
+rule = (T.TOPIC, topic, R.LITERAL, "User:*", "*", O.WRITE, P.DENY)
+for done in (admin.create_acls([B(*rule)]) if word == "close" else admin.delete_acls([F(*rule)])).values():
+    done.result(20)
+if word == "fail":
+    sys.exit("the firewall does not answer")
+"""
+
+
+def test_a_command_fences_and_is_believed_only_when_it_shows(own: OwnLink, secure_lab: Lab, tmp_path: Path) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    mirror(own)
+    script = tmp_path / "gate.py"
+    script.write_text(COMMAND)
+    primary = own.config.clusters["primary"]
+
+    def estate(word: str) -> Estate:
+        call = (sys.executable, str(script), secure_lab.bootstrap("primary"), topic)
+        fence = primary.fence.model_copy(update={"command": (*call, word), "unfence": (*call, "open")})
+        clusters = {**own.config.clusters, "primary": primary.model_copy(update={"fence": fence})}
+        return own.estate(own.config.model_copy(update={"clusters": clusters}))
+
+    for word, said in (("fail", "ended with 1: the firewall does not answer"), ("open", "User:app still may write")):
+        with estate(word) as broken:
+            result = run_failover(broken, make_plan(broken, Request("dr")), accept_unfenced=False)
+        assert isinstance(result.error, Refused)
+        assert said in result.error.what
+        assert result.machine.state is State.CANCELLED
+    with estate("close") as working:
+        result = run_failover(working, make_plan(working, Request("dr")), accept_unfenced=False)
+    assert result.error is None
+    assert result.evidence.fenced is True
+    assert "the command has kept clients out" in str(result.machine.facts.fence_reason)
+    assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def by_hand(own: OwnLink, estate: Estate, lease: RunLease, run: str) -> Gate:
