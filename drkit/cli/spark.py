@@ -49,7 +49,7 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
     Raises:
         ConfigError: a property isn't NAME=VALUE, or one that has an option of its own.
     """
-    settings = _properties(properties or [])
+    settings = spark_properties(properties or [])
     from drkit.audit.session import SparkRuntime  # noqa: PLC0415 - PySpark loads only where it is used
     from drkit.lab.toolchain import ensure  # noqa: PLC0415 - as above
 
@@ -63,7 +63,8 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
     )
 
 
-def _properties(given: list[str]) -> dict[str, str]:
+def spark_properties(given: list[str]) -> dict[str, str]:
+    """Spark's properties from NAME=VALUE; see `spark_runtime` for what is refused."""
     settings: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")
