@@ -162,7 +162,7 @@ class Gate:
     def _by_acl(self, record: GateRecord) -> str:
         admin = self._admin()
         link = self._acting.link
-        topics = [name for name in admin.topics() if link.covers_topic(name) and not is_canary(name)]
+        topics = self._topics()
         listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
         listed |= {position.group for position in self._store.group_positions(link.id)}
         groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
@@ -174,7 +174,8 @@ class Gate:
             rule, why = next(iter(failures.items()))
             raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
         self._everywhere(wanted)
-        return f"writes to {len(topics)} topics are denied{self._denied(topics, _AT_ONCE)}, {len(groups)} groups can't read"
+        shown = self._denied(topics, _AT_ONCE)
+        return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
         """Every broker goes by all the rules."""
