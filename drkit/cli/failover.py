@@ -17,6 +17,7 @@ from drkit.cli.select import one_edge, select
 from drkit.cli.when import AtOption, PositionsAtOption, TimezoneOption, either_moment
 from drkit.failover.estate import Estate
 from drkit.failover.machine import Mode
+from drkit.failover.mirrormaker import parse_positions_from
 from drkit.failover.plan import FailoverPlan, read_plan, write_plan
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
@@ -81,6 +82,14 @@ def failover(
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, if the world still matches.")
     ] = None,
+    positions_from: Annotated[
+        str | None,
+        typer.Option(
+            "--positions-from",
+            metavar="mm2[:ALIAS]",
+            help="By MirrorMaker 2's checkpoints and offset syncs (ALIAS: its name of the source).",
+        ),
+    ] = None,
     rehearse: Annotated[
         bool,
         typer.Option("--rehearse", help="Commit and read the positions with shadow groups, then remove these."),
@@ -123,6 +132,11 @@ def failover(
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
         only_plan = dry_run or (out is not None and not execute and not yes)
         with Estate(run.config, run.store(create=not only_plan)) as estate:
+            if positions_from is not None and (plan is not None or when is not None or consistent):
+                raise ConfigError(
+                    "--positions-from goes without --plan, --at, --positions-at and --consistent",
+                    remedy="Leave them out: MirrorMaker 2's offsets say where groups stood, and a plan says it all",
+                )
             if plan is not None:
                 kept = read_plan(plan)
                 _same_as_planned(kept, to=to, planned=planned, at=when, selection=selection)
@@ -135,6 +149,7 @@ def failover(
                     selection=selection,
                     allow_rewind=allow_rewind,
                     link=run.links(link)[0] if link is not None else None,
+                    mirrormaker=parse_positions_from(positions_from),
                     consistent=consistent,
                 )
                 chosen = make_plan(estate, request)

@@ -11,6 +11,7 @@ from drkit.failover.evidence import loss_at
 from drkit.failover.gate import Gate
 from drkit.failover.look import look_again, look_at
 from drkit.failover.machine import Mode, Outcome
+from drkit.failover.mirrormaker import LOSS_UNKNOWN, captured, look_at_mirrormaker, positions_by_mirrormaker
 from drkit.failover.observe import observe
 from drkit.failover.positions import Position, Selection, choose_positions
 from drkit.failover.release import release
@@ -35,6 +36,7 @@ class Translate:
     selection: Selection
     allow_rewind: bool
     expected: int
+    mirrormaker: str | None = None
     name: str = "translate"
 
     def explain(self) -> str:
@@ -44,11 +46,16 @@ class Translate:
             how = f"by time ({self.at.local}), never past what was unread"
             if self.at.by_commits:
                 how = f"by mapping from where each group had committed at {self.at.local}"
+        if self.mirrormaker is not None:
+            how = "by what MirrorMaker 2 recorded"
         return f"compute the final positions {how}; {self.expected} as of now"
 
     def execute(self, context: StageContext) -> StageReport:
         """Observe once more, choose the positions, refresh the store's."""
-        world = observe(context.estate, context.link, at=self.at, selection=self.selection, settle=False)
+        estate, link = context.estate, context.link
+        offsets = None if self.mirrormaker is None else look_at_mirrormaker(estate, link, self.mirrormaker)
+        seen = () if offsets is None else captured(link, offsets)
+        world = observe(estate, link, at=self.at, selection=self.selection, settle=False, seen=seen)
         if not world.target.reachable:
             raise DrkitError(
                 f"{self.target} does not answer: {world.target.reason}", remedy="Bring it back, then drkit resume"
@@ -61,7 +68,10 @@ class Translate:
             )
         if world.positions_live:
             context.estate.store.put_group_positions(context.link.id, world.positions)
-        positions = choose_positions(world, self.selection, self.at)
+        if offsets is None:
+            positions = choose_positions(world, self.selection, self.at)
+        else:
+            positions = positions_by_mirrormaker(world, offsets, self.selection)
         placed = [position for position in positions if position.target_offset is not None]
         rewound = sorted({position.group for position in placed if position.rewinds})
         if rewound and not self.allow_rewind:
@@ -70,7 +80,9 @@ class Translate:
                 meaning="They committed further on the target since the plan was made",
                 remedy="Decide what is right for them; --allow-rewind moves them back",
             )
-        loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
+        loss = LOSS_UNKNOWN
+        if offsets is None:
+            loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, placed=len(placed), loss=loss)
         places = look_at(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)

@@ -62,6 +62,7 @@ def observe(
     at: Moment | None = None,
     selection: Selection | None = None,
     settle: bool | None = None,
+    seen: Sequence[GroupPosition] = (),
 ) -> World:
     """A snapshot of the link.
 
@@ -73,11 +74,14 @@ def observe(
         selection: groups named in it are looked up on the target even if nobody knows them.
         settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
             (default: yes, until the link is sealed; from then on clients may write there).
+        seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
 
     Raises:
         Unreachable: the store doesn't answer.
     """
     memory = _remember(estate, link, at)
+    if seen:
+        memory = replace(memory, positions=_merge_positions(seen, memory.positions))
     if settle is None:
         settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
     selection = selection or Selection()

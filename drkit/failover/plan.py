@@ -87,6 +87,7 @@ class FailoverPlan:
 
     `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
     version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
+    `mirrormaker`: positions are by what MirrorMaker 2 recorded, with its alias of the source.
     `cut`: with `--consistent`, where `at` comes from.
     `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
     """
@@ -110,6 +111,7 @@ class FailoverPlan:
     places: tuple[Standing, ...] = ()
     cut: ConsistentCut | None = None
     directories: tuple[DirectoryView, ...] = ()
+    mirrormaker: str | None = None
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -259,6 +261,7 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         "target": [plan.target.alias, plan.target.cluster_id],
         "control": [plan.control, plan.control_version],
         "stages": [stage.name for stage in plan.stages],
+        **({"mirrormaker": plan.mirrormaker} if plan.mirrormaker is not None else {}),
         **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
         "positions": [_decided(position) for position in plan.positions],
     }

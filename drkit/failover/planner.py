@@ -16,6 +16,14 @@ from drkit.failover.gate_rules import Means
 from drkit.failover.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.look import look_at
 from drkit.failover.machine import Kind, Mode
+from drkit.failover.mirrormaker import (
+    LOSS_UNKNOWN,
+    captured,
+    cautions,
+    check_possible,
+    look_at_mirrormaker,
+    positions_by_mirrormaker,
+)
 from drkit.failover.move import Close, Commit, Switch, Translate, Verify
 from drkit.failover.observe import observe
 from drkit.failover.plan import DirectoryView, FailoverPlan, StagePlan, sealed
@@ -24,6 +32,7 @@ from drkit.failover.preconditions import obstacles
 from drkit.failover.stage import Stage
 from drkit.failover.when import Moment
 from drkit.failover.world import World
+from drkit.kafka.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.links import Direction
 from drkit.model.topology import Link
@@ -36,7 +45,8 @@ _STALE_SECONDS = 15.0
 class Request:
     """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
 
-    `consistent`: instead of `at`, the latest instant up to which every topic is complete.
+    `consistent`: instead of `at`, the latest instant up to which every topic is complete. `mirrormaker`: by what
+    MirrorMaker 2 recorded, with its alias of the source.
     """
 
     to: str
@@ -46,6 +56,7 @@ class Request:
     allow_rewind: bool = False
     link: Link | None = None
     consistent: bool = False
+    mirrormaker: str | None = None
 
 
 def make_plan(estate: Estate, request: Request) -> FailoverPlan:
@@ -58,7 +69,9 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
         Unreachable: the store doesn't answer.
     """
     link = find_link(estate, request)
-    world = observe(estate, link, at=request.at, selection=request.selection)
+    offsets = None if request.mirrormaker is None else look_at_mirrormaker(estate, link, request.mirrormaker)
+    seen = () if offsets is None else captured(link, offsets)
+    world = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
     cut = None
     if request.consistent:
         _check_possible(world)
@@ -71,6 +84,7 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
         fence=_fence(estate, world),
         directories=look_at_directories(estate, link.id),
         hooks=hooks_of(estate.config.hooks, Kind.FAILOVER, {}),
+        offsets=offsets,
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
@@ -123,10 +137,15 @@ def plan_for(
     fence: tuple[Means, str] = (Means.NONE, "not looked at"),
     directories: tuple[DirectoryView, ...] = (),
     hooks: Hooks | None = None,
+    offsets: MirrorMakerOffsets | None = None,
 ) -> FailoverPlan:
     """The plan for one snapshot. Pure."""
-    _check_possible(world)
-    positions = choose_positions(world, request.selection, request.at)
+    if offsets is None:
+        _check_possible(world)
+        positions = choose_positions(world, request.selection, request.at)
+    else:
+        check_possible(world, request.mode)
+        positions = positions_by_mirrormaker(world, offsets, request.selection)
     control = world.control
     plan = FailoverPlan(
         link=world.link.id,
@@ -142,7 +161,8 @@ def plan_for(
         control_version=None if control is None else control.version,
         control_run=None if control is None else control.run,
         positions=positions,
-        loss=loss_at(world.partitions.values(), world.observed_at),
+        loss=loss_at(world.partitions.values(), world.observed_at) if offsets is None else LOSS_UNKNOWN,
+        mirrormaker=request.mirrormaker,
         fence=fence[0],
         fence_reason=fence[1],
         directories=directories,
@@ -153,7 +173,11 @@ def plan_for(
     plan = replace(
         plan,
         stages=with_hooks(stages, hooks or Hooks()),
-        warnings=(*_warnings(world, request, plan), *warnings_of(directories)),
+        warnings=(
+            *_warnings(world, request, plan),
+            *(() if offsets is None else cautions(offsets, positions)),
+            *warnings_of(directories),
+        ),
         obstacles=(
             *obstacles(world, plan),
             *outrun(directories, plan.link, plan.link.target, epoch, again=already),
@@ -169,7 +193,9 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
     return (
         Fence(source, target, plan.mode, plan.source.reachable, already, plan.fence),
         Drain(source, target, plan.mode),
-        Translate(source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed)),
+        Translate(
+            source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed), mirrormaker=plan.mirrormaker
+        ),
         Commit(target, len({position.group for position in plan.placed}), len(plan.placed)),
         Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
         Verify(target),

@@ -63,6 +63,7 @@ class Strategy(StrEnum):
     TIMESTAMP = "timestamp"
     MAPPING = "mapping"
     PRESERVED = "preserved"
+    MIRRORMAKER = "mirrormaker"  # what MirrorMaker 2 recorded (`drkit.failover.mirrormaker`)
 
 
 _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
@@ -75,7 +76,7 @@ class Position:
     `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
     offsets, None where not known. `why` always explains the choice; `reason` is None when the
     translation is exact and nothing else moved the position. `existing` is what the group has
-    committed on the target already.
+    committed on the target already. `reread_at_most`: where `reread` isn't known exactly, a bound.
     """
 
     group: str
@@ -94,6 +95,7 @@ class Position:
     metadata: str = ""
     existing: int | None = None
     captured_at: datetime | None = None
+    reread_at_most: int | None = None
 
     @property
     def target_tp(self) -> TopicPartition:

@@ -37,6 +37,7 @@ def plan_again(estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = Fa
         selection=planned.selection,
         allow_rewind=allow_rewind or planned.allow_rewind,
         link=estate.link(planned.link),
+        mirrormaker=planned.mirrormaker,
     )
     fresh = replace(make_plan(estate, request), cut=planned.cut)
     moved = what_moved(planned, fresh)
