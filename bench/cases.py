@@ -98,14 +98,17 @@ LIVE = (
     LiveCase("live-1kb-1p", 1000, "lz4", 1),
 )
 
-TRANSLATE, LOOKUP = "translate", "lookup"
-STEPS = (*(case.name for case in BACKLOG), *(case.name for case in LIVE), TRANSLATE, LOOKUP, MANY_PARTITIONS.name)
+TRANSLATE, LOOKUP, MOVE = "translate", "lookup", "move"
+STEPS = (*(case.name for case in BACKLOG), *(case.name for case in LIVE), TRANSLATE, MOVE, LOOKUP, MANY_PARTITIONS.name)
 """Everything, in the order in which it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a run does. Seconds are those of one live measurement and of its warm-up."""
+    """How much a run does. Seconds are those of one live measurement and of its warm-up.
+
+    `move_records`: on each partition of the topic that groups are moved on.
+    """
 
     name: str
     live_seconds: int
@@ -114,8 +117,11 @@ class Extent:
     translate_records: int
     lookup_rows: int
     lookups: int
+    move_groups: int = 1000
+    move_partitions: int = 50
+    move_records: int = 2000
 
 
 FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000)
-QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000)
+QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000, move_groups=200, move_partitions=20, move_records=400)
 LOOKUP_BASE_ROWS = 10 * _K

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, TRANSLATE, BacklogCase, Extent
+from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, MOVE, TRANSLATE, BacklogCase, Extent
 
 _LOADED_A_SECOND = {1: 45_000, 10: 300_000}  # by records a batch; larger ones:
 _LOADED_A_SECOND_LARGE = 1_500_000
@@ -16,6 +16,8 @@ _START_AND_CLEAN_SECONDS = 18.0  # of both mirrors together
 _CLUSTERS_AND_WARM_UP_SECONDS = 50.0
 _MANY_PARTITIONS_SECONDS = 120.0
 _TRANSLATE_SECONDS = 100.0
+_MOVE_SECONDS = 15.0  # and for each 1,000 positions and repeat:
+_MOVE_SECONDS_A_THOUSAND = 0.5
 _CASSANDRA_SECONDS = 45.0
 _ROWS_A_SECOND = 40_000
 _LOOKUP_SECONDS = 0.002
@@ -32,6 +34,9 @@ def seconds(steps: Iterable[str], extent: Extent, records: int | None, repeat: i
     total += repeat * live * sum(case.name in chosen for case in LIVE)
     if TRANSLATE in chosen:
         total += _TRANSLATE_SECONDS
+    if MOVE in chosen:
+        positions = extent.move_groups * extent.move_partitions
+        total += _MOVE_SECONDS + repeat * _MOVE_SECONDS_A_THOUSAND * positions / 1000
     if LOOKUP in chosen:
         total += _CASSANDRA_SECONDS + extent.lookup_rows / _ROWS_A_SECOND + 2 * extent.lookups * _LOOKUP_SECONDS
     if MANY_PARTITIONS.name in chosen:

@@ -108,6 +108,18 @@ class LookupRun:
     load_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class MoveRun:
+    """Every group moved once by one tool. `seconds`: from its launch to its end; `cpu_seconds`: of its process."""
+
+    tool: str
+    groups: int
+    partitions: int
+    repeat: int
+    seconds: float
+    cpu_seconds: float
+
+
 @dataclass(slots=True)
 class Results:
     """All measurements of a run."""
@@ -118,6 +130,7 @@ class Results:
     live: list[LiveRun] = field(default_factory=list)
     translate: list[TranslateRun] = field(default_factory=list)
     lookup: list[LookupRun] = field(default_factory=list)
+    moves: list[MoveRun] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def runs_of(self, case: str, peer: str) -> list[BacklogRun]:
@@ -135,6 +148,10 @@ class Results:
     def typical_live(self, case: str, peer: str, measure: str) -> float | None:
         """As `typical`, of live runs."""
         return median(getattr(run, measure) for run in self.live_of(case, peer))
+
+    def typical_move(self, tool: str, measure: str) -> float | None:
+        """As `typical`, of one tool's moves of groups."""
+        return median(getattr(run, measure) for run in self.moves if run.tool == tool)
 
     def save(self, path: Path) -> None:
         """Write the document, atomically."""
@@ -157,6 +174,7 @@ def load(path: Path) -> Results:
             live=[LiveRun(**{**run, "percentiles": tuple(run["percentiles"])}) for run in data["live"]],
             translate=[TranslateRun(**run) for run in data["translate"]],
             lookup=[LookupRun(**run) for run in data["lookup"]],
+            moves=[MoveRun(**run) for run in data.get("moves", [])],
             failures=list(data["failures"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from bench import lookup
 from bench.backlog import Backlog
-from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, TRANSLATE, WARM_UP, BacklogCase, Extent, LiveCase
+from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, MOVE, TRANSLATE, WARM_UP, BacklogCase, Extent, LiveCase
 from bench.clusters import Clusters
 from bench.estimate import records_of
 from bench.live import DIRECT, Live
+from bench.move import Move
 from bench.peers.base import Peer
 from bench.peers.drkit import Drkit
 from bench.peers.mirrormaker import MirrorMaker
@@ -87,7 +88,8 @@ class Run:
         backlog = Backlog(clusters, work, self.screen)
         live = Live(clusters, work, self.screen, self.extent)
         translate = Translate(clusters, work, self.screen, self.extent)
-        self._warm_up(backlog, peers)
+        if set(self.steps) - {MOVE}:  # that case warms the brokers up itself
+            self._warm_up(backlog, peers)
         for turn, step in enumerate(self.steps):
             if step == LOOKUP or not self._missing(step) or not self._in_time(step):
                 continue
@@ -96,6 +98,9 @@ class Run:
                 for peer in ordered:
                     if not any(run.peer == peer.name for run in self.results.translate):
                         self._attempt(step, self.results.translate.extend, partial(translate.run, peer))
+            elif step == MOVE:
+                move = Move(clusters, work, self.screen, self.extent, self.toolchain)
+                self._attempt(step, self.results.moves.extend, partial(move.run, self.repeat))
             elif case := next((case for case in LIVE if case.name == step), None):
                 self._live(live, case, ordered)
             else:
@@ -132,6 +137,8 @@ class Run:
         """Whether anything of a step is still to be measured."""
         if step == LOOKUP:
             return not self.results.lookup
+        if step == MOVE:
+            return not self.results.moves
         if step == TRANSLATE:
             return len({run.peer for run in self.results.translate}) < len((Drkit, MirrorMaker))
         if step == MANY_PARTITIONS.name:

@@ -39,6 +39,7 @@ def grids(results: Results) -> list[Grid]:
         _translate(results),
         _storage(results),
         _lookup(results),
+        _moves(results),
     ]
     return [grid for grid in made if grid.rows]
 
@@ -249,3 +250,19 @@ def _lookup(results: Results) -> Grid:
     ]
     columns = ("rows", "lookups", "p50, ms", "p99, ms", "rows/s when loading")
     return Grid("Mapping lookups (Cassandra)", columns, tuple(rows), frozenset())
+
+
+def _moves(results: Results) -> Grid:
+    rows = []
+    for tool in dict.fromkeys(run.tool for run in results.moves):
+        run = next(run for run in results.moves if run.tool == tool)
+        rows.append(
+            (
+                tool,
+                f"{run.groups:,} {TIMES} {run.partitions}",
+                number(results.typical_move(tool, "seconds"), 1),
+                number(results.typical_move(tool, "cpu_seconds"), 1),
+            )
+        )
+    columns = ("tool", "groups and partitions", "launch to end, s", "CPU-s")
+    return Grid("Moving groups to a moment", columns, tuple(rows), frozenset({"tool"}))

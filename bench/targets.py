@@ -17,6 +17,7 @@ from bench.stats import TIMES, ratio
 
 Verdict = Literal["met", "not met", "not measured"]
 DRKIT, OTHER = "drkit", "mirrormaker"
+MOVE_OTHER = "kafka-consumer-groups"
 
 SPEED = {1000: (5.0, 15.0), 150: (2.5, 8.0), 1: (1.5, 4.0)}
 """By records a batch: at least so many times MirrorMaker 2's records/s, at most one so-manieth of its CPU."""
@@ -30,6 +31,7 @@ MEMORY_MIB = {100: 200.0, 10_000: 1024.0}
 FLAT_GROWTH = 1.1  # highest memory of the second half of a long backlog against the first half's
 MAPPING_BYTES_PER_MILLION = 1024.0
 LOOKUP_GROWTH = 1.5
+MOVE_SPEED = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def judge(results: Results) -> list[Judgement]:
         *_translate(results),
         *_mapping(results),
         *_lookup(results),
+        *_move(results),
     ]
 
 
@@ -185,3 +188,15 @@ def _lookup(results: Results) -> Iterator[Judgement]:
         yield Judgement(
             f"lookup {name} at {rows} rows against {LOOKUP_BASE_ROWS:,}", growth, LOOKUP_GROWTH, TIMES, note=note
         )
+
+
+def _move(results: Results) -> Iterator[Judgement]:
+    faster = ratio(*(results.typical_move(tool, "seconds") for tool in (MOVE_OTHER, DRKIT)))
+    note = ""
+    if results.moves and results.moves[0].groups < FULL.move_groups:
+        few, full = results.moves[0], FULL
+        note = (
+            f"{few.groups:,} groups of {few.partitions} partitions; the target speaks of {full.move_groups:,} of "
+            f"{full.move_partitions}"
+        )
+    yield Judgement("moving all groups: time of Kafka's own tool of drkit's", faster, MOVE_SPEED, TIMES, True, note)

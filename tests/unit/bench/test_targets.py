@@ -1,6 +1,6 @@
 import pytest
 
-from bench.results import LookupRun, TranslateRun
+from bench.results import LookupRun, MoveRun, TranslateRun
 from bench.targets import Judgement, judge, mapping_bytes_per_million
 
 
@@ -92,3 +92,20 @@ def test_lookup_growth_needs_both_sizes(results):
     results.lookup.append(large)
     found = [each for each in judge(results) if "lookup" in each.target]
     assert [(each.measured, each.verdict) for each in found] == [(1.4, "met"), (1.6, "not met")]
+
+
+def test_moving_groups_is_judged_by_the_medians_of_both_tools(results):
+    def found():
+        return next(each for each in judge(results) if "moving all groups" in each.target)
+
+    assert found().verdict == "not measured"
+    results.moves += [
+        MoveRun("kafka-consumer-groups", 1000, 50, n, seconds, 9.0) for n, seconds in ((1, 10.0), (2, 14.0))
+    ]
+    assert found().verdict == "not measured"
+    results.moves.append(MoveRun("drkit", 1000, 50, 1, 3.0, 2.0))
+    assert (found().measured, found().verdict, found().note) == (4.0, "met", "")
+    results.moves.append(MoveRun("drkit", 1000, 50, 2, 9.0, 2.0))
+    assert found().verdict == "not met"
+    results.moves[:] = [MoveRun(run.tool, 200, 20, 1, 1.0, 1.0) for run in results.moves]
+    assert found().note == "200 groups of 20 partitions; the target speaks of 1,000 of 50"

@@ -1,0 +1,210 @@
+"""Moving many groups, from launch to done: `drkit failover --at`, beside Kafka's own `kafka-consumer-groups`.
+
+Both put the same groups on the same topic of the same target where the log was at one moment. Kafka's tool only
+commits. drkit also looks at both clusters, plans, fences and seals, never passes what a group had not read, journals
+every step, reads every position back and the record that stands there. Nine groups of ten are caught up; every tenth
+lags somewhere.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Producer
+
+from bench.cases import Extent
+from bench.clusters import Cluster, Clusters
+from bench.peers.base import Job
+from bench.peers.drkit import CONFIG, STORE, render
+from bench.progress import Screen
+from bench.results import MoveRun
+from bench.targets import DRKIT, MOVE_OTHER
+from bench.watch import MirrorFailed
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.groups import GroupAdmin
+from drkit.lab.toolchain import Toolchain
+from drkit.model.topology import TopicPartition
+
+_TOPIC = "bench-move"
+_STEP_MS = 1000
+_LAGGING = 10
+_SEED = 7
+_FLUSH_SECONDS = 60.0
+_LIMIT_SECONDS = 600.0
+_HEAP = "-Xmx512M"  # what Kafka's own script gives its tools is 256 MiB
+_CLASS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+Offsets = dict[TopicPartition, tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Runs the comparison on a pair of clusters; nothing else may run there."""
+
+    clusters: Clusters
+    work: Path
+    screen: Screen
+    extent: Extent
+    toolchain: Toolchain
+
+    def run(self, repeats: int) -> list[MoveRun]:
+        """Both tools, by turns, so many times.
+
+        Raises:
+            MirrorFailed: one of them failed, or left a group elsewhere than it should be.
+        """
+        extent = self.extent
+        self.screen.say(f"move: {extent.move_groups:,} groups × {extent.move_partitions} partitions")  # noqa: RUF001
+        source, target = self.clusters.source, self.clusters.target
+        try:
+            at = self._fill(source)
+            with TemporaryDirectory(dir=self.work) as name:
+                folder = Path(name)
+                self._mirror(folder)
+                shutil.copy(folder / STORE, folder / "before.db")
+                runs = []
+                for repeat in range(1, repeats + 1):
+                    runs.append(self._kafka(target, at, repeat))
+                    _delete_groups(target)
+                    runs.append(self._drkit(folder, at, repeat))
+                    for rest in folder.glob(f"{STORE}*"):
+                        rest.unlink()
+                    shutil.copy(folder / "before.db", folder / STORE)
+                return runs
+        finally:
+            _delete_groups(target)
+            _delete_groups(source)
+            target.delete_topics()
+            source.delete_topics()
+
+    # -- the scene ---------------------------------------------------------------------------------
+
+    def _fill(self, source: Cluster) -> datetime:
+        """A topic with a record a second, and where every group stands; returns the moment to go back to."""
+        extent = self.extent
+        source.create_topic(_TOPIC, extent.move_partitions, {"retention.ms": "-1"})
+        first = int(time.time() * 1000) - 2 * _STEP_MS * extent.move_records
+        producer = Producer(
+            {
+                "bootstrap.servers": source.address,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": extent.move_records * extent.move_partitions + 1,
+            }
+        )
+        for number in range(extent.move_records):
+            for partition in range(extent.move_partitions):
+                value = b"%d-%d-%s" % (partition, number, b"x" * 80)
+                producer.produce(_TOPIC, value, partition=partition, timestamp=first + _STEP_MS * number)
+        if producer.flush(_FLUSH_SECONDS):
+            raise MirrorFailed("the source could not be filled")
+        _commit(source, self._stands())
+        return datetime.fromtimestamp((first + _STEP_MS * self._back_to) // 1000, UTC)
+
+    @property
+    def _back_to(self) -> int:
+        """The first record of every partition from the moment on, which is its stamp cut to the second."""
+        return self.extent.move_records * 3 // 4
+
+    def _stands(self) -> dict[str, Offsets]:
+        """Where groups stand on the source."""
+        chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
+        extent = self.extent
+        groups = {}
+        for number in range(extent.move_groups):
+            lags = number % _LAGGING == 0
+            offset = chance.randrange(extent.move_records) if lags else extent.move_records
+            groups[f"bench-move-{number:04}"] = {
+                TopicPartition(_TOPIC, partition): (offset, "") for partition in range(extent.move_partitions)
+            }
+        return groups
+
+    def _mirror(self, folder: Path) -> None:
+        job = Job(folder, self.clusters.source, self.clusters.target, _TOPIC, "lz4")
+        (folder / CONFIG).write_text(render(job), encoding="utf-8")
+        _run([sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(folder / CONFIG)], folder)
+
+    # -- the two tools -----------------------------------------------------------------------------
+
+    def _kafka(self, target: Cluster, at: datetime, repeat: int) -> MoveRun:
+        """Kafka's tool resets groups that exist on its cluster: first all stand at the end there."""
+        ends = {TopicPartition(_TOPIC, p): (self.extent.move_records, "") for p in range(self.extent.move_partitions)}
+        _commit(target, dict.fromkeys(self._stands(), ends))
+        command = [
+            *(str(self.toolchain.java), _HEAP, "-cp", self.toolchain.classpath("mirrormaker"), _CLASS),
+            *("--bootstrap-server", target.address, "--reset-offsets", "--all-groups", "--all-topics"),
+            *("--to-datetime", at.strftime("%Y-%m-%dT%H:%M:%S.000"), "--execute"),
+        ]
+        return self._measured(MOVE_OTHER, command, self.work, repeat, lambda _: self._back_to)
+
+    def _drkit(self, folder: Path, at: datetime, repeat: int) -> MoveRun:
+        command = [
+            *(sys.executable, "-m", "drkit", "failover", "--to", self.clusters.target.alias, "--all-groups"),
+            *("--at", at.strftime("%Y-%m-%dT%H:%M:%SZ"), "--execute", "--yes", "--accept-unfenced"),
+            *("--config", str(folder / CONFIG)),
+        ]
+        return self._measured(DRKIT, command, folder, repeat, lambda offset: min(offset, self._back_to))
+
+    def _measured(
+        self, tool: str, command: Sequence[str], folder: Path, repeat: int, expected: Callable[[int], int]
+    ) -> MoveRun:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.monotonic()
+        _run(command, folder)
+        seconds = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wanted = {
+            (group, tp): expected(offset)
+            for group, offsets in self._stands().items()
+            for tp, (offset, _) in offsets.items()
+        }
+        _check(self.clusters.target, tool, wanted)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.screen.say(f"  {tool}: {seconds:.1f} s, {cpu:.1f} CPU-s")
+        return MoveRun(tool, self.extent.move_groups, self.extent.move_partitions, repeat, seconds, cpu)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    ended = subprocess.run(
+        list(command), capture_output=True, text=True, check=False, cwd=folder, timeout=_LIMIT_SECONDS
+    )
+    if ended.returncode:
+        raise MirrorFailed(f"{' '.join(command[-6:])} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
+
+
+def _groups(cluster: Cluster) -> GroupAdmin:
+    return GroupAdmin(cluster.alias, ClusterConfig(bootstrap_servers=cluster.address), timeout_seconds=60.0)
+
+
+def _commit(cluster: Cluster, stands: Mapping[str, Offsets]) -> None:
+    with _groups(cluster) as admin:
+        for failure in admin.commit_many(stands).values():
+            raise failure
+
+
+def _check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
+    with _groups(cluster) as admin:
+        stands = {(found.group, found.tp): found.offset for found in admin.committed(sorted({g for g, _ in wanted}))}
+    wrong = [key for key, offset in wanted.items() if stands.get(key) != offset]
+    if wrong:
+        group, tp = wrong[0]
+        raise MirrorFailed(
+            f"{tool} left {len(wrong)} of {len(wanted)} positions elsewhere, e.g. {group} on {tp} at "
+            f"{stands.get((group, tp))}, not {wanted[group, tp]}"
+        )
+
+
+def _delete_groups(cluster: Cluster) -> None:
+    with _groups(cluster) as admin:
+        admin.delete_groups([name for name in admin.list_groups() if name.startswith("bench-move-")])
