@@ -14,14 +14,14 @@ A time window is decided for a whole batch where its highest timestamp says enou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from drkit.audit.compare import RESIDUAL_TYPES, Comparison, chunk_shift, joined_records, tallies
-from drkit.audit.reading import Pieces, Reader, keep, ranges_of
+from drkit.audit.compare import RESIDUAL_TYPES, Comparison, Tally, chunk_shift, joined_records, tallies
+from drkit.audit.reading import Pieces, Reader, keep, merged, ranges_of
 from drkit.audit.scope import PartitionScope, Scope
 
 MOST_RANGES = 100_000
@@ -30,6 +30,7 @@ than its share of them is read whole: by then ranges would cost more than they l
 
 _FEWEST_RANGES = 1_000
 _EXTENT = ("s_first", "s_until", "t_first", "t_until")
+_TALLIED = ("matched", "matched_inside", "last_source", "last_target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,19 @@ def compare_batches(reader: Reader, say: Callable[[str], None]) -> Comparison:
     scope = reader.scope
     shift = chunk_shift(scope)
     batches = keep(_met(reader))
-    left = _left(scope, batches, say)
+    sums = _sums(batches)
+    differing = {number: each["different"] for number, each in sums.items() if each["different"]}
+    equal = sum(each["equal"] for each in sums.values())
+    say(f"{equal:,} batches are equal, {sum(differing.values()):,} differ or were rebuilt")
+    left = _left(scope, batches, differing)
     whole = [each.number for each in left.whole]
     proven = batches.where("proven")
     stretches = _stretches(proven.where(~F.col("p").isin(whole)) if whole else proven, shift)
     nothing = {name: F.lit(None).cast(kind) for name, kind in RESIDUAL_TYPES.items()}
     rows = stretches.withColumns(nothing)
+    if not differing:  # what is known of the batches is all there is to know, and nobody will look at the rows
+        known = {number: Tally(**{name: each[name] for name in _TALLIED}) for number, each in sums.items()}
+        return Comparison(rows, {each.number: known.get(each.number, Tally()) for each in scope.partitions}, shift)
     if left.source or left.target:
         found = reader.source_pieces(left.source), reader.target_pieces(left.target)
         rows = rows.unionByName(joined_records(scope, *found, shift))
@@ -71,7 +79,8 @@ def _met(reader: Reader) -> DataFrame:
     """
     source, target = reader.source_batches(), reader.target_batches()
     digested = F.col("h1").isNotNull()
-    placed = digested & (F.col("start") >= F.col("valid_from")) & (F.col("stop") <= F.col("valid_until"))
+    within = (F.col("start") >= F.col("valid_from")) & (F.col("stop") <= F.col("valid_until"))
+    placed = digested & F.coalesce(within, F.lit(False))
     absent = F.lit(None).cast("long")
     extent = (*_EXTENT, "newest")
     keys = ("p", "place", "n", "h1", "h2", "alone")
@@ -133,14 +142,23 @@ def _stretches(proven: DataFrame, shift: int) -> DataFrame:
     )
 
 
-def _left(scope: Scope, batches: DataFrame, say: Callable[[str], None]) -> _Left:
-    """What no proven batch covers."""
-    different = F.when(~F.col("proven"), 1)
-    sums = (
-        batches.groupBy("p").agg(F.count_if("proven").alias("equal"), F.count(different).alias("different")).collect()
+def _sums(batches: DataFrame) -> dict[int, Row]:
+    """By partition: batches that are `equal` and `different`, and of the equal ones a `Tally`'s matched fields."""
+    proven = F.col("proven")
+    records = F.col("s_until") - F.col("s_first")
+    sums = batches.groupBy("p").agg(
+        F.count_if(proven).alias("equal"),
+        F.count_if(~proven).alias("different"),
+        F.coalesce(F.sum(F.when(proven, records)), F.lit(0)).alias("matched"),
+        F.coalesce(F.sum(F.when(proven & F.col("inside"), records)), F.lit(0)).alias("matched_inside"),
+        (F.max(F.when(proven, F.col("s_until"))) - 1).alias("last_source"),
+        (F.max(F.when(proven, F.col("t_until"))) - 1).alias("last_target"),
     )
-    differing = {row["p"]: row["different"] for row in sums if row["different"]}
-    say(f"{sum(row['equal'] for row in sums):,} batches are equal, {sum(differing.values()):,} differ or were rebuilt")
+    return {row["p"]: row for row in sums.collect()}
+
+
+def _left(scope: Scope, batches: DataFrame, differing: Mapping[int, int]) -> _Left:
+    """What no proven batch covers; `differing` says how many such batches a partition has."""
     if not differing:
         return _Left({}, {}, ())
     most = max(_FEWEST_RANGES, MOST_RANGES // len(differing))
@@ -151,22 +169,9 @@ def _left(scope: Scope, batches: DataFrame, say: Callable[[str], None]) -> _Left
     if singly:
         rows = batches.where(~F.col("proven")).where(F.col("p").isin(singly))
         for number, s_first, s_until, t_first, t_until in rows.select("p", *_EXTENT).collect():
+            each = scope.partitions[number]
             if s_first is not None:
-                source[number].append((s_first, s_until))
+                source[number].append((max(s_first, each.source_from), min(s_until, each.source_end)))
             if t_first is not None:
-                target[number].append((t_first, t_until))
-    return _Left(_merged(source), _merged(target), tuple(each for each in scope.partitions if each.number in whole))
-
-
-def _merged(ranges: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
-    """Ranges in order, those that touch put together."""
-    merged: dict[int, list[tuple[int, int]]] = {}
-    for number, members in ranges.items():
-        found: list[tuple[int, int]] = []
-        for first, until in sorted(members):
-            if found and first <= found[-1][1]:
-                found[-1] = (found[-1][0], max(until, found[-1][1]))
-            else:
-                found.append((first, until))
-        merged[number] = found
-    return merged
+                target[number].append((max(t_first, each.target_from), min(t_until, each.target_end)))
+    return _Left(merged(source), merged(target), tuple(each for each in scope.partitions if each.number in whole))

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from drkit.audit.log_source import FAILED
+from drkit.audit.log_tasks import FAILED
 from drkit.audit.session import how_jvm_ended, log_tail, quietly, stop_session
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from drkit.audit.compare import within
@@ -39,6 +41,8 @@ SCHEMA = StructType(
     ]
 )
 """The columns of the findings' Parquet; keys are base64."""
+
+_ARROW = to_arrow_schema(SCHEMA)
 
 _GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
 _OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
@@ -92,10 +96,12 @@ def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
     return keep(frame)
 
 
-def write_findings(reader: Reader, frame: DataFrame | None, path: Path) -> int:
+def write_findings(frame: DataFrame | None, path: Path) -> int:
     """Write all findings as Parquet, none too; returns how many."""
     if frame is None:
-        frame = reader.spark.createDataFrame([], SCHEMA)
+        path.mkdir()
+        pq.write_table(_ARROW.empty_table(), path / "part-00000.parquet")
+        return 0
     total = frame.count()
     files = max(1, -(-total // _ONE_FILE))
     frame.coalesce(files).write.parquet(str(path))

@@ -33,7 +33,7 @@ from drkit.audit.batches import compare_batches
 from drkit.audit.compare import RESIDUAL_TYPES, SOURCE_FIELDS, TARGET_FIELDS, Comparison, compare
 from drkit.audit.lines import Lines, at_place, beside, ranges
 from drkit.audit.matching import Matching, first_of, match
-from drkit.audit.reading import Reader, keep, ranges_of
+from drkit.audit.reading import Reader, keep
 from drkit.audit.retired import (
     before_source_start,
     before_target_start,
@@ -43,6 +43,7 @@ from drkit.audit.retired import (
     displaced_before,
 )
 from drkit.audit.scope import PartitionScope
+from drkit.audit.search import may_equal
 from drkit.model.audit import Basis, FindingKind
 
 SOURCE_RETIRED = "source_retired"
@@ -206,9 +207,8 @@ class _Court:
         """
         digest = ["p", "t1", "t2"]
         wanted = target.select("p", F.col("t1").alias("h1"), F.col("t2").alias("h2")).distinct()
-        read = ranges_of(each for each in self._reader.scope.partitions if each.number in numbers)
         equal = (
-            self._reader.source(read)
+            may_equal(self._reader, target, numbers)
             .join(wanted, ["p", "h1", "h2"], "left_semi")
             .groupBy("p", F.col("h1").alias("t1"), F.col("h2").alias("t2"))
             .agg(F.min("s").alias("s"), F.min_by("e", "s").alias("other"))

@@ -30,9 +30,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drkit.audit.log_source import Span, read_batches, read_records
+from drkit.audit.log_source import read_batches, read_records
 from drkit.audit.places import FOREVER, Zone
 from drkit.audit.scope import PartitionScope, Scope
+from drkit.audit.spans import Span
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _RECORDS = StructType(
@@ -119,7 +120,7 @@ class Reader:
             for each in self.scope.partitions
         ]
         found = read_batches(self.spark, self.scope.link.id.source, self.scope.source_cluster, spans)
-        return self._places.join(found, "start")
+        return self._places.join(found, "start", how="left")
 
     def target_batches(self) -> DataFrame:
         """The target's batches (BATCH_ROW)."""
@@ -274,6 +275,20 @@ def zone_table(
 def ranges_of(partitions: Iterable[PartitionScope]) -> dict[int, tuple[int, int]]:
     """All that is read of these partitions on the source, for `Reader.source`."""
     return {each.number: (each.source_from, each.source_end) for each in partitions}
+
+
+def merged(ranges: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
+    """Ranges in order, those that touch put together."""
+    whole: dict[int, list[tuple[int, int]]] = {}
+    for number, members in ranges.items():
+        found: list[tuple[int, int]] = []
+        for first, until in sorted(members):
+            if found and first <= found[-1][1]:
+                found[-1] = (found[-1][0], max(until, found[-1][1]))
+            else:
+                found.append((first, until))
+        whole[number] = found
+    return whole
 
 
 def _tasks(partitions: int, offsets: int, parallel: int) -> int:

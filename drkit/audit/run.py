@@ -74,7 +74,7 @@ def run_audit(
     with in_words("the audit"), watching(found.reader.spark, tasks):
         partitions = count(found.reader, found.judgement)
         frame = findings_frame(found.reader, found.judgement)
-        total = write_findings(found.reader, frame, path)
+        total = write_findings(frame, path)
         first = first_findings(frame)
         related = []
         for each in relations:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from itertools import pairwise
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.log_source import BatchRows, Span, share_out
+from drkit.audit.batch_rows import BatchRows, holds_any
+from drkit.audit.reading import merged
+from drkit.audit.spans import Span, share_out
 from drkit.kafka.batch import parse
 from tests.support.batches import batch_bytes, retouched, thinned
 
@@ -78,6 +82,7 @@ def test_small_batches_in_a_row_are_one_row():
     ]
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(
     st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=8),
     st.integers(1, 9),
@@ -98,6 +103,7 @@ def test_every_offset_is_read_by_one_task(gaps, tasks):
     assert len(shared) <= tasks
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(0, 50), st.integers(1, 3000), st.integers(1, 9), st.lists(st.integers(1, 400), max_size=30))
 def test_a_batch_is_the_task_s_in_whose_offsets_it_begins(before, size, tasks, sizes):
     span = Span(0, "t", 0, before, before + size, before + size)
@@ -112,3 +118,24 @@ def test_a_batch_is_the_task_s_in_whose_offsets_it_begins(before, size, tasks, s
         ]
         assert len(takers) == (1 if base < span.until and base + count > span.first else 0)
         base += count
+
+
+def test_a_needle_is_found_in_whatever_a_batch_is_compressed_by():
+    for codec in range(5):
+        (batch,) = parse(memoryview(plain(10, 0, value=b"the value", codec=codec)))
+        assert holds_any(batch, [b"another", b"the value"])
+        assert not holds_any(batch, [b"the values", b"another"])
+    (old,) = parse(memoryview(batch_bytes([(5, b"k", b"v", HEADERS)], magic=0)))
+    assert holds_any(old, [b"another"])  # only decoding tells
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=20))
+def test_merged_ranges_cover_the_same_offsets_once(sizes):
+    ranges = [(first, first + size) for first, size in sizes]
+
+    found = merged({7: ranges})[7]
+
+    covered = [offset for first, until in found for offset in range(first, until)]
+    assert covered == sorted({offset for first, until in ranges for offset in range(first, until)})
+    assert all(after[0] > before[1] for before, after in pairwise(found))

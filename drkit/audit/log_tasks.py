@@ -1,0 +1,126 @@
+"""What Spark's workers do for drkit's data sources (`log_source.py`): read spans of a log, yield Arrow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from drkit.audit.batch_rows import BatchRows, holds_any
+from drkit.audit.spans import BATCHES, RECORDS, Span
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.contents import Columns
+from drkit.kafka.log_reader import LogReader
+from drkit.kafka.records import Damaged
+from drkit.model.errors import DrkitError
+
+FAILED = "drkit-task-failed "
+"""Precedes the JSON of drkit's own error in what a failed task says."""
+
+_RECORD_COLUMNS = ["p", "offset", "timestamp", "key", "value", "headers"]
+_HEADERS_ARROW = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_ROWS_A_BLOCK = 10_000
+_RECORDS_A_BLOCK = 5_000
+
+
+def run_task(
+    name: str, cluster: Mapping[str, Any], spans: Sequence[Span], needles: Mapping[str, Sequence[str]]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task.
+
+    Args:
+        name: the data source's format.
+        cluster: `alias`, `bootstrap_servers` and `client`.
+        spans: what to read.
+        needles: by partition number, hexadecimal, for the search.
+
+    Raises:
+        RuntimeError: it failed; the text carries drkit's error.
+    """
+    alias = cluster["alias"]
+    try:
+        reached = ClusterConfig.model_validate({key: cluster[key] for key in ("bootstrap_servers", "client")})
+        with LogReader(alias, reached) as reader:
+            if name == BATCHES:
+                yield from _batches(reader, spans)
+            elif name == RECORDS:
+                yield from _records(reader, spans)
+            else:
+                wanted = {int(number): [bytes.fromhex(each) for each in found] for number, found in needles.items()}
+                yield from _hits(reader, spans, wanted)
+    except Damaged as error:
+        raise _failure(DrkitError(f"cluster {alias}: {error}", remedy="Check the brokers' disks")) from None
+    except DrkitError as error:
+        raise _failure(error) from None
+
+
+def _batches(reader: LogReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+    rows = BatchRows()
+    for span in spans:
+        rows.begin(span)
+        for found in reader.read(span.topic, span.partition, span.first, span.until):
+            rows.add(found)
+            if len(rows) >= _ROWS_A_BLOCK:
+                yield rows.take()
+        rows.end()
+    yield rows.take()
+
+
+def _hits(reader: LogReader, spans: Sequence[Span], needles: Mapping[int, Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
+    rows = BatchRows(digests=False)
+    for span in spans:
+        rows.begin(span)
+        for found in reader.read(span.topic, span.partition, span.first, span.until):
+            rows.add([each for each in found if holds_any(each, needles[span.number])])
+        rows.end()
+    yield rows.take()
+
+
+def _records(reader: LogReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+    for span in spans:
+        columns = Columns()
+        for found in reader.read(span.topic, span.partition, span.first, span.until):
+            for batch in found:
+                columns.add(batch, span.first, span.until)
+                if len(columns) >= _RECORDS_A_BLOCK:
+                    yield _record_block(span.number, columns)
+                    columns = Columns()
+        if len(columns):
+            yield _record_block(span.number, columns)
+
+
+def _record_block(number: int, columns: Columns) -> pa.RecordBatch:
+    size = len(columns)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(size, number, np.int32)),
+            pa.array(np.fromiter(columns.offsets, np.int64, size)),
+            pa.array(np.fromiter(columns.stamps, np.int64, size) * 1000).cast(pa.timestamp("us", "UTC")),
+            _binary(columns.keys),
+            _binary(columns.values),
+            pa.array(
+                [None if each is None else [{"key": k, "value": v} for k, v in each] for each in columns.headers],
+                _HEADERS_ARROW,
+            ),
+        ],
+        names=_RECORD_COLUMNS,
+    )
+
+
+def _binary(values: list[bytes | None]) -> pa.Array:
+    """A binary column; without nulls its buffers are put together at once, which is several times as fast."""
+    if None in values:
+        return pa.array(values, pa.binary())
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=ends[1:])  # type: ignore[arg-type]  # no nulls
+    joined = b"".join(values)  # type: ignore[arg-type]  # no nulls
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(joined)])
+
+
+def _failure(error: DrkitError) -> RuntimeError:
+    """An error of drkit as a worker can hand it over: its text is all that arrives."""
+    told = {"type": type(error).__name__, "what": error.what, "meaning": error.meaning, "remedy": error.remedy}
+    return RuntimeError(FAILED + json.dumps(told))

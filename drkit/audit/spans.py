@@ -1,0 +1,44 @@
+"""What is read, and how it is shared out among tasks. Pure. Imports nothing: Spark loads it anew at every planning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+BATCHES, RECORDS, SEARCH = "drkit-batches", "drkit-records", "drkit-search"
+"""The formats of the data sources."""
+
+
+class Span(NamedTuple):
+    """Offsets [first, until) of one partition; `number` names it in rows.
+
+    Of a range that is cut for several tasks, `begins` marks the first piece, and `end` is where the range ends.
+    """
+
+    number: int
+    topic: str
+    partition: int
+    first: int
+    until: int
+    end: int
+    begins: bool = True
+
+
+def share_out(spans: Sequence[Span], tasks: int) -> list[list[Span]]:
+    """Spans for each of so many tasks, each with about as many offsets as the next; long ones are cut."""
+    total = sum(span.until - span.first for span in spans)
+    size = max(1, -(-total // max(1, tasks)))
+    shared: list[list[Span]] = [[]]
+    room = size
+    for span in spans:
+        rest = span
+        while rest.until - rest.first > room:
+            cut = rest.first + room
+            shared[-1].append(rest._replace(until=cut))
+            rest = rest._replace(first=cut, begins=False)
+            shared.append([])
+            room = size
+        if rest.first < rest.until:
+            shared[-1].append(rest)
+            room -= rest.until - rest.first
+    return [each for each in shared if each]
