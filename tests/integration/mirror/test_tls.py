@@ -83,6 +83,12 @@ def write(world: Mirrored, topic: str, first: int) -> None:
     assert producer.flush(20) == 0
 
 
+def commit(world: Mirrored, topic: str, group: str) -> None:
+    consumer = Consumer({"bootstrap.servers": world.source.bootstrap, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 170)], asynchronous=False)
+    consumer.close()
+
+
 def ask_by_java(world: Mirrored, alias: str, topic: str, toolchain: Toolchain, *options: str) -> None:
     """One of Kafka's own tools takes what Spark's connector is given, too."""
     settings = world.folder / f"{alias}.properties"
@@ -104,9 +110,7 @@ def test_a_link_over_tls(world: Mirrored, pem: Pem, toolchain: Toolchain) -> Non
     topic, group = world.name("flights"), world.name("billing")
     world.source.create(topic)
     write(world, topic, 0)
-    consumer = Consumer({"bootstrap.servers": world.source.bootstrap, "group.id": group, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 170)], asynchronous=False)
-    consumer.close()
+    commit(world, topic, group)
     assert world.catch_up().records == 300  # by batches
     wait_until(lambda: world.store.group_positions(world.link.id), what="the group's position")
     world.configure('engine = "record"')
@@ -214,7 +218,12 @@ def test_one_broker_with_a_bad_certificate_does_not_keep_drkit_from_the_others(s
         admin.cluster_id()  # TLS with one who doesn't speak it looks like one who goes away
 
 
-def test_commands_say_it_and_nothing_more(world: Mirrored, pem: Pem) -> None:
+def test_commands_say_it_and_a_failover_does_not_need_it(world: Mirrored, pem: Pem) -> None:
+    topic, group = world.name("flights"), world.name("billing")
+    world.source.create(topic)
+    write(world, topic, 0)
+    commit(world, topic, group)
+    assert world.catch_up().records == 300
     say(world, "primary", "expired", with_password(pem))
     mirror = world.drkit("mirror", "--until-caught-up")
     assert mirror.returncode == 2, mirror.stderr
@@ -222,6 +231,10 @@ def test_commands_say_it_and_nothing_more(world: Mirrored, pem: Pem) -> None:
     status = world.drkit("status")
     assert status.returncode == 0, "a cluster that can't be trusted is a fact about it"
     assert "certificate has expired" in " ".join(status.stdout.split())
-    for said in (mirror, status):
+    moved = world.drkit("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", "--output", "json")
+    assert moved.returncode == 0, moved.stderr
+    run = json.loads(moved.stdout)
+    assert (run["state"], run["evidence"]["fenced"], run["groups"][0]["target_offset"]) == ("closed", False, 170)
+    for said in (mirror, status, moved):
         assert "Traceback" not in said.stderr
         assert not any(secret in said.stdout + said.stderr for secret in SECRETS)
