@@ -3,7 +3,8 @@
 An unplanned failover leaves each partition cut off somewhere else. An instant T is *consistent* where every record
 stamped before T, on every partition, is on the target. For one partition, its limit is:
 
-- records are missing, and the source can be read: the earliest timestamp among the missing ones;
+- records are missing, and the source can be read: the earliest timestamp among the missing ones, those of transactions
+  that are still open there included;
 - records are missing, and the source is gone: what is missing was appended after what was mirrored, so it is stamped
   no earlier than the newest mirrored record, less the partition's lateness (by how much its records were stamped
   before earlier ones, as far back as its tail was read);
@@ -177,20 +178,19 @@ def _limit(world: World, view: PartitionView, tails: Tails) -> Limit:
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
     if view.lag is None:
         raise _unknown(view, "nothing is known of what the source holds")
+    missing = tails.missing.get(view.tp)
+    if missing is not None and missing.reason is None and missing.earliest is not None:
+        first = from_millis(missing.earliest)
+        held = f"{view.lag:,} missing offsets" if view.lag else "what an open transaction holds back"
+        return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
     if view.lag == 0:
         live = view.source_end is not None
         looked = world.observed_at if live else None if view.watermark is None else view.watermark.observed_at
         if looked is None:
             raise _unknown(view, "the mirror never looked at it")
         return Limit(*view.tp, looked - late, f"nothing was missing when it was looked at, {iso(looked)}{lately}")
-    missing = tails.missing.get(view.tp)
     if missing is not None and missing.reason is None:
-        if missing.earliest is None:  # what is missing are markers and aborted records only
-            return Limit(*view.tp, world.observed_at - late, "no record is missing, only control records", exact=True)
-        first = from_millis(missing.earliest)
-        return Limit(
-            *view.tp, first, f"the earliest of {view.lag:,} missing offsets is stamped {iso(first)}", exact=True
-        )
+        return Limit(*view.tp, world.observed_at - late, "no record is missing, only control records", exact=True)
     if tail is None or tail.newest is None:
         raise _unknown(view, f"{view.lag:,} offsets are missing and none is on the target")
     newest = from_millis(tail.newest)

@@ -65,14 +65,28 @@ def _target_tails(estate: Estate, world: World, covered: Sequence[TopicPartition
 
 
 def _missing(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, Scanned]:
-    """What isn't on the target yet, read from the source where it answers."""
+    """What isn't on the target yet, read from the source where it answers; what open transactions hold back, too."""
     stretches = {}
+    ends = _true_ends(estate, world, covered)
     for tp in covered:
         view = world.partitions[tp]
         through = view.source_start if view.watermark is None else view.watermark.source_through
-        if view.lag and view.source_end is not None and through is not None:
-            stretches[tp] = Stretch(through, view.source_end)
+        end = max(view.source_end or 0, ends.get(tp, 0))
+        if view.source_end is not None and through is not None and through < end:
+            stretches[tp] = Stretch(through, end)
     return _scan_source(estate, world, stretches)
+
+
+def _true_ends(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The source's high watermarks, beyond its last stable offsets; nothing where it doesn't answer."""
+    alias = world.link.id.source
+    if not world.source.reachable:
+        return {}
+    try:
+        admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
+        return admin.end_offsets(covered, committed=False, partial=True)
+    except DrkitError:
+        return {}
 
 
 def _scan_source(

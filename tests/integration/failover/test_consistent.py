@@ -54,6 +54,16 @@ def test_all_groups_are_placed_at_the_last_instant_before_anything_is_missing(ow
         )
         assert cut in plan.warnings
         assert plan_again(estate, plan).digest == plan.digest
+        still_open = Producer({**own.client("primary"), "transactional.id": f"{own.name}-open"})
+        still_open.init_transactions(TIMEOUT)
+        still_open.begin_transaction()
+        still_open.produce(idle, b"held back", partition=0, timestamp=start + 5_000)
+        still_open.flush(TIMEOUT)
+        held = make_plan(estate, Request("dr", consistent=True)).cut
+        assert (held.instant, held.limits[0].topic) == (from_millis(start + 5_000), idle)
+        assert "what an open transaction holds back" in held.limits[0].why
+        still_open.abort_transaction(TIMEOUT)
+
         result = run_failover(estate, plan, accept_unfenced=True)
     assert result.error is None
     assert own.unread("dr", group, ahead) == {0: ["out"]}
