@@ -17,6 +17,7 @@ from drkit.cli.spark import MasterOption, MemoryOption
 from drkit.failover.estate import Estate
 from drkit.failover.failback import CLUSTER_ID, make_failback_plan
 from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.machine import Kind
 from drkit.failover.ports import Ports
 from drkit.failover.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
@@ -41,6 +42,10 @@ def failback(
             CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
         ),
     ] = None,
+    keep_primary: Annotated[
+        bool,
+        typer.Option("--keep-primary", help="Don't go back: the live cluster is the source for good from now on."),
+    ] = False,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
@@ -56,7 +61,7 @@ def failback(
             raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
         chosen = run.links(link)[0] if link is not None else None
         with Estate(run.config, run.store(create=not dry_run)) as estate:
-            plan = make_failback_plan(estate, to, chosen)
+            plan = make_failback_plan(estate, to, chosen, keep_primary=keep_primary)
             if dry_run:
                 show_dry_run(run, plan, standing_obstacles(plan))
                 return
@@ -79,7 +84,7 @@ def _act(
         print_plan(run.writer.console, plan, standing)
     if standing:
         raise standing[0].refusal()
-    if yes and cluster_id is None:
+    if yes and cluster_id is None and not plan.level:
         raise Refused(
             f"--yes deletes topics of {plan.target.alias} unasked, so it needs {CLUSTER_ID}",
             meaning="The id shows that you mean this very cluster",
@@ -88,8 +93,13 @@ def _act(
     if cluster_id is not None:
         confirm_cluster(plan, cluster_id)
     known = plan.target.cluster_id or ""
-    what = f"{len(plan.topics)} topics of {plan.target.alias} are deleted and seeded anew"
-    asked = confirm(run, known, what, yes=yes, ask="its cluster id")
+    if plan.level:
+        kept = plan.kind is Kind.KEEP_PRIMARY
+        what = f"{plan.live.alias} becomes the source for good" if kept else f"Groups move back to {plan.target.alias}"
+        asked = confirm(run, plan.target.alias, f"{what}; nothing is deleted", yes=yes)
+    else:
+        what = f"{len(plan.topics)} topics of {plan.target.alias} are deleted and seeded anew"
+        asked = confirm(run, known, what, yes=yes, ask="its cluster id")
     printer = StagePrinter(run.writer.log)
     try:
         result = run_failback(

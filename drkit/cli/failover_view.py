@@ -17,7 +17,7 @@ from drkit.failover.consistency import ConsistentCut
 from drkit.failover.evidence import Evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
-from drkit.failover.machine import Outcome
+from drkit.failover.machine import Kind, Outcome
 from drkit.failover.plan import FailoverPlan, Obstacle, same_decision
 from drkit.failover.record import Plan
 from drkit.failover.runner import RunResult
@@ -42,18 +42,18 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
     else:
         _failback_head(console, plan)
     _stage_plans(console, plan)
-    if isinstance(plan, FailbackPlan) and plan.topics:
+    if isinstance(plan, FailbackPlan) and plan.topics and not plan.level:
         _scrub_table(console, plan)
     if isinstance(plan, FailoverPlan):
         if plan.cut is not None:
             _cut(console, plan.cut)
         print_positions(console, plan.positions)
         _expected_loss(console, plan)
-    else:
+    elif plan.kind is Kind.FAILBACK:
         groups = len({position.group for position in plan.positions})
         console.print(
             f"{len(plan.positions)} positions of {groups} groups move back; "
-            f"where to is known once {plan.target.alias} is seeded again"
+            f"where to is known once {plan.target.alias} is up to date"
         )
     for warning in plan.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
@@ -179,10 +179,15 @@ def _failback_head(console: Console, plan: FailbackPlan) -> None:
     before = _cluster(plan.target).append(" ─✗─ ").append_text(_cluster(plan.live)).append(" ◀ clients")
     after = Text(plan.target.alias, style="bold").append(" ──▶ ").append(plan.live.alias)
     after.append(f"   clients at {plan.endpoint}")
+    if plan.kind is Kind.KEEP_PRIMARY:
+        after = Text(plan.live.alias, style="bold").append(" ◀ clients   ──▶ ").append(plan.target.alias)
     grid.add_row("[dim]before[/]", before)
     grid.add_row("[dim]after[/]", after)
     _directories(grid, plan)
-    grid.add_row("[dim]deletes[/]", f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]")
+    deletes = "nothing: the old primary holds nothing that isn't on the live cluster"
+    if not plan.level:
+        deletes = f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]"
+    grid.add_row("[dim]deletes[/]", deletes)
     console.print(grid)
 
 

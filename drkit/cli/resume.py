@@ -15,7 +15,8 @@ from drkit.cli.rooms import SalvageOption, failback_ports
 from drkit.cli.spark import MasterOption, MemoryOption
 from drkit.failover.document import rehearsal_document
 from drkit.failover.estate import Estate
-from drkit.failover.machine import Kind, next_step
+from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.machine import next_step
 from drkit.failover.record import load_run, run_to_resume
 from drkit.failover.rehearse import clean_up, find_rehearsal
 from drkit.failover.service import resume_run
@@ -60,7 +61,7 @@ def resume(
         if step is not None:
             confirm(run, record.plan.target.alias, f"The {record.plan.kind} goes on with {step.stage}", yes=yes)
         ports = None
-        if record.plan.kind is Kind.FAILBACK:
+        if isinstance(record.plan, FailbackPlan):
             ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory)
         printer = StagePrinter(run.writer.log)
         try:

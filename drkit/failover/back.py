@@ -24,11 +24,11 @@ from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends,
 from drkit.failover.release import activate_or_say
 from drkit.failover.scrub import check_cluster, restore_configs
 from drkit.failover.stage import StageContext, StageReport, decide_link
-from drkit.mapping.invert import invert_mappings, invert_watermark
+from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, ExitCode, PartlyDone
-from drkit.model.links import Direction, TopicState
-from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.errors import ExitCode, PartlyDone
+from drkit.model.links import Direction
+from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
 
 MIRROR_SECONDS = 60.0
@@ -44,15 +44,23 @@ class CopyDeviates(PartlyDone):
 
 @dataclass(frozen=True, slots=True)
 class Reverse:
-    """Let data flow the way back: the old primary becomes the target."""
+    """Let data flow the way back: the old primary becomes the target.
+
+    `level`: topics of which it holds all that was mirrored: their record is turned round, not begun anew.
+    `for_good`: the way back is to be the link of the configuration: its versions (which are the epochs of what
+    directories say) go on above those of the link that it replaces.
+    """
 
     configured: LinkId
+    level: tuple[ScrubTopic, ...] = ()
+    for_good: bool = False
     name: str = "reverse"
 
     def explain(self) -> str:
         """What it will do."""
         back = self.configured.reversed()
-        return f"turn the data round: {self.configured} is reversed, {back} becomes active with a fresh record"
+        record = "with the record turned round, too" if self.level else "with a fresh record"
+        return f"turn the data round: {self.configured} is reversed, {back} becomes active {record}"
 
     def execute(self, context: StageContext) -> StageReport:
         """Forget the way back's old record, then decide both links."""
@@ -65,7 +73,12 @@ class Reverse:
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
             )
             store.forget_link_data(back)
-        decide_link(
+            if self.level:  # of other topics the mirror begins a record of its own
+                forward = context.link.reversed()
+                before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.level}
+                reason = f"turned round by failback {context.run}"
+                keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
+        turned = decide_link(
             context.estate,
             self.configured,
             Direction.REVERSED,
@@ -78,8 +91,9 @@ class Reverse:
             back,
             Direction.ACTIVE,
             run=context.run,
-            reason=f"failback of {self.configured}",
+            reason=f"{'turned round for good' if self.for_good else 'failback'}: {self.configured}",
             allowed=frozenset({Direction.PAUSED}),
+            above=turned.version if self.for_good else 0,
         )
         what = "; ".join(filter(None, (f"data flows {back}", admitted)))
         return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
@@ -129,6 +143,28 @@ class Audit:
             )
         facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
         return StageReport(Outcome.OK, f"clean: {verdict.detail}", facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the way back as it is: the live cluster is the source for good."""
+
+    configured: LinkId
+    name: str = "close"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"leave it so for good: groups and clients stay on {self.configured.target}"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Say what is left to be done in the configuration."""
+        back = self.configured.reversed()
+        return StageReport(
+            Outcome.OK,
+            f"{self.configured.target} is the primary for good; in the configuration, give this link "
+            f'source = "{back.source}" and target = "{back.target}"',
+            context.facts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +293,12 @@ class Turn:
         control = store.link_control(self.configured)
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             restore_configs(context.estate.admin(self.cluster), self.topics)
-            states, rows, watermarks = turned(context, self.topics)
+            before = {topic.topic: Before(topic.epoch, topic.created_by_drkit) for topic in self.topics}
+            reason = f"turned round by failback {context.run}"
+            turned = turn_round(store, context.link, before, reason, only_known=False)
             store.forget_link_data(self.configured)
-            store.append_mappings(self.configured, rows)
-            store.put_watermarks(self.configured, watermarks)
             store.put_group_positions(self.configured, _group_positions(context, forward))
-            store.put_topic_states(self.configured, states)
+            keep_turned(store, self.configured, turned)
             decide_link(
                 context.estate,
                 self.configured,
@@ -298,50 +334,6 @@ def catch_up(context: StageContext) -> tuple[str, int]:
             remedy=f"See `drkit status`, then drkit resume {context.run}",
         )
     return f"{worker} has caught up", _through(context) - before
-
-
-def turned(
-    context: StageContext, topics: tuple[ScrubTopic, ...]
-) -> tuple[list[TopicState], list[OffsetMapping], list[Watermark]]:
-    """The configured link's new epoch, from what the way back recorded. Reads the store; changes nothing."""
-    store = context.estate.store
-    back = context.link
-    known = {topic.topic: topic for topic in topics}
-    epochs: dict[str, int] = {}
-    states = []
-    for state in store.topic_states(back.id).values():
-        before = known.get(state.target_topic)
-        epoch = (before.epoch if before is not None else state.epoch) + 1
-        epochs[state.topic] = epoch
-        states.append(
-            TopicState(
-                topic=state.target_topic,
-                target_topic=state.topic,
-                source_topic_id=state.target_topic_id,
-                target_topic_id=state.source_topic_id,
-                epoch=epoch,
-                partitions=state.partitions,
-                created_by_drkit=before.created_by_drkit if before is not None else False,
-                engine=state.engine,
-                reason=f"turned round by failback {context.run}",
-            )
-        )
-    rows: list[OffsetMapping] = []
-    watermarks = []
-    for tp, mark in store.watermarks(back.id).items():
-        if tp.topic not in epochs:
-            continue
-        topic = back.target_topic(tp.topic)
-        epoch = epochs[tp.topic]
-        rows += invert_mappings(store.mappings(back.id, tp, mark.epoch), mark, topic=topic, epoch=epoch)
-        watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch))
-    if not states:
-        raise DrkitError(
-            f"nothing is recorded of {back.id}",
-            meaning="The configured link can't be turned round without it",
-            remedy="Check the store, then resume",
-        )
-    return states, rows, watermarks
 
 
 def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:

@@ -172,7 +172,9 @@ def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Docum
                 "only_here": topic.only_here,
             }
             for topic in plan.topics
+            if not plan.level
         ]
+        document["level"] = plan.level
         document["deleted_group_offsets"] = dict(plan.offsets)
     return document
 

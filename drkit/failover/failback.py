@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drkit.failover.back import Audit, DrainBack, QuietFence, Reseed, Reverse, Turn
+from drkit.failover.back import Audit, DrainBack, Keep, QuietFence, Reseed, Reverse, Turn
 from drkit.failover.clients import look_at_directories, outrun, warnings_of
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan, ScrubTopic, with_digest
 from drkit.failover.hooks import Hooks, hooks_of, with_hooks
+from drkit.failover.level import is_level
 from drkit.failover.machine import Kind
 from drkit.failover.move import Close, Commit, Translate, Verify
 from drkit.failover.observe import mirror_at_work
@@ -46,6 +47,7 @@ class _Sight:
     live_topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    live_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     old_offsets: tuple[CommittedOffset, ...] = ()
     old_members: Mapping[str, int] = field(default_factory=dict)
@@ -53,16 +55,20 @@ class _Sight:
     live_members: Mapping[str, int] = field(default_factory=dict)
     mirror: str | None = None
     run_problem: str | None = None
+    kept: bool = False
     old_cluster_id: str | None = None
 
 
-def make_failback_plan(estate: Estate, to: str | None, link: Link | None = None) -> FailbackPlan:
+def make_failback_plan(
+    estate: Estate, to: str | None, link: Link | None = None, *, keep_primary: bool = False
+) -> FailbackPlan:
     """Observe and plan.
 
     Args:
         estate: where to look.
         to: the cluster to go back to; None: the source of the one link that was failed away from.
         link: the configured link, where several are meant by `to`.
+        keep_primary: don't go back: the live cluster becomes the source for good, the old primary its standby.
 
     Raises:
         ConfigError: no such cluster; several links qualify.
@@ -90,6 +96,7 @@ def make_failback_plan(estate: Estate, to: str | None, link: Link | None = None)
         estate.endpoint(chosen.id.source),
         look_at_directories(estate, chosen.id),
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
+        Kind.KEEP_PRIMARY if keep_primary else Kind.FAILBACK,
     )
 
 
@@ -97,15 +104,22 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
     """The stages of a failback: those that the plan explains are those that the runner carries out."""
     old, live, cluster_id = plan.target.alias, plan.live.alias, plan.target.cluster_id or ""
     groups = len({position.group for position in plan.positions})
-    return (
+    kept = plan.kind is Kind.KEEP_PRIMARY
+    brought_back = (
         Salvage(old, cluster_id, live, plan.topics),
-        Scrub(old, cluster_id, plan.link, plan.topics, sum(plan.offsets.values())),
-        Reverse(plan.link),
+        Scrub(old, cluster_id, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
+        Reverse(plan.link, plan.topics if plan.level else (), for_good=kept),
         Reseed(live, old, cluster_id),
         Audit(live, old),
+    )
+    if kept:
+        return (*brought_back, Keep(plan.link))
+    return (
+        *brought_back,
         QuietFence(live),
         DrainBack(live, old, cluster_id),
-        Translate(live, old, None, Selection(), allow_rewind=False, expected=len(plan.positions)),
+        # where nothing was deleted, what groups had committed there is old: the live cluster's positions rule
+        Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions)),
         Commit(old, groups, len(plan.positions)),
         Turn(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),
@@ -150,7 +164,7 @@ def _direction(estate: Estate, link: LinkId) -> Direction:
 def _look(estate: Estate, link: Link) -> _Sight:
     store = estate.store
     control = store.link_control(link.id)
-    problem, cluster_id = _failover_run(estate, control)
+    problem, cluster_id, kept = _failover_run(estate, control)
     sight = _Sight(
         link=link,
         control=control,
@@ -161,6 +175,7 @@ def _look(estate: Estate, link: Link) -> _Sight:
         mirror=mirror_at_work(estate, link),
         run_problem=problem,
         old_cluster_id=cluster_id,
+        kept=kept,
     )
     old_admin, live_admin = estate.admin(link.id.source), estate.admin(link.id.target)
     topics = old_admin.topics()
@@ -169,10 +184,15 @@ def _look(estate: Estate, link: Link) -> _Sight:
     old_offsets = _offsets(estate, link.id.source, link, covered)
     live_names = {link.target_topic(name) for name in (*covered, *sight.states)}
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
+    live = live_admin.topics(live_names)
     return replace(
         sight,
         topics=topics,
-        live_topics=live_admin.topics(live_names),
+        live_topics=live,
+        live_starts=live_admin.start_offsets(
+            [TopicPartition(name, partition) for name, info in live.items() for partition in range(info.partitions)],
+            partial=True,
+        ),
         starts=old_admin.start_offsets(tps),
         ends=old_admin.end_offsets(tps, committed=False),
         configs=old_admin.topic_configs(covered),
@@ -202,29 +222,34 @@ def _offsets(estate: Estate, alias: str, link: Link, topics: Sequence[str]) -> t
     return tuple(found for found in coordinator.committed(groups) if found.topic in names)
 
 
-def _failover_run(estate: Estate, control: LinkControl | None) -> tuple[str | None, str | None]:
-    """What is wrong with the run that failed the link away, and the old primary's id as it saw it."""
+def _failover_run(estate: Estate, control: LinkControl | None) -> tuple[str | None, str | None, bool]:
+    """What is wrong with the run that failed the link away, the old primary's id as it saw it, and whether the link
+    was turned round for good.
+    """
     if control is None or control.run is None:
-        return None, None
+        return None, None, False
     try:
         record = load_run(estate.store, control.run)
     except DrkitError as error:
-        return f"run {control.run}, which failed the link away, can't be read: {error.what}", None
+        return f"run {control.run}, which failed the link away, can't be read: {error.what}", None, False
     problem = None
     if not record.machine.finished:
         problem = f"run {control.run} is unfinished ({record.machine.state})"
     seen = record.plan.source.cluster_id if not isinstance(record.plan, FailbackPlan) else None
-    return problem, seen
+    return problem, seen, record.plan.kind is Kind.KEEP_PRIMARY and record.machine.finished
 
 
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def _plan_for(sight: _Sight, endpoint: str, directories: tuple[DirectoryView, ...], hooks: Hooks) -> FailbackPlan:
+def _plan_for(
+    sight: _Sight, endpoint: str, directories: tuple[DirectoryView, ...], hooks: Hooks, kind: Kind
+) -> FailbackPlan:
     topics = tuple(_scrub_topics(sight))
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
-    for found in sight.old_offsets:
+    level = is_level(topics, sight.ends, sight.watermarks, sight.states, sight.live_topics, sight.live_starts)
+    for found in () if level else sight.old_offsets:
         if found.topic in names:
             offsets[found.group] = offsets.get(found.group, 0) + 1
     control = sight.control
@@ -239,16 +264,18 @@ def _plan_for(sight: _Sight, endpoint: str, directories: tuple[DirectoryView, ..
         failover_run=None if control is None else control.run,
         topics=topics,
         offsets=dict(sorted(offsets.items())),
-        positions=_live_positions(sight),
-        directories=directories,
+        positions=() if kind is Kind.KEEP_PRIMARY else _live_positions(sight),
+        directories=() if kind is Kind.KEEP_PRIMARY else directories,
+        kind=kind,
+        level=level,
     )
     stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failback_stages(plan))
     epoch = (plan.control_version or 0) + _DECISIONS
     plan = replace(
         plan,
         stages=with_hooks(stages, hooks),
-        warnings=(*_warnings(sight, plan), *warnings_of(directories)),
-        obstacles=(*_obstacles(sight), *outrun(directories, plan.link, plan.target.alias, epoch)),
+        warnings=(*_warnings(sight, plan), *warnings_of(plan.directories)),
+        obstacles=(*_obstacles(sight), *outrun(plan.directories, plan.link, plan.target.alias, epoch)),
     )
     return with_digest(plan)
 
@@ -333,6 +360,14 @@ def _warnings(sight: _Sight, plan: FailbackPlan) -> Iterator[str]:
 
 def _obstacles(sight: _Sight) -> Iterator[Obstacle]:
     link, old = sight.link, sight.link.id.source
+    if sight.kept:
+        yield Obstacle(
+            f"{link.id.target} was made the primary for good",
+            f"{link.id} of the configuration points the way that data flows no more",
+            f'Give the link source = "{link.id.target}" and target = "{old}" in the configuration; then groups can be '
+            f"moved with drkit failover --to {old}",
+        )
+        return
     if sight.control is not None and sight.control.direction is Direction.REVERSED:
         yield Obstacle(
             f"a failback of {link.id} is under way (run {sight.control.run})",

@@ -59,6 +59,7 @@ class FailbackPlan:
     """What a failback will do. `positions` are the groups as they stand on the live cluster; where they go
     is known only once the old primary is seeded again. `offsets` counts, by group, the committed
     offsets that are deleted on the old primary. `failover_run` is the run that failed the link away.
+    `level`: the old primary holds nothing that isn't on the live cluster, so nothing is deleted there.
     """
 
     link: LinkId
@@ -73,6 +74,7 @@ class FailbackPlan:
     offsets: dict[str, int]
     positions: tuple[Position, ...]
     directories: tuple[DirectoryView, ...] = ()
+    level: bool = False
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -134,5 +136,6 @@ def _decision(plan: FailbackPlan) -> dict[str, Any]:
         ],
         "offsets": sorted(plan.offsets.items()),
         "stages": [stage.name for stage in plan.stages],
+        **({"level": True} if plan.level else {}),
         **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
     }

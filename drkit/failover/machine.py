@@ -5,6 +5,8 @@
     failback   planned → salvaged → scrubbed → reversed → reseeded → audited
                        → fenced → drained → translated → committed → switched → verified → closed
 
+    keep       planned → salvaged → scrubbed → reversed → reseeded → audited → closed
+
     either     up to the point of no return (commit; a failback's: scrub) → cancelled
 
 A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
@@ -73,6 +75,7 @@ class Kind(StrEnum):
 
     FAILOVER = "failover"
     FAILBACK = "failback"
+    KEEP_PRIMARY = "keep_primary"  # the cluster failed over to becomes the source for good
 
 
 class Mode(StrEnum):
@@ -110,8 +113,12 @@ _BRING_BACK = (
     Step("reseed", State.RESEEDED),
     Step("audit", State.AUDITED),
 )
-PATHS: dict[Kind, tuple[Step, ...]] = {Kind.FAILOVER: _MOVE, Kind.FAILBACK: _BRING_BACK + _MOVE}
-POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub"}
+PATHS: dict[Kind, tuple[Step, ...]] = {
+    Kind.FAILOVER: _MOVE,
+    Kind.FAILBACK: _BRING_BACK + _MOVE,
+    Kind.KEEP_PRIMARY: (*_BRING_BACK, _MOVE[-1]),
+}
+POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub", Kind.KEEP_PRIMARY: "scrub"}
 """The stage from which on a run can only be taken to its end."""
 
 

@@ -20,6 +20,8 @@ from drkit.kafka.admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link, LinkId, TopicPartition
 
+_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
@@ -55,10 +57,13 @@ class Scrub:
     configured: LinkId
     topics: tuple[ScrubTopic, ...]
     offsets: int
+    level: bool = False
     name: str = "scrub"
 
     def explain(self) -> str:
         """What it will do."""
+        if self.level:
+            return f"nothing is deleted: all that {self.cluster} holds was mirrored, so it is only brought up to date"
         records = sum(topic.records for topic in self.topics)
         return (
             f"on {self.cluster} ({self.cluster_id}) delete and recreate {len(self.topics)} topics "
@@ -73,6 +78,8 @@ class Scrub:
         worker = mirror_at_work(context.estate, forward)
         if worker is not None:
             raise Refused(f"a mirror works on {self.configured}: {worker}", remedy="Stop it")
+        if self.level:
+            return self._spared(context)
         found = admin.topics([topic.topic for topic in self.topics])
         old = tuple(topic for topic in self.topics if _is_old(topic, found))
         _check_new(admin, self.cluster, [info for name, info in found.items() if name not in {t.topic for t in old}])
@@ -84,6 +91,24 @@ class Scrub:
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
         return StageReport(
             Outcome.OK, f"{len(ids)} topics deleted and created anew, {self.offsets} committed offsets gone", facts
+        )
+
+    def _spared(self, context: StageContext) -> StageReport:
+        """Nothing is deleted, if it still is as the plan saw it."""
+        found = context.estate.admin(self.cluster).topics([topic.topic for topic in self.topics])
+        planned = {str(TopicPartition(t.topic, number)): end for t in self.topics for number, end in t.ends.items()}
+        moved = differing(planned, _written(ends_now(context, self.cluster, self.topics)))
+        gone = [topic.topic for topic in self.topics if not _is_old(topic, found)]
+        if moved or gone:
+            raise Refused(
+                f"{self.cluster} is not as planned: {', '.join((*gone, *moved)[:_SHOWN])}",
+                meaning="It was written since, or topics were made anew: what is there now has to be kept first",
+                remedy="Stop what writes there, then plan the failback anew",
+            )
+        return StageReport(
+            Outcome.SKIPPED,
+            f"{self.cluster} holds nothing that isn't elsewhere: nothing is deleted",
+            context.facts,
         )
 
     def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:

@@ -11,7 +11,7 @@ from drkit.failover.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.hooks import Hooks, hooks_of
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import PATHS, POINT_OF_NO_RETURN, Facts, Kind
+from drkit.failover.machine import PATHS, Facts, Kind
 from drkit.failover.plan import FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
@@ -19,7 +19,7 @@ from drkit.failover.preconditions import ACCEPT_UNFENCED
 from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
-from drkit.failover.undo import CANCEL
+from drkit.failover.undo import CANCEL, point_of_no_return
 from drkit.model.errors import DrkitError, Refused, StalePlan
 from drkit.model.topology import Link
 
@@ -160,7 +160,7 @@ def cancel_run(estate: Estate, run: str, *, watch: Watch = nobody_watches) -> Ru
     link = estate.link(record.plan.link)
     with RunLease(estate.store, link.id, run) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
-        point = POINT_OF_NO_RETURN[record.machine.kind]
+        point = point_of_no_return(record.plan)
         if record.machine.finished:
             raise Refused(f"run {run} is {record.machine.state}: there is nothing to cancel", remedy="`drkit runs`")
         if record.journal.attempted(point):

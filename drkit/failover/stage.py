@@ -108,12 +108,19 @@ class Stage(Protocol):
 
 
 def decide_link(
-    estate: Estate, link: LinkId, direction: Direction, *, run: str, reason: str, allowed: frozenset[Direction]
+    estate: Estate,
+    link: LinkId,
+    direction: Direction,
+    *,
+    run: str,
+    reason: str,
+    allowed: frozenset[Direction],
+    above: int = 0,
 ) -> LinkControl:
     """Change a link's direction by compare-and-set, from one of the `allowed` ones (none kept: active).
 
     Deciding what this run has decided already changes nothing. Pausing or resuming at the same
-    moment is not a conflict: it is tried again on what is kept then.
+    moment is not a conflict: it is tried again on what is kept then. The new version is greater than `above`.
 
     Raises:
         Refused: the link's direction isn't an allowed one.
@@ -134,7 +141,7 @@ def decide_link(
         wanted = LinkControl(
             link=link,
             direction=direction,
-            version=1 if kept is None else kept.version + 1,
+            version=max(0 if kept is None else kept.version, above) + 1,
             changed_at=now(),
             reason=reason,
             run=run,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drkit.failover.estate import Estate
+from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.gate import Gate, gate_record
 from drkit.failover.gate_rules import GateState
 from drkit.failover.journal import CANCELLED, Journal
@@ -21,6 +22,13 @@ from drkit.model.links import Direction
 from drkit.model.topology import Link
 
 CANCEL = "cancel"
+
+
+def point_of_no_return(plan: Plan) -> str:
+    """The stage from which on a run of this plan can only be taken to its end."""
+    if isinstance(plan, FailbackPlan) and plan.level:
+        return "reverse"  # its scrub deletes nothing
+    return POINT_OF_NO_RETURN[plan.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Undo:
             InvariantBroken: it is beyond the point of no return, or over.
             DrkitError: something can't be undone now; doing it again goes on.
         """
-        point = POINT_OF_NO_RETURN[machine.kind]
+        point = point_of_no_return(self.plan)
         if self.journal.attempted(point):
             raise InvariantBroken(
                 f"I9: {point} has begun: the run can't be cancelled any more", remedy=f"drkit resume {self.run}"

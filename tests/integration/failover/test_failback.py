@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from drkit.directory import open_directories
 from drkit.failover.failback import make_failback_plan
 from drkit.failover.machine import Outcome, State
 from drkit.failover.planner import Request, make_plan
@@ -14,7 +15,7 @@ from drkit.failover.ports import AuditVerdict
 from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction
-from tests.support.estates import TIMEOUT, mirror, texts
+from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.rooms import reading_ports
 from tests.support.wait import wait_until
 
@@ -112,9 +113,95 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     again = fail_over(own)
     assert {name: own.unread("dr", name, topic) for name in names.values()} == unread
     assert all(p.skipped == 0 and p.reread == 0 for p in again.positions)
-    _plan, back = fail_back(own, tmp_path)
+    plan, back = fail_back(own, tmp_path)
     assert back.error is None
     assert back.machine.facts.salvaged == 0
+    assert plan.level, "all of the primary was mirrored before it was left"
+
+
+def test_a_primary_that_holds_nothing_of_its_own_is_not_scrubbed(own, tmp_path):
+    topic = own.create("primary", "t", partitions=2)
+    own.produce("primary", topic, texts("before", 50))
+    names = {
+        "read-on": own.commit("primary", "read-on", topic, {0: 20, 1: 50}),
+        "put-back": own.commit("primary", "put-back", topic, {0: 40, 1: 40}),
+    }
+    mirror(own)
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 30))
+    own.commit("dr", "read-on", topic, {0: 70, 1: 61})
+    own.commit("dr", "put-back", topic, {0: 5, 1: 1})  # before where it had committed on the primary
+    later = own.create("dr", "later")
+    own.produce("dr", later, texts("new", 3))
+    unread = {name: own.unread("dr", name, topic) for name in names.values()}
+    ports = reading_ports(own, tmp_path / "salvage")
+    with own.estate() as estate:
+        before = estate.admin("primary").topics([topic])[topic].topic_id
+        plan = make_failback_plan(estate, "primary")
+        assert (plan.level, plan.offsets, plan.only_here) == (True, {}, 0)
+        elsewhere = replace(plan, topics=(replace(plan.topics[0], ends={0: 49, 1: 50}),))
+        stopped = run_failback(estate, elsewhere, ports, cluster_id=cluster_id(own, "primary"))
+        assert isinstance(stopped.error, Refused)
+        assert "is not as planned" in stopped.error.what
+        assert stopped.machine.state is State.CANCELLED
+
+        result = run_failback(
+            estate, make_failback_plan(estate, "primary"), ports, cluster_id=cluster_id(own, "primary")
+        )
+        assert result.error is None
+        assert estate.admin("primary").topics([topic])[topic].topic_id == before, "it was never deleted"
+    outcomes = {stage.name: stage.outcome for stage in result.stages}
+    assert (outcomes["salvage"], outcomes["scrub"]) == (Outcome.SKIPPED, Outcome.SKIPPED)
+    assert result.machine.facts.reseeded == 2 * 30 + 2 * 3, "only what is new was copied"
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.values("primary", later) == own.values("dr", later)
+    assert {name: own.unread("primary", name, topic) for name in names.values()} == unread
+    assert own.store.link_control(own.link.id).direction is Direction.ACTIVE
+    own.produce("primary", topic, texts("after", 5))
+    assert mirror(own) == 10
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
+def test_the_cluster_failed_over_to_is_kept_as_the_primary_for_good(lab, tmp_path, unique_name):
+    extra = f'[directory]\nurl = "file://{tmp_path}/active.json"'
+    own = own_link(lab, tmp_path, unique_name, extra=extra)
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 20))
+    group = own.commit("primary", "g", topic, {0: 3, 1: 20})
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2))
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 10))
+    own.commit("dr", "g", topic, {0: 25, 1: 30})
+    ports = reading_ports(own, tmp_path / "salvage")
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary", keep_primary=True)
+        assert [stage.name for stage in plan.stages][-2:] == ["audit", "close"]
+        result = run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary"))
+        assert result.error is None
+        assert (result.machine.state, result.machine.facts.salvaged) == (State.CLOSED, 4)
+        (obstacle,) = make_failback_plan(estate, "primary").obstacles
+    assert "was made the primary for good" in obstacle.what
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.committed("primary", group) == {}
+    text = own.config_path.read_text()
+    text = text.replace('source = "primary"\ntarget = "dr"', 'source = "dr"\ntarget = "primary"')
+    own.config_path.write_text(text)
+    own.store.close()
+    turned = open_link(own.config_path, own.name)
+    try:
+        assert turned.link.id == own.link.id.reversed()
+        own.produce("dr", topic, texts("for-good", 5))
+        assert mirror(turned) == 10
+        unread = own.unread("dr", group, topic)
+        with turned.estate() as estate:
+            moved = run_failover(estate, make_plan(estate, Request("primary")), accept_unfenced=True)
+        assert moved.error is None
+        assert own.unread("primary", group, topic) == unread
+        (directory,) = open_directories(turned.config, turned.link.id)
+        assert directory.read().active == "primary", "above the epoch that the other direction had published"
+    finally:
+        turned.store.close()
 
 
 def test_another_clusters_id_is_refused(own, away, tmp_path):

@@ -215,3 +215,42 @@ def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, uniqu
         assert own.values("dr", topic) == own.values("primary", topic)
     finally:
         own.store.close()
+
+
+TURNING = [
+    ("scrub", OUTCOME, "before"),
+    ("reverse", "append_mappings", "after"),
+    ("reverse", "put_topic_states", "after"),
+    ("reverse", "set_link_control", "after"),
+    ("switch", "append_mappings", "after"),
+]
+"""Where a failback that deletes nothing turns the link's record round, there and back."""
+
+
+def test_a_failback_that_deletes_nothing_killed_while_it_turns_round(lab, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic = own.create("primary", "t")
+        own.produce("primary", topic, texts("x", 20))
+        group = own.commit("primary", "g", topic, {0: 13, 1: 20})
+        mirror(own)
+        with own.estate() as estate:
+            assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+        own.produce("dr", topic, texts("on-dr", 5))
+        unread = own.unread("dr", group, topic)
+        action = "failback"
+        for boundary in TURNING:
+            killed(own, action, tmp_path / "salvage", boundary)
+            action = "resume"
+        run = own.store.runs()[0].run
+        with own.estate() as estate:
+            result = resume_run(estate, run, reading_ports(own, tmp_path / "salvage"))
+        assert result.error is None
+        assert result.machine.facts.reseeded == 10
+        assert own.values("primary", topic) == own.values("dr", topic)
+        assert own.unread("primary", group, topic) == unread
+        own.produce("primary", topic, texts("after", 5))
+        assert mirror(own) == 10
+        assert own.values("primary", topic) == own.values("dr", topic)
+    finally:
+        own.store.close()

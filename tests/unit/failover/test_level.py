@@ -1,0 +1,61 @@
+"""When a failback needs to delete nothing: each condition alone says no."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from drkit.failover.failback_plan import ScrubTopic
+from drkit.failover.level import is_level
+from drkit.kafka.admin import TopicInfo
+from drkit.model.links import TopicState
+from drkit.model.offsets import Watermark
+from drkit.model.topology import TopicPartition
+
+TP = TopicPartition("t", 0)
+TOPIC = ScrubTopic("t", "id-old", "t", 1, 1, 3, created_by_drkit=False)
+MARK = Watermark(
+    topic="t",
+    partition=0,
+    epoch=3,
+    source_through=100,
+    target_end=90,
+    source_start=0,
+    source_end=100,
+    target_start=0,
+    observed_at=datetime(2026, 11, 20, tzinfo=UTC),
+    behind_since=None,
+)
+STATE = TopicState("t", "t", "id-old", "id-live", 3, 1, created_by_drkit=True, engine="batch")
+LIVE = TopicInfo("t", "id-live", 1, 1, internal=False)
+
+
+def level(topics=(TOPIC,), end=100, mark=MARK, live=LIVE, start=90):
+    marks = {} if mark is None else {TP: mark}
+    starts = {} if start is None else {TP: start}
+    return is_level(topics, {TP: end}, marks, {"t": STATE}, {} if live is None else {"t": live}, starts)
+
+
+def test_it_is_where_all_was_mirrored_and_the_rest_is_still_there():
+    assert level()
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"topics": ()},
+        {"end": 101},
+        {"end": 99},
+        {"end": None},
+        {"mark": None},
+        {"mark": replace(MARK, epoch=2)},
+        {"mark": replace(MARK, source_end=101)},
+        {"live": None},
+        {"live": replace(LIVE, topic_id="another")},
+        {"start": 91},
+        {"start": None},
+        {"topics": (replace(TOPIC, partitions=2),)},
+    ],
+)
+def test_anything_else_is_not(otherwise):
+    assert not level(**otherwise)
