@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.clients import publish
@@ -17,6 +17,7 @@ from drkit.failover.positions import Position, Selection, choose_positions
 from drkit.failover.release import release
 from drkit.failover.stage import StageContext, StageReport
 from drkit.failover.when import Moment
+from drkit.kafka.groups import GroupAdmin
 from drkit.kafka.peek import Place
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
@@ -109,12 +110,7 @@ class Commit:
         wanted = by_group(context.positions)
         done = self._done_before(context, wanted) if context.again else {}
         todo = {group: positions for group, positions in wanted.items() if group not in done}
-        failures: dict[str, DrkitError] = {}
-        names = list(todo)
-        for start in range(0, len(names), _GROUPS_AT_ONCE):
-            context.lease.check()
-            offsets = {group: _offsets(todo[group]) for group in names[start : start + _GROUPS_AT_ONCE]}
-            failures.update(context.estate.groups(self.target).commit_many(offsets))
+        failures = commit_groups(context.estate.groups(self.target), todo, context.lease.check)
         if failures:
             group, first = next(iter(failures.items()))
             raise PartlyDone(
@@ -247,6 +243,22 @@ def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
     if not directories:
         return f"no cluster directory is configured: point clients at {endpoint} ({cluster})"
     return f"publish {cluster} ({endpoint}) in {', '.join(directories)} and read it back"
+
+
+def commit_groups(
+    coordinator: GroupAdmin, wanted: Mapping[str, Sequence[Position]], check: Callable[[], None]
+) -> dict[str, DrkitError]:
+    """Commit positions by group, many groups at once; why, by group, for those that failed.
+
+    `check` is called before each lot, and raises where nothing more may be done.
+    """
+    failures: dict[str, DrkitError] = {}
+    names = list(wanted)
+    for start in range(0, len(names), _GROUPS_AT_ONCE):
+        check()
+        offsets = {group: _offsets(wanted[group]) for group in names[start : start + _GROUPS_AT_ONCE]}
+        failures.update(coordinator.commit_many(offsets))
+    return failures
 
 
 def _offsets(positions: Sequence[Position]) -> dict[TopicPartition, tuple[int, str]]:

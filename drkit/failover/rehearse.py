@@ -24,7 +24,7 @@ from drkit.failover.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_
 from drkit.failover.lease import RunLease
 from drkit.failover.look import look_again
 from drkit.failover.machine import Facts, Outcome, Run, State
-from drkit.failover.move import by_group
+from drkit.failover.move import by_group, commit_groups
 from drkit.failover.plan import FailoverPlan, plan_from_json, plan_json
 from drkit.failover.positions import Position
 from drkit.failover.record import label_of
@@ -146,14 +146,7 @@ class _Rehearsal:
 
     def _commit(self) -> str:
         wanted = {self._shadow(group): positions for group, positions in by_group(self.plan.positions).items()}
-        failures: dict[str, DrkitError] = {}
-        for group, positions in wanted.items():
-            self.lease.check()
-            offsets = {p.target_tp: (p.target_offset, p.metadata) for p in positions if p.target_offset is not None}
-            try:
-                self.estate.groups(self.plan.link.target).commit(group, offsets)
-            except DrkitError as error:
-                failures[group] = error
+        failures = commit_groups(self.estate.groups(self.plan.link.target), wanted, self.lease.check)
         if failures:
             group, first = next(iter(failures.items()))
             raise DrkitError(

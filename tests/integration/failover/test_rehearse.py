@@ -156,10 +156,10 @@ with own.estate() as estate:
         assert shadows(own) == []
         assert {run.run: run.state for run in own.store.runs()}[second] == "cancelled"
 
-        def refuse(_coordinator, group, _offsets):
-            raise Refused(f"{group} may not commit")
+        def refuse(_coordinator, wanted):
+            return {group: Refused(f"{group} may not commit") for group in wanted}
 
-        monkeypatch.setattr(GroupAdmin, "commit", refuse)
+        monkeypatch.setattr(GroupAdmin, "commit_many", refuse)
         failed = rehearse(estate, plan)
         assert isinstance(failed.error, DrkitError)
         assert "3 of 3 shadow groups can't be committed" in failed.error.what
