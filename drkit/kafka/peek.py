@@ -29,6 +29,7 @@ _READ_UNCOMMITTED = 0
 _FIRST_BYTES = 64 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
 _REQUEST_BYTES = 32 * 1024 * 1024
+_STALL_SECONDS = 2.0  # a partition without a leader is not waited for while a failover stands still
 _MIN_VERSION, _MAX_VERSION = 10, 11  # 10 brings zstd; from 13 on topics go by their ids
 
 
@@ -72,7 +73,8 @@ class _Look:
 
     wanted: dict[TopicPartition, _Wanted]
     found: dict[Place, Peeked] = field(default_factory=dict)
-    why: str = "not looked at yet"
+    why: str = "no leader, or more places than could be read"
+    moved_at: float = field(default_factory=time.monotonic)
 
     def settle(self, tp: TopicPartition, peeked: Peeked) -> None:
         """One answer for all places of the partition that are left."""
@@ -110,7 +112,9 @@ def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, 
             moved = False
             for leader, tps in leaders.items():
                 moved |= await _ask(wire, leader, [tp for tp in tps if tp in look.wanted], look)
-        if look.wanted and time.monotonic() < deadline:
+            if moved:
+                look.moved_at = time.monotonic()
+        if look.wanted and time.monotonic() < min(deadline, look.moved_at + _STALL_SECONDS):
             raise Again(look.why)
 
     if look.wanted:
@@ -119,7 +123,7 @@ def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, 
         except Unreachable as error:
             look.why = str(error)
         for tp in list(look.wanted):
-            look.settle(tp, Peeked(reason=f"not read within {seconds:g} s: {look.why}"))
+            look.settle(tp, Peeked(reason=f"not read in time: {look.why}"))
     return look.found
 
 

@@ -23,6 +23,7 @@ _READ_UNCOMMITTED = 0
 _PARTITION_BYTES = 1024 * 1024
 _STRETCH_BYTES = 4 * 1024 * 1024
 _REQUEST_BYTES = 32 * 1024 * 1024
+_STALL_SECONDS = 2.0  # a partition without a leader is not waited for while a failover stands still
 _MIN_VERSION, _MAX_VERSION = 10, 11  # 10 brings zstd; from 13 on topics go by their ids
 
 
@@ -84,7 +85,9 @@ def scan(wire: Wire, stretches: Mapping[TopicPartition, Stretch], *, seconds: fl
         moved = True
         while moved and scan.left and time.monotonic() < deadline:
             moved = await _round(wire, scan)
-        if scan.left and time.monotonic() < deadline:
+            if moved:
+                scan.moved_at = time.monotonic()
+        if scan.left and time.monotonic() < min(deadline, scan.moved_at + _STALL_SECONDS):
             raise Again(f"{min(scan.left)}: nothing comes")
 
     why = ""
@@ -94,7 +97,7 @@ def scan(wire: Wire, stretches: Mapping[TopicPartition, Stretch], *, seconds: fl
         except Unreachable as error:
             why = f": {error}"
         for tp in scan.left:
-            scan.found[tp].reason = f"not read within {seconds:g} s{why}"
+            scan.found[tp].reason = f"not read in time{why}"
     return scan.found
 
 
@@ -105,6 +108,7 @@ class _Scan:
     stretches: Mapping[TopicPartition, Stretch]
     found: dict[TopicPartition, Scanned]
     left: set[TopicPartition] = field(default_factory=set)
+    moved_at: float = field(default_factory=time.monotonic)
 
 
 async def _round(wire: Wire, scan: _Scan) -> bool:
