@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak test lint unit containers lock clean
+.PHONY: help setup demo bench soak test test-long lint unit containers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -25,8 +25,11 @@ bench: setup ## the mirror side by side with MirrorMaker 2 (ARGS="--full"; see b
 soak: setup ## random faults on clusters of three brokers, judged by an independent reader (ARGS="--faults 100"; see docs/soak.md)
 	$(BIN)/python -m chaos.soak $(ARGS)
 
-test: setup lint ## set up, then run every check and test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup lint ## set up, then run every check and every test but the long ones
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: setup ## the tests that take minutes each: more faults, more seeds, soaks
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: setup ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

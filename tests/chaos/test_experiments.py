@@ -40,7 +40,11 @@ objectives:
 """
 
 
-@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=() if file.stem == "primary-lost" else pytest.mark.long) for file in EXPERIMENTS],
+    ids=[file.stem for file in EXPERIMENTS],
+)
 def test_the_experiment_holds(play, file):
     """Objectives of time may be missed on a busy machine (exit 6); every step and every check must hold."""
     code, result = play("run", str(file)).end(400)

@@ -11,7 +11,7 @@ from chaos.soak.world import BROKER_CONFIG, World
 from drkit.lab import Lab
 from tests.support.guard import Guard
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 FAULTS = 5
 SEED = 29

@@ -53,7 +53,7 @@ class Load(threading.Thread):
         self._producer.flush(30)
 
 
-@pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, KILLS))])
 def test_sigkill_under_load(mirrored: Mirrored, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - as above
     plain, transactional = mirrored.name("plain"), mirrored.name("tx")

@@ -129,8 +129,8 @@ def assert_exact(wide: Mirrored, topic: str) -> None:
     assert not wide.problems(), wide.problems()
 
 
-@pytest.mark.parametrize("stamp", [NOW, OLD], ids=["now", "2013"])
-@pytest.mark.parametrize("alias", ["dr", "primary"])
+@pytest.mark.parametrize("stamp", [NOW, pytest.param(OLD, marks=pytest.mark.long)], ids=["now", "2013"])
+@pytest.mark.parametrize("alias", ["dr", pytest.param("primary", marks=pytest.mark.long)])
 def test_a_leader_killed_under_load(wide: Mirrored, alias: str, stamp: int) -> None:
     """What the target acknowledged stays; the source's unreplicated end is never mirrored."""
     topic = wide.name("killed")
@@ -152,6 +152,7 @@ def test_a_leader_killed_under_load(wide: Mirrored, alias: str, stamp: int) -> N
     assert_exact(wide, topic)
 
 
+@pytest.mark.long
 def test_a_target_broker_that_stands_still_holds_up_nobody_for_long(wide: Mirrored) -> None:
     """Stopped for longer than a request may take: all partitions go on under other leaders before it wakes."""
     topic = wide.name("stopped")
@@ -183,6 +184,7 @@ def test_a_target_broker_that_stands_still_holds_up_nobody_for_long(wide: Mirror
     assert_exact(wide, topic)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stamp", [NOW, OLD], ids=["now", "2013"])
 def test_the_mirror_and_the_targets_leader_die_together(wide: Mirrored, stamp: int) -> None:
     """Requests are in flight, the log's end is ahead of what is replicated, and nobody got the answers."""

@@ -140,7 +140,8 @@ def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: 
         write(from_trio.source, topic, 30, "lost")
         write(from_trio.source, other, 10, "r")
         assert from_trio.catch_up().caught_up
-        mark = from_trio.store.watermarks(from_trio.link.id)[Place(topic, 0)]
+        marks = from_trio.store.watermarks(from_trio.link.id)
+        mark, beside = marks[Place(topic, 0)], marks[Place(other, 0)]  # its epoch: the killed one may have led it
         assert (mark.source_through, mark.leader_epoch is not None) == (80, True)
         trio.kill(f"trio-{before.leader}")
         trio.restart(f"trio-{behind}")
@@ -157,7 +158,10 @@ def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: 
         trio.restart(f"trio-{before.leader}")
     wait_until(lambda: from_trio.source.end(topic) == 110, what="the end beyond what was mirrored")
     with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=from_trio.source.bootstrap)) as admin:
-        mirrored = {Place(topic, 0): MirroredThrough(80, mark.leader_epoch), Place(other, 0): MirroredThrough(10, 0)}
+        mirrored = {
+            Place(topic, 0): MirroredThrough(80, mark.leader_epoch),
+            Place(other, 0): MirroredThrough(10, beside.leader_epoch),
+        }
         (found,) = find_divergences(admin, mirrored)
         assert (found.tp, found.kept, found.through) == (Place(topic, 0), 50, 80)
     write(from_trio.source, other, 5, "later")

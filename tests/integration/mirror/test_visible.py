@@ -228,6 +228,7 @@ def test_a_process_serves_its_metrics_and_its_lines_are_as_documented(mirrored: 
     assert progress_lines[-1]["latency"] is None
 
 
+@pytest.mark.long
 def test_an_outage_and_a_pause_are_not_stuck(mirrored: Mirrored) -> None:
     topic = mirrored.name("t")
     mirrored.source.create(topic)

@@ -164,7 +164,7 @@ def test_a_killed_worker_is_replaced(mirrored: Mirrored) -> None:
     assert_exact(mirrored, topic)
 
 
-@pytest.mark.parametrize("asleep", ["leader", "other"])
+@pytest.mark.parametrize("asleep", [pytest.param("leader", marks=pytest.mark.long), "other"])
 def test_a_worker_that_was_stopped_does_no_harm_when_it_goes_on(mirrored: Mirrored, asleep: str) -> None:
     topic = mirrored.name("slept")
     mirrored.source.create(topic, PARTITIONS)
@@ -194,6 +194,7 @@ def test_a_worker_that_was_stopped_does_no_harm_when_it_goes_on(mirrored: Mirror
     assert_exact(mirrored, topic)
 
 
+@pytest.mark.long
 def test_a_lone_worker_that_was_stopped_goes_on_beside_the_one_that_took_over(mirrored: Mirrored) -> None:
     topic = mirrored.name("lone")
     mirrored.source.create(topic, PARTITIONS)

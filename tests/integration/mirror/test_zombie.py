@@ -23,7 +23,7 @@ from tests.support.log_reader import read_log
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 PARTITIONS = 4
 ROUNDS = 4
