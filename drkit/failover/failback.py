@@ -9,6 +9,8 @@ from drkit.failover.back import Audit, DrainBack, Keep, QuietFence, Reseed, Reve
 from drkit.failover.clients import look_at_directories, outrun, warnings_of
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan, ScrubTopic, with_digest
+from drkit.failover.gate import gate_record
+from drkit.failover.gate_rules import GateRecord, GateState
 from drkit.failover.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.level import is_level
 from drkit.failover.machine import Kind
@@ -55,6 +57,7 @@ class _Sight:
     live_members: Mapping[str, int] = field(default_factory=dict)
     mirror: str | None = None
     run_problem: str | None = None
+    fence: GateRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
 
@@ -174,6 +177,7 @@ def _look(estate: Estate, link: Link) -> _Sight:
         watermarks=store.watermarks(link.id),
         mirror=mirror_at_work(estate, link),
         run_problem=problem,
+        fence=gate_record(store, link.id, link.id.source),
         old_cluster_id=cluster_id,
         kept=kept,
     )
@@ -351,6 +355,11 @@ def _warnings(sight: _Sight, plan: FailbackPlan) -> Iterator[str]:
     active = sorted(group for group, count in sight.live_members.items() if count)
     if active:
         yield f"{_listed(active)} read on {link.id.target}: unless they stop first, they read some of it again"
+    if sight.fence is not None and not sight.fence.proven and sight.fence.state is not GateState.OPEN:
+        yield (
+            f"{link.id.source} was to be fenced and isn't shown to be ({sight.fence.detail or 'it did not answer'}): "
+            f"drkit fence --link '{link.id}' before its clients find it back"
+        )
     if plan.only_here:
         yield (
             f"{plan.only_here:,} offsets exist only on {link.id.source}: they are salvaged, not brought to "

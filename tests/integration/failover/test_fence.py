@@ -267,6 +267,8 @@ def test_a_primary_that_hung_is_fenced_when_it_answers_again(own: OwnLink, secur
         assert result.error is None
         assert result.evidence.fenced is False
         assert gate_record(own.store, own.link.id, "primary").state is GateState.PENDING
+    with own.estate() as estate:
+        assert any("was to be fenced and isn't" in said for said in make_failback_plan(estate, "primary").warnings)
     assert verb(own, "fence", "--link", "dr->primary", code=2)["error"]["kind"] == "ConfigError"
     (closed,) = verb(own, "fence", "--wait", "60", schema="fence")["links"]
     assert (closed["cluster"], closed["fenced"]) == ("primary", True)
