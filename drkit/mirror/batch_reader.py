@@ -2,8 +2,8 @@
 
 A fetch session (KIP-227) lets a request name only the partitions whose position changed, and the
 answer only those that have something: ten thousand quiet partitions cost nothing. As soon as an
-answer's batch headers are read, the next request is sent; the batches are admitted while the broker
-works on it.
+large answer's batch headers are read, the next request is sent; the batches are admitted while the broker
+works on it. What small answers bring goes out first, and the next request waits a moment (`_PACE`).
 
 An answer counts for a partition only where the request asked for that very partition, as it was started
 last, from the offset that is due: one that was started anew meanwhile goes on elsewhere, and what was
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -32,12 +33,15 @@ from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_LARGEST_FETCH = 16 * 1024 * 1024
+_LARGEST_FETCH = 64 * 1024 * 1024
 _SMALLEST_PARTITION = 128 * 1024
-_LARGEST_PARTITION = 8 * 1024 * 1024
 _WAIT_MS = 500
 _SHORT_WAIT_MS = 20
 _PAUSE = 0.2
+_SMALL_ANSWER = 32 * 1024
+_PACE = 0.002
+"""Seconds between two requests while answers are small. A steady stream would else be asked for record by record,
+each at the price of a request on both sides; the first record after a rest is never held up."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
@@ -146,11 +150,12 @@ class Fetcher:
     async def _read_from(self, connection: Connection) -> None:
         """Read for as long as the connection holds and the session is known."""
         asked: asyncio.Future[FetchAnswer] | None = None
+        asked_at = 0.0
         try:
             while True:
                 if asked is None:
                     await self._something_to_read()
-                    asked = self._ask(connection)
+                    asked, asked_at = self._ask(connection), time.monotonic()
                 answer = await asked
                 asked = None
                 self._flow.fetches += 1
@@ -162,12 +167,15 @@ class Fetcher:
                     raise for_code(answer.error)
                 found = self._sort(answer.partitions)
                 self._follow_session(answer)
+                small = answer.size < _SMALL_ANSWER
                 try:
-                    if self._flow.room > 0 and any(p.fetchable for p in self._places.values()):
-                        asked = self._ask(connection)
+                    if not small and self._flow.room > 0 and any(p.fetchable for p in self._places.values()):
+                        asked, asked_at = self._ask(connection), time.monotonic()
                 finally:  # also where the connection is gone: the positions have moved on
                     if found:
                         self._admit(found)
+                if small:
+                    await asyncio.sleep(max(0.0, asked_at + _PACE - time.monotonic()))
         finally:
             if asked is not None:
                 asked.cancel()
@@ -185,7 +193,9 @@ class Fetcher:
     def _ask(self, connection: Connection) -> asyncio.Future[FetchAnswer]:
         """Send a request for what is to be read now."""
         fresh = self._epoch == FIRST_EPOCH
-        share = max(_SMALLEST_PARTITION, min(_LARGEST_PARTITION, self._flow.buffer_bytes // max(1, len(self._places))))
+        # a quarter: one answer is being written while the next is read, each once as it comes and once as it stays
+        most = max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
+        share = max(_SMALLEST_PARTITION, min(most, self._flow.buffer_bytes // max(1, len(self._places))))
         places: dict[str, list[FetchPlace]] = {}
         forgotten: dict[str, list[int]] = {}
         asleep = False
@@ -207,7 +217,7 @@ class Fetcher:
             epoch=self._epoch,
             committed=self._flow.committed,
             max_wait_ms=_SHORT_WAIT_MS if asleep else _WAIT_MS,
-            max_bytes=max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 2)),
+            max_bytes=most,
             rack=self._rack,
         )
         return asyncio.ensure_future(connection.send(request))

@@ -37,10 +37,11 @@ class Broker:
         self.used.set()
         return future
 
-    def answer(self, base: int, count: int, *, session: int = 7) -> None:
+    def answer(self, base: int, count: int, *, session: int = 7, size: int = 1 << 20) -> None:
+        """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once."""
         data = memoryview(batch_bytes([(1, None, b"v", [])] * count, base_offset=base))
         end = base + count
-        self.asked[-1].set_result(FetchAnswer(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], len(data)))
+        self.asked[-1].set_result(FetchAnswer(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], size))
 
 
 class Source:
@@ -60,9 +61,9 @@ def started(offset: int) -> BatchPartition:
     return BatchPartition(PartitionStart(TP, "t", 1, offset, offset, 0, 1_000_000))
 
 
-def play(story: Any, *brokers: Broker) -> list[tuple[int, int]]:
+def play(story: Any, *brokers: Broker, admitted: list[Read] | None = None) -> list[tuple[int, int]]:
     """Run a story with a fetcher; returns (asked from, next offset) of what was admitted."""
-    admitted: list[Read] = []
+    admitted = [] if admitted is None else admitted
 
     async def work() -> None:
         source = cast("Stream", Source(*brokers))
@@ -104,6 +105,21 @@ def test_reads_follow_each_other(session: int) -> None:
             broker.answer(100 + 10 * number, 10, session=session)
 
     assert play(story, broker) == [(100, 110), (110, 120), (120, 130)]
+
+
+def test_after_a_small_answer_what_came_goes_out_before_more_is_asked_for() -> None:
+    broker, admitted = Broker(), list[Read]()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        await settle()
+        broker.used.clear()
+        broker.answer(100, 10, size=1_000)
+        await asyncio.wait_for(broker.used.wait(), 30)
+        assert [read.begin for read in admitted] == [100]
+        broker.answer(110, 10)
+
+    assert play(story, broker, admitted=admitted) == [(100, 110), (110, 120)]
 
 
 def test_what_was_asked_for_before_the_partition_was_started_anew_does_not_count() -> None:
