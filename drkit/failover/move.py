@@ -99,6 +99,7 @@ class Commit:
     target: str
     groups: int
     positions: int
+    cluster_id: str | None = None
     name: str = "commit"
 
     def explain(self) -> str:
@@ -107,6 +108,7 @@ class Commit:
 
     def execute(self, context: StageContext) -> StageReport:
         """Commit group by group; what an earlier attempt did, and consumers moved on from, stays."""
+        _same_cluster(context, self.target, self.cluster_id)
         wanted = by_group(context.positions)
         done = self._done_before(context, wanted) if context.again else {}
         todo = {group: positions for group, positions in wanted.items() if group not in done}
@@ -231,6 +233,17 @@ class Close:
         again = sum(count for count in known if count is not None)
         least = "" if all(count is not None for count in known) else "at least "
         return StageReport(Outcome.OK, f"{lost}; {least}{again:,} records are read again", context.facts)
+
+
+def _same_cluster(context: StageContext, alias: str, planned: str | None) -> None:
+    """Raise `Refused` where another cluster answers at the alias than when the plan was made (None: not known)."""
+    found = None if planned is None else context.estate.admin(alias).cluster_id()
+    if found != planned:
+        raise Refused(
+            f"{alias} is another cluster now: its id is {found}, the plan was made on {planned}",
+            meaning="Positions of one cluster mean nothing on another",
+            remedy=f"Put the address of {alias} right in the configuration",
+        )
 
 
 def _few(sentences: Sequence[str]) -> str:

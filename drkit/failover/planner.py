@@ -196,7 +196,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
         Translate(
             source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed), mirrormaker=plan.mirrormaker
         ),
-        Commit(target, len({position.group for position in plan.placed}), len(plan.placed)),
+        Commit(target, len({position.group for position in plan.placed}), len(plan.placed), plan.target.cluster_id),
         Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
         Verify(target),
         Close(),

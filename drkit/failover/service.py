@@ -20,7 +20,7 @@ from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, pl
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
 from drkit.failover.undo import CANCEL, point_of_no_return
-from drkit.model.errors import DrkitError, Refused, StalePlan
+from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
 from drkit.model.topology import Link
 
 
@@ -133,7 +133,7 @@ def resume_run(estate: Estate, run: str, ports: Ports | None, *, watch: Watch = 
     """Take an interrupted run to its end. A finished one is returned as it ended.
 
     Raises:
-        Refused: no such run, or somebody else is carrying it out.
+        Refused: no such run, somebody else is carrying it out, or its target is another cluster now.
         DrkitError: its journal is broken.
         Unreachable: the store doesn't answer.
     """
@@ -144,8 +144,24 @@ def resume_run(estate: Estate, run: str, ports: Ports | None, *, watch: Watch = 
         runner = _runner(estate, record, link, lease, ports, watch)
         if record.machine.finished:
             return runner.run()
+        _check_cluster(estate, record.plan)
         take_over(record.journal, lease.owner)
         return runner.cancel("a cancelling that was interrupted") if record.journal.attempted(CANCEL) else runner.run()
+
+
+def _check_cluster(estate: Estate, plan: Plan) -> None:
+    """Raise `Refused` where another cluster answers at the target's address than when the plan was made."""
+    try:
+        found = estate.admin(plan.target.alias).cluster_id()
+    except Unreachable:
+        return  # the stage that needs it says so
+    if plan.target.cluster_id is not None and found != plan.target.cluster_id:
+        raise Refused(
+            f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
+            f"{plan.target.cluster_id}",
+            meaning="Positions of one cluster mean nothing on another",
+            remedy=f"Put the address of {plan.target.alias} right in the configuration",
+        )
 
 
 def cancel_run(estate: Estate, run: str, *, watch: Watch = nobody_watches) -> RunResult:

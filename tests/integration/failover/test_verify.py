@@ -9,7 +9,7 @@ from drkit.failover.machine import PlacesSeen, State
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.service import plan_again, resume_run, run_failover
 from drkit.kafka.peek import Place
-from drkit.model.errors import PartlyDone, StalePlan
+from drkit.model.errors import PartlyDone, Refused, StalePlan
 from drkit.model.topology import TopicPartition
 from tests.support.estates import TIMEOUT, mirror, texts
 from tests.support.wait import wait_until
@@ -69,3 +69,23 @@ def test_a_peek_steps_over_markers_and_says_what_is_outside_the_log(own):
     outside = [found[place] for place in (places[0], places[4], places[6])]
     assert all(peeked.outside for peeked in outside)
     assert "ends at 5" in outside[1].reason
+
+
+def test_nothing_is_committed_on_another_cluster_than_the_plan_was_made_on(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 6))
+    group = own.commit("primary", "g", topic, {0: 3})
+    mirror(own)
+    with own.estate() as estate:
+        plan = make_plan(estate, Request("dr"))
+    clusters = own.config.clusters
+    mistaken = own.config.model_copy(update={"clusters": {**clusters, "dr": clusters["primary"]}})
+    with own.estate(mistaken) as estate:
+        result = run_failover(estate, plan, accept_unfenced=True)
+    assert isinstance(result.error, PartlyDone)
+    assert f"dr is another cluster now: its id is {plan.source.cluster_id}" in result.error.what
+    assert result.machine.state is State.TRANSLATED
+    with own.estate(mistaken) as estate, pytest.raises(Refused, match="dr is another cluster now"):
+        resume_run(estate, result.run, None)
+    assert own.committed("primary", group) == {(topic, 0): 3}
+    assert own.committed("dr", group) == {}
