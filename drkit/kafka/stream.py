@@ -15,6 +15,7 @@ from typing import Any
 
 from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import CloseReason
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
@@ -37,13 +38,14 @@ class Stream:
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
-        timeout_seconds: how long an answer may take before its connection is given up.
+        timeout_seconds: how long a connection that owes an answer may stand still before it is given up.
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float) -> None:
         self.alias = alias
         self._config = aiokafka_config(cluster)
-        self._timeout_ms = int(timeout_seconds * 1000)
+        self._timeout_seconds = timeout_seconds
+        self._lines: dict[tuple[int, str], _Line] = {}
         self._client: AIOKafkaClient | None = None
         self._topics: set[str] = set()
         self._refreshed = 0.0
@@ -58,7 +60,7 @@ class Stream:
         while True:
             client = AIOKafkaClient(
                 **self._config,
-                request_timeout_ms=self._timeout_ms,
+                request_timeout_ms=int(self._timeout_seconds * 1000),
                 metadata_max_age_ms=_METADATA_MS,
                 connections_max_idle_ms=None,
             )
@@ -129,16 +131,70 @@ class Stream:
         if self._client is None or self._client.cluster.broker_metadata(node) is None:
             return None  # gone from the cluster: the client would say so in the log at each try
         made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
-        return None if made is None else Connection(made)
+        if made is None:
+            return None
+        line = self._lines.get((node, purpose))
+        if line is None or line.made is not made:
+            line = self._lines[node, purpose] = _Line(made, self._timeout_seconds)
+        return Connection(line)
+
+
+class _Line:
+    """Gives a connection up that owes an answer once nothing has moved on it for so long.
+
+    aiokafka's own time-out is of the whole answer: a large one on a slow line would never be complete in time,
+    be asked for again, and so on for ever. What it keeps of a connection has no public names.
+    """
+
+    __slots__ = ("_loop", "_moved_at", "_seconds", "_timer", "_unsent", "made")
+
+    def __init__(self, made: Any, seconds: float) -> None:
+        self.made = made
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = self._loop.time()
+        self._unsent = 0
+        self._timer: asyncio.TimerHandle | None = None
+        made._request_timeout = None  # noqa: SLF001 - see above
+        reader: Any = made._reader  # an asyncio.StreamReader  # noqa: SLF001 - see above
+        if reader is None:
+            return  # closed meanwhile
+        feed = reader.feed_data
+
+        def heard(data: bytes) -> None:
+            self._moved_at = self._loop.time()
+            feed(data)
+
+        reader.feed_data = heard  # every byte that comes passes here
+
+    def owes(self) -> None:
+        """A request was handed over: an answer is to come."""
+        if self._timer is None:
+            self._moved_at = self._loop.time()
+            self._timer = self._loop.call_later(self._seconds / 4, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        made = self.made
+        if made._writer is None or not made._requests:  # noqa: SLF001 - see above
+            return
+        unsent: int = made._writer.transport.get_write_buffer_size()  # noqa: SLF001 - see above
+        if unsent != self._unsent:
+            self._unsent, self._moved_at = unsent, self._loop.time()
+        if self._loop.time() - self._moved_at >= self._seconds:
+            made.close(CloseReason.CONNECTION_TIMEOUT, TimeoutError(f"silent for {self._seconds:g} s"))
+        else:
+            self._timer = self._loop.call_later(self._seconds / 4, self._look)
 
 
 class Connection:
     """One connection to a broker: requests sent on it are handled in the order in which they were sent."""
 
-    __slots__ = ("_made",)
+    __slots__ = ("_line", "_made")
 
-    def __init__(self, made: Any) -> None:
-        self._made = made
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+        self._made = line.made
 
     @property
     def open(self) -> bool:
@@ -153,6 +209,7 @@ class Connection:
             KafkaError: the connection is closed (nothing was sent).
         """
         answer: Awaitable[Any] = self._made.send(request)
+        self._line.owes()
         return answer
 
     def give_up(self) -> None:
