@@ -184,9 +184,9 @@ def _failback_head(console: Console, plan: FailbackPlan) -> None:
     grid.add_row("[dim]before[/]", before)
     grid.add_row("[dim]after[/]", after)
     _directories(grid, plan)
-    deletes = "nothing: the old primary holds nothing that isn't on the live cluster"
-    if not plan.level:
-        deletes = f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]"
+    deletes = f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]"
+    if plan.level:
+        deletes = f"nothing {deletes}: it holds nothing that isn't on {plan.live.alias}"
     grid.add_row("[dim]deletes[/]", deletes)
     console.print(grid)
 

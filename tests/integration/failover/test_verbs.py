@@ -185,18 +185,20 @@ def test_failback_shows_and_refuses(own, orders):
     topic, _names = orders
     refused = drkit(own, "failback", "--to", "primary", "--dry-run", code=3)
     assert "was not failed away from" in refused.stderr
+    own.produce("primary", topic, texts("only-here", 1))
     document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
     planned = document(own, "failback", "--dry-run")
     assert (planned["kind"], planned["to"], planned["dry_run"]) == ("failback", "primary", True)
     assert [(each["topic"], each["deleted_offsets"], each["only_here"]) for each in planned["scrub"]] == [
-        (topic, 80, 0)
+        (topic, 82, 2)
     ]
+    assert planned["level"] is False
     assert sum(planned["deleted_group_offsets"].values()) == 3
     unconfirmed = drkit(own, "failback", "--yes", code=3)
     assert "--cluster-id" in unconfirmed.stderr
     wrong = document(own, "failback", "--yes", "--cluster-id", "not-this-one", code=3, schema="error")
     assert "is not the id of primary" in wrong["error"]["what"]
-    assert own.values("primary", topic) == texts("x", 40)
+    assert [len(values) for values in own.values("primary", topic).values()] == [41, 41]
     assert own.store.link_control(own.link.id).direction is Direction.SEALED
     assert drkit(own, "resume", "--yes", code=3).stderr.count("no run is unfinished") == 1
 
