@@ -1,0 +1,226 @@
+"""`python -m bench.audit`: what an audit costs, beside a plain client and beside Spark's `exceptAll`.
+
+The same records on two clusters, clean and with one record in a million damaged, compared four ways one after the
+other on the same brokers. See README.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.audit_load import Log, damaged_batches, write
+from bench.audit_ways import WAYS, Job, shuffled_bytes
+from bench.clusters import Clusters
+from bench.machine import describe
+from bench.measure import ProcessTree, cores
+from drkit.lab.toolchain import ensure
+from drkit.model.errors import DrkitError
+
+_HERE = Path(__file__).parent
+_ONE_IN = 1_000_000
+_QUICK, _FULL = (1_000_000,), (1_000_000, 5_000_000, 50_000_000)
+_WARM = Log(100_000)
+_NAMES = {
+    "batches": "drkit audit",
+    "full": "drkit audit --full",
+    "plain": "(a) confluent-kafka + numpy",
+    "exceptall": "(b) two DataFrames, exceptAll",
+}
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison. `cpu`: CPU-seconds of the process and all its children, once warm; `start_cpu`: until then.
+    `peak_mib`: of the whole run so far; `shuffled`: bytes, None without Spark."""
+
+    records: int
+    way: str
+    damaged: bool
+    seconds: float
+    cpu: float
+    start_cpu: float
+    peak_mib: float
+    shuffled: int | None
+    found: int
+
+    @property
+    def rate(self) -> float:
+        """Records of one side a second and core."""
+        return self.records / self.cpu if self.cpu else 0.0
+
+
+@app.command()
+def main(
+    full: Annotated[bool, typer.Option("--full", help="1, 5 and 50 million records instead of 1.")] = False,
+    records: Annotated[list[int] | None, typer.Option("--records", help="These sizes instead (repeatable).")] = None,
+    way: Annotated[list[str] | None, typer.Option("--way", help=f"Only these of {', '.join(WAYS)}.")] = None,
+    memory: Annotated[str, typer.Option("--memory", help="Heap of Spark's JVM.")] = "1g",
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for results.")] = None,
+) -> None:
+    """Measure, print a table, write audit.json and AUDIT.md."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that children and files go
+    sizes = tuple(records) if records else _FULL if full else _QUICK
+    folder = out or (_HERE if full and not records and not way else _HERE / "out")
+    folder.mkdir(parents=True, exist_ok=True)
+    toolchain = ensure("kafka", "mirrormaker", "cassandra", "spark")  # `describe` names them all
+    rows: list[Row] = []
+    scratch = Path(tempfile.mkdtemp(prefix="drkit-bench-audit-"))
+    try:
+        with Clusters(scratch, toolchain, _say) as clusters:
+            _fill(clusters, "warm", _WARM, one_in=_WARM.loaded)  # what comes after damage is warm, too
+            for size in sizes:
+                log = Log(size)
+                topics = {False: f"clean-{size}", True: f"damaged-{size}"}
+                for damaged, topic in topics.items():
+                    _say(f"writing {log.loaded:,} records to {topic} on both sides")
+                    _fill(clusters, topic, log, one_in=_ONE_IN if damaged else None)
+                for each in way or WAYS:
+                    rows += _measure(clusters, each, topics, log, scratch, memory)
+                    _write(folder, rows, describe(toolchain), memory)
+                for cluster in (clusters.source, clusters.target):
+                    cluster.delete_topics(keep=["warm"])
+    except DrkitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print((folder / "AUDIT.md").read_text(encoding="utf-8"))
+
+
+def _fill(clusters: Clusters, topic: str, log: Log, one_in: int | None = None) -> None:
+    clusters.source.create_topic(topic, log.partitions)
+    clusters.target.create_topic(topic, log.partitions)
+    write(clusters.source.address, topic, log)
+    spoil = frozenset[int]() if one_in is None else damaged_batches(log, one_in)
+    write(clusters.target.address, topic, log, spoil=spoil)
+
+
+def _measure(
+    clusters: Clusters, way: str, topics: dict[bool, str], log: Log, scratch: Path, memory: str
+) -> Iterator[Row]:
+    folder = Path(tempfile.mkdtemp(prefix=f"{way}-", dir=scratch))
+    job = Job(clusters.source.address, clusters.target.address, "", "warm", log.partitions, str(folder), memory)
+    with _child(way, job) as child:
+        tree = ProcessTree(child)
+        _answer(child)
+        start = before = tree.cpu_seconds()
+        shuffled = shuffled_bytes(folder)
+        for damaged, topic in topics.items():
+            _say(f"{_NAMES[way]}: {topic}")
+            _tell(child, topic)
+            answer = _answer(child)
+            after, so_far = tree.cpu_seconds(), shuffled_bytes(folder)
+            expected = len(damaged_batches(log, _ONE_IN)) if damaged else 0
+            if answer["found"] != expected:
+                raise DrkitError(f"{_NAMES[way]} found {answer['found']} of {expected} in {topic}")
+            yield Row(
+                records=log.loaded,
+                way=way,
+                damaged=damaged,
+                seconds=round(answer["seconds"], 2),
+                cpu=round(after - before, 2),
+                start_cpu=round(start, 2),
+                peak_mib=round(tree.peak_rss_bytes() / 2**20),
+                shuffled=None if so_far is None or shuffled is None else so_far - shuffled,
+                found=answer["found"],
+            )
+            before, shuffled = after, so_far
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _child(way: str, job: Job) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "bench.audit_child", way, json.dumps(asdict(replace(job)))]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_HERE.parent)
+    try:
+        yield child
+    finally:
+        if child.stdin is not None:
+            child.stdin.close()
+        try:
+            child.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def _tell(child: subprocess.Popen[bytes], line: str) -> None:
+    assert child.stdin is not None  # noqa: S101 - it was given a pipe
+    child.stdin.write(f"{line}\n".encode())
+    child.stdin.flush()
+
+
+def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert child.stdout is not None  # noqa: S101 - as above
+    line = child.stdout.readline()
+    if not line:
+        raise DrkitError("a way of comparing ended before its time", remedy="Its error is above")
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+def _write(folder: Path, rows: Sequence[Row], machine: dict[str, Any], memory: str) -> None:
+    (folder / "audit.json").write_text(
+        json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1) + "\n", encoding="utf-8"
+    )
+    lines = ["# What an audit costs", "", "Written by `python -m bench.audit`; see [README.md](README.md).", ""]
+    where = f"{cores()} cores shared with both brokers, {memory} of heap, {machine['cpu']}"
+    lines += [f"{where}; load average before: {machine['load_before']}.", ""]
+    titles = ("records a side", "", "damage", "CPU-s", "records/s per core", "s", "peak RSS, MiB", "shuffled, MB")
+    lines += [f"| {' | '.join((*titles, 'found', 'CPU until warm'))} |"]
+    lines += ["| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for row in rows:
+        shuffled = "-" if row.shuffled is None else f"{row.shuffled / 1e6:.1f}"
+        lines.append(
+            f"| {row.records:,} | {_NAMES[row.way]} | {'1 in a million' if row.damaged else 'clean'} | {row.cpu:.1f} | "
+            f"{row.rate:,.0f} | {row.seconds:.1f} | {row.peak_mib:,.0f} | {shuffled} | {row.found} "
+            f"| {row.start_cpu:.1f} |"
+        )
+    lines += ["", "| records a side | target | measured | limit | |", "| ---: | --- | ---: | ---: | --- |"]
+    lines += _targets(rows)
+    (folder / "AUDIT.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _targets(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for size in sorted({row.records for row in rows}):
+        cpu = {(row.way, row.damaged): row.cpu for row in rows if row.records == size}
+        judged = (
+            ("CPU of (b), clean, over drkit audit's", ("exceptall", False), ("batches", False), 5.0, True),
+            ("CPU of (a), clean, over drkit audit's", ("plain", False), ("batches", False), 3.0, True),
+            ("drkit audit: CPU damaged over clean", ("batches", True), ("batches", False), 1.3, False),
+            ("CPU of (b), clean, over drkit audit --full's", ("exceptall", False), ("full", False), 1.0, True),
+        )
+        for name, above, below, limit, least in judged:
+            if above in cpu and cpu.get(below):
+                value = cpu[above] / cpu[below]
+                met = value >= limit if least else value <= limit
+                sign = "≥" if least else "≤"
+                lines.append(
+                    f"| {size:,} | {name} | {value:.2f} x | {sign} {limit} x | {'met' if met else 'not met'} |"
+                )
+    return lines
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,97 @@
+"""Two equal logs for the bench of the audit, one of them damaged where that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import cycle
+
+from bench.batches import Codec, batch_variants
+from bench.wire import Connection
+from drkit.kafka.batch import Batch, header, parse
+from drkit.kafka.records import Record, build, read
+
+_IN_FLIGHT = 8
+_BEGAN = 1_780_000_000_000
+_VARIANTS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a topic holds: every batch has other timestamps, so no two records are equal."""
+
+    records: int
+    record_bytes: int = 150
+    codec: Codec = "lz4"
+    records_a_batch: int = 1_000
+    partitions: int = 8
+
+    @property
+    def batches(self) -> int:
+        """How many batches that is; a multiple of the partitions."""
+        return max(1, self.records // (self.records_a_batch * self.partitions)) * self.partitions
+
+    @property
+    def loaded(self) -> int:
+        """How many records are really written."""
+        return self.batches * self.records_a_batch
+
+
+def damaged_batches(log: Log, one_in: int) -> frozenset[int]:
+    """Which batches get a corrupted record, so that one record in `one_in` is; at even distances."""
+    count = max(1, log.loaded // one_in)
+    return frozenset(log.batches * (2 * number + 1) // (2 * count) for number in range(count))
+
+
+def write(
+    address: str, topic: str, log: Log, *, spoil: Collection[int] = (), told: Callable[[int], None] | None = None
+) -> None:
+    """Write a log to a topic that is there, round robin over its partitions.
+
+    Args:
+        address: host:port of the one broker.
+        topic: exists, with `log.partitions` partitions.
+        log: what to write.
+        spoil: numbers of batches in the middle of which one record gets another value.
+        told: gets the records written since its last call.
+    """
+    made = batch_variants(
+        record_bytes=log.record_bytes, codec=log.codec, records_a_batch=log.records_a_batch, variants=_VARIANTS
+    )
+    variants = cycle([next(iter(parse(memoryview(each)))) for each in made])
+    waiting = 0
+    with Connection(address) as connection:
+        for number in range(log.batches):
+            if waiting >= _IN_FLIGHT:
+                connection.receive_produce()
+                waiting -= 1
+                if told is not None:
+                    told(log.records_a_batch)
+            batch = _stamped(next(variants), _BEGAN + number * 1_000, spoil=number in spoil)
+            connection.send_produce(topic, {number % log.partitions: batch})
+            waiting += 1
+        for _ in range(waiting):
+            connection.receive_produce()
+
+
+def _stamped(batch: Batch, stamp: int, *, spoil: bool) -> bytes:
+    """A batch whose records are stamped `stamp`, and one of them spoiled."""
+    payload: bytes | memoryview = batch.records
+    if spoil:
+        records = [Record(each.offset, batch.base_timestamp, bytes(each.body)) for each in read(batch)]
+        middle = len(records) // 2
+        body = bytearray(records[middle].body)
+        body[len(body) // 2] ^= 1
+        records[middle] = records[middle]._replace(body=bytes(body))
+        payload = build(records, batch.codec).payload
+    head = header(
+        attributes=batch.attributes,
+        count=batch.records_count,
+        base_timestamp=stamp,
+        max_timestamp=stamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=payload,
+    )
+    return head + bytes(payload)

@@ -1,0 +1,189 @@
+"""Four ways of finding what differs between two clusters: drkit's two, a plain client with numpy, and `exceptAll`."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from xxhash import xxh3_64_intdigest
+
+from drkit.audit.run import run_audit
+from drkit.audit.session import SparkRuntime, spark_session
+from drkit.config import Config
+from drkit.kafka.admin import ClusterAdmin
+from drkit.lab.toolchain import ensure
+from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.model.clock import now
+from drkit.model.links import TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import TopicPartition as Partition
+from drkit.store import open_store
+
+_FETCHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to compare. `folder` gets findings and Spark's event log; `memory` is the JVM's heap."""
+
+    source: str
+    target: str
+    topic: str
+    warm: str
+    partitions: int
+    folder: str
+    memory: str
+
+    def config(self) -> Config:
+        """As drkit.toml would say it."""
+        clusters = {"primary": {"bootstrap_servers": self.source}, "dr": {"bootstrap_servers": self.target}}
+        return Config.model_validate({"clusters": clusters, "links": [{"source": "primary", "target": "dr"}]})
+
+    def runtime(self) -> SparkRuntime:
+        """Spark on all cores of this machine; what it shuffles is in its event log."""
+        toolchain = ensure("spark")
+        log = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": Path(self.folder).as_uri(),
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.compress": "false",
+        }
+        jars = tuple(toolchain.jars("spark"))
+        return SparkRuntime(toolchain.spark_java_home, jars, driver_memory=self.memory, settings=log)
+
+
+def batches_first(job: Job, topic: str) -> int:
+    """`drkit audit`."""
+    return _audit(job, topic, full=False)
+
+
+def record_by_record(job: Job, topic: str) -> int:
+    """`drkit audit --full`."""
+    return _audit(job, topic, full=True)
+
+
+def except_all(job: Job, topic: str) -> int:
+    """Two DataFrames of Spark's Kafka connector; what the source has and the target hasn't (one direction only)."""
+    session = spark_session(job.runtime())
+    session.conf.set("spark.sql.shuffle.partitions", 8)
+    return _read(session, job.source, topic).exceptAll(_read(session, job.target, topic)).count()
+
+
+def plain(job: Job, topic: str) -> int:
+    """confluent-kafka and numpy: a hash of each record at its offset, both sides compared."""
+    different = 0
+    for partition in range(job.partitions):
+        source, target = (_hashes(address, topic, partition) for address in (job.source, job.target))
+        size = min(len(source), len(target))
+        different += int(np.count_nonzero(source[:size] != target[:size])) + abs(len(source) - len(target))
+    return different
+
+
+WAYS: dict[str, Callable[[Job, str], int]] = {
+    "batches": batches_first,
+    "full": record_by_record,
+    "exceptall": except_all,
+    "plain": plain,
+}
+
+
+def shuffled_bytes(folder: Path) -> int | None:
+    """What Spark wrote for shuffles since the last mark, by its event log; None where there is none."""
+    logs = [each for each in folder.iterdir() if each.is_file() and not each.name.endswith(".crc")]
+    if not logs:
+        return None
+    total = 0
+    for log in logs:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if line.startswith('{"Event":"SparkListenerTaskEnd"'):
+                metrics = json.loads(line).get("Task Metrics") or {}
+                total += metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
+    return total
+
+
+def _audit(job: Job, topic: str, *, full: bool) -> int:
+    config = job.config()
+    link = config.links[0].link()
+    store = open_store("sqlite:///:memory:")
+    with ClusterAdmin("primary", config.clusters["primary"]) as admin:
+        ends = admin.end_offsets([Partition(topic, number) for number in range(job.partitions)])
+    state = TopicState(
+        topic=topic,
+        target_topic=topic,
+        source_topic_id="bench",
+        target_topic_id="bench",
+        epoch=0,
+        partitions=job.partitions,
+        created_by_drkit=True,
+        engine="batch",
+    )
+    store.put_topic_states(link.id, [state])
+    store.append_mappings(link.id, [OffsetMapping(topic, number, 0, 0, 0) for number in range(job.partitions)])
+    marks = [
+        Watermark(
+            topic=tp.topic,
+            partition=tp.partition,
+            epoch=0,
+            source_through=end,
+            target_end=end,
+            source_start=0,
+            source_end=end,
+            target_start=0,
+            observed_at=now(),
+        )
+        for tp, end in ends.items()
+    ]
+    store.put_watermarks(link.id, marks)
+    spark_session(job.runtime())  # or the first audit, a small one, would start a JVM for brief jobs
+    out = Path(job.folder) / "findings" / uuid.uuid4().hex
+    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full)
+    result = run_audit(request, store, config, job.runtime())
+    store.close()
+    if result.counts.matched + result.findings_total != result.counts.source_records:
+        raise AssertionError(f"an audit that doesn't add up: {result.counts}")
+    return result.findings_total
+
+
+def _read(session: SparkSession, address: str, topic: str) -> DataFrame:
+    return (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", address)
+        .option("subscribe", topic)
+        .option("includeHeaders", "true")
+        .option("kafka.max.partition.fetch.bytes", str(4 << 20))
+        .option("kafka.max.poll.records", "5000")
+        .load()
+        .select("partition", "offset", "timestamp", "key", "value", "headers")
+    )
+
+
+def _hashes(address: str, topic: str, partition: int) -> np.ndarray:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": uuid.uuid4().hex,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "fetch.max.bytes": 50 << 20,
+            "fetch.message.max.bytes": 4 << 20,
+        }
+    )
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    found = np.zeros(high - low, np.uint64)
+    consumer.assign([TopicPartition(topic, partition, low)])
+    after = low
+    while after < high:
+        for message in consumer.consume(_FETCHED, 0.05):
+            offset = message.offset()
+            headers = message.headers()
+            content = b"%d|%b|%b" % (message.timestamp()[1], message.key() or b"", message.value() or b"")
+            found[offset - low] = xxh3_64_intdigest(content if not headers else content + repr(headers).encode())
+            after = offset + 1
+    consumer.close()
+    return found
