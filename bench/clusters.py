@@ -10,7 +10,7 @@ import ctypes
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +82,16 @@ class Clusters:
         folder: an existing folder for data and logs; not removed.
         toolchain: with the jar set `kafka`.
         say: gets a line for people about each step.
+        settings: of the brokers, beside the bench's own.
     """
 
-    def __init__(self, folder: Path, toolchain: Toolchain, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        toolchain: Toolchain,
+        say: Callable[[str], None],
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
         self._toolchain = toolchain
         self._say = say
@@ -98,7 +105,7 @@ class Clusters:
             clusters=aliases,
             cluster_ids={alias: kafka_node.cluster_uuid() for alias in aliases},
             nodes=tuple(self._nodes),
-            broker_config=_SETTINGS,
+            broker_config={**_SETTINGS, **(settings or {})},
         )
 
     @property

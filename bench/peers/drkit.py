@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 from bench.peers.base import Job, Running, launched
 
@@ -25,9 +26,10 @@ topics = ['{topics}']
 """
 
 
-def render(job: Job) -> str:
-    """The drkit.toml of a job: defaults everywhere."""
-    return _TEMPLATE.format(
+def render(job: Job, buffer_bytes: int | None = None) -> str:
+    """The drkit.toml of a job: defaults everywhere, but for the link's buffer where it is given."""
+    buffer = "" if buffer_bytes is None else f"buffer_bytes = {buffer_bytes}\n"
+    plain = _TEMPLATE.format(
         source=job.source.alias,
         target=job.target.alias,
         source_address=job.source.address,
@@ -35,19 +37,24 @@ def render(job: Job) -> str:
         store=STORE,
         topics=job.topics,
     )
+    return plain + buffer
 
 
+@dataclass(frozen=True, slots=True)
 class Drkit:
-    """`drkit mirror`."""
+    """`drkit mirror`. `buffer_bytes`: the link's, where it isn't the default; `processes`: how many share it."""
 
-    name = "drkit"
-    title = "drkit"
+    name: str = "drkit"
+    title: str = "drkit"
+    buffer_bytes: int | None = None
+    processes: int = 1
 
     def launch(self, job: Job) -> Running:
         """Start `drkit mirror`; it runs until stopped."""
         config = job.folder / CONFIG
-        config.write_text(render(job), encoding="utf-8")
+        config.write_text(render(job, self.buffer_bytes), encoding="utf-8")
         command = [sys.executable, "-m", "drkit", "mirror", "--config", str(config)]
+        command += ["--processes", str(self.processes)] if self.processes > 1 else []
         return launched(command, job.folder / "mirror.log", cwd=job.folder)
 
     def check(self, job: Job, running: Running) -> None:

@@ -1,0 +1,230 @@
+"""A mirror over a long line: a backlog read through packets that are held up, `python -m bench.wan --delay SCRIPT`.
+
+Everything runs in a network namespace of its own, which ends with this command: brokers, the mirror, and iptables
+rules that hand each packet of the source broker to a script that holds it for half a round trip. So it needs root,
+`unshare`, `iptables` and the kernel's NFQUEUE; where one of them lacks, it says which and does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from bench.backlog import Backlog
+from bench.cases import BacklogCase
+from bench.clusters import Clusters, die_with_parent
+from bench.peers.drkit import Drkit
+from bench.progress import Screen
+from drkit.lab.toolchain import ensure
+from drkit.model.errors import DrkitError
+from drkit.model.topology import DEFAULT_BUFFER_BYTES
+
+_INSIDE = "DRKIT_BENCH_NAMESPACE"
+_QUEUE = "7"
+_MIB = 1 << 20
+_RECORD_BYTES = 1000
+_WINDOW_BYTES = 64 * _MIB
+_READY_SECONDS = 10.0
+_TOOLS = ("unshare", "ip", "iptables", "sysctl")
+_READ_SECONDS = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """How the source's machine is set up. `settings`: of its broker; `window`: what TCP may keep in flight."""
+
+    name: str
+    megabytes: int
+    settings: tuple[tuple[str, str], ...] = ()
+    window_bytes: int | None = None
+
+
+_OWN_WINDOW = (("socket.send.buffer.bytes", "-1"),)  # the kernel's own sizing instead of 100 KiB
+HOSTS = (
+    Host("as installed", 120),
+    Host("socket.send.buffer.bytes=-1", 500, _OWN_WINDOW),
+    Host("and net.ipv4.tcp_wmem up to 64 MiB", 1000, _OWN_WINDOW, _WINDOW_BYTES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one reader reached on one kind of host, its first third aside; `peak_rss_mib`: of the mirror."""
+
+    host: str
+    reader: str
+    mb_per_second: float | None
+    records: int
+    peak_rss_mib: float | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table (and JSON to `--out`); 0 also where it can't be measured, with the reason."""
+    options = _options(arguments)
+    lacks = _lacks(options.delay)
+    if lacks:
+        print(f"skipped: {lacks}")
+        return 0
+    toolchain = ensure("kafka")  # fetched before there is no network any more
+    if os.environ.get(_INSIDE) != "1":
+        os.environ[_INSIDE] = "1"
+        again = [sys.executable, "-m", "bench.wan", *(sys.argv[1:] if arguments is None else arguments)]
+        inside = subprocess.Popen(
+            ["unshare", "--net", *again],
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+        )
+        return inside.wait()
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    screen, rows = Screen(), []
+    for host in HOSTS[: options.hosts]:
+        if host.window_bytes is not None:
+            for name in ("tcp_wmem", "tcp_rmem"):  # of this namespace alone
+                value = f"net.ipv4.{name}=4096 131072 {host.window_bytes}"
+                subprocess.run(["sysctl", "-q", "-w", value], check=True)
+        with tempfile.TemporaryDirectory(prefix="drkit-wan-", dir=options.work) as folder:
+            clusters = Clusters(Path(folder), toolchain, screen.say, dict(host.settings))
+            with clusters:
+                rows += _measure(clusters, Path(folder), screen, host, options)
+    print(_table(rows, options.rtt_ms))
+    if options.out:
+        options.out.write_text(json.dumps({"rtt_ms": options.rtt_ms, "rows": [asdict(row) for row in rows]}, indent=1))
+    return 0
+
+
+def _measure(
+    clusters: Clusters, folder: Path, screen: Screen, host: Host, options: argparse.Namespace
+) -> Iterator[Row]:
+    """One host: a plain consumer, the mirror with its defaults, the mirror with a buffer for the line."""
+    case = BacklogCase("wan", 150, _RECORD_BYTES, "none", options.partitions, 0, 0)
+    records = host.megabytes * 1_000_000 // _RECORD_BYTES
+    backlog = Backlog(clusters, folder, screen)
+    backlog.load(case, records)
+    peers = [Drkit("drkit", f"drkit, buffer_bytes {DEFAULT_BUFFER_BYTES // _MIB} MiB")]
+    peers += [Drkit("drkit", f"drkit, buffer_bytes {size} MiB", size * _MIB) for size in options.buffer_mib]
+    peers += [Drkit("drkit", f"drkit, --processes {count}", None, count) for count in options.processes]
+    with _delayed(clusters.source.address, options):
+        rate, read = _consume(clusters.source.address, case)
+        screen.say(f"{host.name}, consumer: {rate} MB/s")
+        yield Row(host.name, "confluent-kafka consumer, defaults", rate, read)
+        for peer in peers:
+            run = backlog.run(case, records, peer, 0)
+            end = (run.launch_seconds + run.seconds, run.mirrored_records)
+            rate = _steady([*run.progress, end], records)
+            screen.say(f"{host.name}, {peer.title}: {rate} MB/s, peak {run.peak_rss_mib} MiB")
+            yield Row(host.name, peer.title, rate, run.mirrored_records, run.peak_rss_mib)
+
+
+def _steady(looks: Sequence[tuple[float, int]], records: int) -> float | None:
+    """MB/s from the look at which a third was there to the last: large answers come all at once."""
+    late = [look for look in looks if look[1] >= records / 3]
+    if len(late) < 2 or late[-1][0] <= late[0][0]:  # noqa: PLR2004 - two ends
+        return None
+    return (late[-1][1] - late[0][1]) * _RECORD_BYTES / 1e6 / (late[-1][0] - late[0][0])
+
+
+def _consume(address: str, case: BacklogCase) -> tuple[float | None, int]:
+    """A plain consumer over the whole topic: MB/s of values as `_steady` has it, and records."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-wan", "enable.auto.commit": False})
+    (topic,) = case.topic_names
+    parts = [TopicPartition(topic, number) for number in range(case.partitions_a_topic)]
+    ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
+    consumer.assign([TopicPartition(part.topic, part.partition, OFFSET_BEGINNING) for part in parts])
+    read = 0
+    looks: list[tuple[float, int]] = []
+    give_up = time.monotonic() + _READ_SECONDS
+    try:
+        while read < sum(ends) and time.monotonic() < give_up:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            read += sum(each.error() is None for each in [message, *consumer.consume(10_000, 0)])
+            looks.append((time.monotonic(), read))
+    finally:
+        consumer.close()
+    return _steady(looks, sum(ends)), read
+
+
+@contextmanager
+def _delayed(address: str, options: argparse.Namespace) -> Iterator[None]:
+    """Hold packets from and to this address for half a round trip each, in this namespace."""
+    port = address.rpartition(":")[2]
+    # where they come in: held where they go out, they would count against what the sender may have under way
+    rules = [["INPUT", "-i", "lo", "-p", "tcp", side, port] for side in ("--sport", "--dport")]
+    command = [sys.executable, str(options.delay), _QUEUE, str(options.rtt_ms / 2), "0", "0"]
+    holder = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+    )
+    try:
+        if holder.stdout is None or holder.stdout.readline().strip() != b"ready":
+            raise DrkitError(f"{options.delay} did not get ready (NFQUEUE in this kernel?)")
+        for rule in rules:
+            subprocess.run(["iptables", "-A", *rule, "-j", "NFQUEUE", "--queue-num", _QUEUE], check=True)
+        yield
+    finally:
+        for rule in rules:
+            subprocess.run(["iptables", "-D", *rule, "-j", "NFQUEUE", "--queue-num", _QUEUE], check=False)
+        holder.send_signal(signal.SIGTERM)
+        holder.wait()
+        if holder.stdout is not None:
+            holder.stdout.close()
+
+
+def _lacks(delay: Path) -> str:
+    """What is missing, or ""."""
+    if os.geteuid() != 0:
+        return "a network namespace and iptables need root"
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} not on PATH"
+    if not delay.is_file():
+        return f"{delay} isn't there: the script that holds packets back (see bench/README.md)"
+    probe = "iptables -A INPUT -i lo -p tcp --sport 1 -j NFQUEUE --queue-num 7"
+    tried = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"no NFQUEUE: {tried.stderr.strip() or 'iptables failed'}"
+
+
+def _table(rows: Sequence[Row], rtt_ms: float) -> str:
+    lines = [f"Round trip {rtt_ms:g} ms", "", "| source's host | reader | MB/s | MiB RSS |", "|---|---|---|---|"]
+    for row in rows:
+        rate = "unknown" if row.mb_per_second is None else f"{row.mb_per_second:.1f}"
+        rss = "" if row.peak_rss_mib is None else f"{row.peak_rss_mib:.0f}"
+        lines.append(f"| {row.host} | {row.reader} | {rate} | {rss} |")
+    return "\n".join(lines)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.wan", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--delay", type=Path, required=True, help="script: QUEUE DELAY_MS JITTER_MS LOSS")
+    parser.add_argument("--rtt-ms", type=float, default=100.0, help="round trip (100)")
+    parser.add_argument(
+        "--buffer-mib", type=int, nargs="*", default=[128], help="buffers to try beside the default (128)"
+    )
+    parser.add_argument(
+        "--processes", type=int, nargs="*", default=[4], help="workers to try with the default buffer (4)"
+    )
+    parser.add_argument("--partitions", type=int, default=8, help="of the topic (8)")
+    parser.add_argument("--hosts", type=int, default=len(HOSTS), help="how many kinds of host, from the first (all)")
+    parser.add_argument(
+        "--work", type=Path, default=None, help="where brokers' data goes (the system's temporary folder)"
+    )
+    parser.add_argument("--out", type=Path, default=None, help="write the figures there, too, as JSON")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The delayed line: what is reckoned from the looks, and what is said where it can't be measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import wan
+from bench.clusters import Cluster
+from bench.peers.base import Job
+from bench.peers.drkit import render
+from drkit.config import load_config
+
+
+def test_the_first_third_does_not_count() -> None:
+    looks = [(0.0, 0), (5.0, 1_000), (6.0, 40_000), (7.0, 70_000), (8.0, 100_000)]
+    assert wan._steady(looks, 100_000) == pytest.approx(30.0)
+    assert wan._steady(looks[:3], 100_000) is None, "one look is no span"
+    assert wan._steady([], 100_000) is None
+
+
+def test_without_the_script_it_is_skipped_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(wan.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(wan.shutil, "which", lambda name: f"/sbin/{name}")
+    assert wan.main(["--delay", str(tmp_path / "none.py")]) == 0
+    assert "none.py isn't there" in capsys.readouterr().out
+    monkeypatch.setattr(wan.shutil, "which", lambda name: None if name == "iptables" else name)
+    assert wan.main(["--delay", str(tmp_path / "none.py")]) == 0
+    assert "skipped: iptables not on PATH" in capsys.readouterr().out
+    monkeypatch.setattr(wan.os, "geteuid", lambda: 1000)
+    assert wan.main(["--delay", str(tmp_path / "none.py")]) == 0
+    assert "need root" in capsys.readouterr().out
+
+
+def test_the_table_and_the_configuration(tmp_path: Path) -> None:
+    rows = [wan.Row("as installed", "consumer", None, 0), wan.Row("as installed", "drkit", 12.34, 9, 98.7)]
+    assert wan._table(rows, 100).splitlines()[-2:] == [
+        "| as installed | consumer | unknown |  |",
+        "| as installed | drkit | 12.3 | 99 |",
+    ]
+    job = Job(tmp_path, Cluster("primary", "a:1"), Cluster("dr", "b:2"), "bench-.*", "none")
+    path = tmp_path / "drkit.toml"
+    for size, found in ((None, 32 << 20), (7 << 20, 7 << 20)):
+        path.write_text(render(job, size))
+        assert load_config(path).links[0].link().buffer_bytes == found
