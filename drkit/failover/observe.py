@@ -22,7 +22,7 @@ from drkit.failover.world import ClusterView, PartitionView, World
 from drkit.kafka.admin import TopicInfo
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.errors import DrkitError, NotLetIn, Unreachable
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -160,7 +160,7 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
     """Ask one side; a cluster that doesn't answer is a fact about it, not an error."""
     try:
         return ask()
-    except Unreachable as error:
+    except (Unreachable, NotLetIn) as error:
         return _Side(ClusterView(alias, reachable=False, reason=str(error)))
 
 
