@@ -138,6 +138,8 @@ class Load:
                 number += 1
             except BufferError:
                 self._producer.poll(0.05)
+            except KafkaException as error:  # the client knows already that it is denied
+                self.refused.append(error.args[0].name())
             self._producer.poll(0)
         self._producer.flush(20)
 
