@@ -107,7 +107,8 @@ class Admission:
         flow.hold_bytes(size)
         flow.merged += reasons.pop("merged", 0)
         flow.forwarded += reasons.pop("forwarded", 0)
-        flow.rebuilt.update(reasons)
+        if reasons:
+            flow.rebuilt.update(reasons)
         partition.leader_epoch = read.batches[-1].leader_epoch
         if ended is not None:
             flow.end_after(partition, *ended)

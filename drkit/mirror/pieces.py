@@ -166,7 +166,7 @@ class _Cutter:
                 run.max_timestamp,
                 run.payload,
                 reason="merged",
-                batches=run.records_count,
+                batches=run.batches,
             )
         self._position = last + 1
 

@@ -110,10 +110,11 @@ def test_only_plain_neighbours_are_joined():
         batch_bytes(one, base_offset=4, codec=3),
         batch_bytes(one * 2, base_offset=5),
         batch_bytes(one, base_offset=7),
+        batch_bytes(one * 5, base_offset=8),
     ]
     found, _ = scan(memoryview(b"".join(parts)))
     kinds = [(type(each).__name__, each.base_offset, each.records_count) for each in found]
-    assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Batch", 5, 2), ("Batch", 7, 1)]
+    assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Joined", 5, 3), ("Batch", 8, 5)]
 
 
 @pytest.mark.parametrize("at", [17, 30, 66])

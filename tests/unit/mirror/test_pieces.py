@@ -181,7 +181,7 @@ def test_small_batches_before_one_that_is_taken_apart_come_first():
 def test_what_comes_before_a_record_above_the_limit_is_told():
     found, _ = scan(memoryview(batch_bytes([_ROW] * 2) + batch_bytes([(7, b"k", b"x" * 5_000, [])], base_offset=2)))
     cut = pieces(found, (), 0, RULES._replace(limit=2_000))
-    assert _told([next(cut)]) == [("run", 0, 2, 2, None)]
+    assert _told([next(cut)]) == [("run", 0, 2, 2, "merged")]
     with pytest.raises(TooLarge):
         next(cut)
 
