@@ -39,7 +39,7 @@ _WAIT_MS = 500
 _SHORT_WAIT_MS = 20
 _PAUSE = 0.2
 _SMALL_ANSWER = 32 * 1024
-_PACE = 0.004
+_PACE = 0.005
 """Seconds between two requests while answers are small. A steady stream would else be asked for record by record,
 each at the price of a request on both sides; the first record after a rest is never held up."""
 _DAMAGED_READS = 3
