@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -34,7 +34,7 @@ from drkit.failover.failback import make_failback_plan
 from drkit.failover.gate import Gate, gate_record
 from drkit.failover.gate_rules import GateState
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import Mode, State
+from drkit.failover.machine import PATHS, Kind, Mode, State
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.refence import Hand
 from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
@@ -311,16 +311,31 @@ def killed_at(own: OwnLink, action: str, boundary: tuple[str, str, str]) -> None
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
-@pytest.mark.parametrize("cancelled", [False, True], ids=["to-its-end", "taken-back"])
+EVERY = [
+    (step.stage, event, when)
+    for step in PATHS[Kind.FAILOVER]
+    for event, when in (("intent", "after"), ("outcome", "before"), ("outcome", "after"))
+]
+"""Every boundary of the journal, as the machine itself enumerates them."""
+
+
+@pytest.mark.parametrize(
+    ("places", "cancelled"),
+    [
+        pytest.param(MOVING, False, id="to-its-end"),
+        pytest.param(MOVING[-1:], True, id="taken-back"),
+        pytest.param(EVERY, False, id="at-every-boundary", marks=pytest.mark.long),
+    ],
+)
 def test_a_planned_move_killed_again_and_again_comes_to_its_end_or_back(
-    own: OwnLink, secure_lab: Lab, cancelled: bool
+    own: OwnLink, secure_lab: Lab, places: Sequence[tuple[str, str, str]], cancelled: bool
 ) -> None:
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 30))
     group = own.commit("primary", "g", topic, {0: 7, 1: 30})
     mirror(own)
     action = "planned"
-    for boundary in MOVING[-1:] if cancelled else MOVING:
+    for boundary in places:
         killed_at(own, action, boundary)
         action = "resume"
     action = "cancel"
