@@ -235,3 +235,19 @@ def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain
     assert {group["target_offset"] for group in done["groups"]} >= {45, 12, 1}
     assert own.values("primary", topic) == on_dr
     assert {name: own.unread("primary", name, topic) for name in names} == unread
+
+
+@pytest.mark.long
+def test_a_failback_that_deletes_nothing_with_sparks_audit(own, orders, tmp_path, toolchain, monkeypatch):
+    del toolchain
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    topic, names = orders
+    document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
+    own.produce("dr", topic, texts("on-dr", 9))
+    own.commit("dr", "g1", topic, {0: 45})
+    on_dr = own.values("dr", topic)
+    unread = {name: own.unread("dr", name, topic) for name in names}
+    done = document(own, "failback", "--to", "primary", "--yes", timeout=400)
+    assert (done["state"], done["level"], done["audit"]["verdict"]) == ("closed", True, "clean")
+    assert own.values("primary", topic) == on_dr
+    assert {name: own.unread("primary", name, topic) for name in names} == unread
