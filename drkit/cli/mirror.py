@@ -23,7 +23,7 @@ from drkit.cli.processes import Processes, end_with_parent
 from drkit.cli.stuck import wait_for, watchdog_seconds
 from drkit.mirror.control import link_to_run
 from drkit.mirror.events import DoneEvent, MirrorEvent, ProgressEvent
-from drkit.mirror.heap import give_back_large_blocks
+from drkit.mirror.process import serve_the_data_path
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable
 from drkit.model.topology import Link, LinkId
@@ -92,7 +92,7 @@ def mirror(
             _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
             return
         run.links(link)  # what can't be run is said before anything is waited for
-        give_back_large_blocks()
+        serve_the_data_path()
         listener = _Listener(run.writer, _serve_metrics(run, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
         with _logging(run), _stop_on_signals() as stop, listener.showing():
