@@ -10,8 +10,8 @@ groups and topics, or keep watermarks, for some milliseconds each second. One th
 interpreter's lock and gets it after Python's switch interval, 5 ms, which would be seen in the slowest hundredth of
 all records.
 
-**Collections of cycles** look at everything that was ever imported, tens of milliseconds each; what is there at the start
-is left out of them, and they come less often.
+**Collections of cycles** look at everything that was ever imported, tens of milliseconds each; what is there at the
+start is left out of them, and they come less often.
 """
 
 from __future__ import annotations
