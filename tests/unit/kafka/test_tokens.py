@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
@@ -50,7 +52,7 @@ def test_the_next_one_is_fetched_before_it_ends_and_an_outage_is_borne_until_the
     endpoint: Endpoint, oidc: Oidc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("drkit.kafka.tokens.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("drkit.kafka.tokens.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
     endpoint.life_seconds = 100
     source = TokenSource(oidc)
     first = source.token()
@@ -61,6 +63,7 @@ def test_the_next_one_is_fetched_before_it_ends_and_an_outage_is_borne_until_the
     clock[0] += 2
     assert source.token() == first, "the old one holds while the next is fetched"
     wait_until(lambda: len(endpoint.asked) == 2, what="the next token asked for")
+    wait_until(lambda: source._next is not None and not source._next.is_alive(), what="the refusal to be taken in")
     endpoint.answer = None
     clock[0] += 6
     assert source.token() == first
