@@ -164,7 +164,8 @@ def test_a_killed_worker_is_replaced(mirrored: Mirrored) -> None:
     assert_exact(mirrored, topic)
 
 
-@pytest.mark.parametrize("asleep", [pytest.param("leader", marks=pytest.mark.long), "other"])
+@pytest.mark.long
+@pytest.mark.parametrize("asleep", ["leader", "other"])
 def test_a_worker_that_was_stopped_does_no_harm_when_it_goes_on(mirrored: Mirrored, asleep: str) -> None:
     topic = mirrored.name("slept")
     mirrored.source.create(topic, PARTITIONS)
@@ -219,6 +220,7 @@ def test_a_lone_worker_that_was_stopped_goes_on_beside_the_one_that_took_over(mi
     assert_exact(mirrored, topic)
 
 
+@pytest.mark.long
 def test_one_that_catches_up_beside_others_waits_for_their_share(mirrored: Mirrored) -> None:
     topic = mirrored.name("beside")
     mirrored.source.create(topic, PARTITIONS)
@@ -233,6 +235,7 @@ def test_one_that_catches_up_beside_others_waits_for_their_share(mirrored: Mirro
     assert_exact(mirrored, topic)
 
 
+@pytest.mark.long
 def test_a_partition_claimed_from_under_a_worker_is_taken_up_anew(mirrored: Mirrored) -> None:
     """As a worker that wakes up finds it; here the other one doesn't go on, so this one takes it again."""
     topic = mirrored.name("claimed")
