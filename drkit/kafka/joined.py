@@ -44,7 +44,7 @@ class Joined(NamedTuple):
 Found = Batch | Joined
 
 
-def scan(data: memoryview) -> tuple[list[Found], int | None]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much as the batch
+def scan(data: memoryview) -> tuple[list[Found], int | None]:  # noqa: C901, PLR0912, PLR0915 - one pass: a call for each batch would cost as much
     """The complete batches in fetched bytes, runs of small ones joined.
 
     The second is the offset of the first batch that doesn't match its checksum; what is before it is
@@ -85,17 +85,24 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:  # noqa: C901, PLR
         if not count:
             run_at, base, base_stamp, highest = at, offset, stamp, stamp
         epoch = leader_epoch
-        for stamped, body in several if several is not None else ((stamp, data[body_at + 3 : after]),):
-            if stamped == base_stamp:
+        if several is None:
+            if stamp == base_stamp:
                 middle = b"\0\0" + numbers[count]
             else:
-                highest = max(highest, stamped)
-                middle = b"\0" + encoded(stamped - base_stamp) + numbers[count]
-            size = (len(middle) + len(body)) << 1
+                highest = max(highest, stamp)
+                middle = b"\0" + encoded(stamp - base_stamp) + numbers[count]
+            size = (len(middle) + after - body_at - 3) << 1
             out += small[size] if size < _ONE_BYTE else encoded(size >> 1)
             out += middle
-            out += body
-            count += 1
+            out += data[body_at + 3 : after]
+        else:
+            for number, (stamped, body) in enumerate(several):
+                highest = max(highest, stamped)
+                middle = b"\0" + encoded(stamped - base_stamp) + numbers[count + number]
+                out += encoded(len(middle) + len(body))
+                out += middle
+                out += body
+        count += records
         batches += 1
         at = after
     _flush(found, data[run_at:at], Joined(base, epoch, count, base_stamp, highest, b"", batches), out)
