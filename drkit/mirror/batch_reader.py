@@ -33,7 +33,7 @@ from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_LARGEST_FETCH = 64 * 1024 * 1024
+_LARGEST_FETCH = 48 * 1024 * 1024  # below what brokers give by default (fetch.max.bytes, 55 MiB)
 _SMALLEST_PARTITION = 128 * 1024
 _WAIT_MS = 500
 _SHORT_WAIT_MS = 20
