@@ -59,7 +59,9 @@ BATCH_ROW = StructType(
 )
 """`p`: the partition's number in the scope; offsets [start, stop); `n`: records; `newest`: highest timestamp, ms."""
 
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+"""As Spark's Kafka connector has them."""
+
 RECORD_ROW = StructType(
     [
         StructField("p", IntegerType()),
@@ -67,7 +69,7 @@ RECORD_ROW = StructType(
         StructField("timestamp", TimestampType()),
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
-        StructField("headers", ArrayType(_HEADER)),
+        StructField("headers", HEADERS),
     ]
 )
 _OFFSETS_WORTH_A_TASK = 50_000

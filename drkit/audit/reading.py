@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -30,12 +29,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drkit.audit.log_source import read_batches, read_records
+from drkit.audit.log_source import HEADERS, read_batches, read_records
 from drkit.audit.places import FOREVER, Zone
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.audit.spans import Span
 
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _RECORDS = StructType(
     [
         StructField("key", BinaryType()),
@@ -45,7 +43,7 @@ _RECORDS = StructType(
         StructField("offset", LongType()),
         StructField("timestamp", TimestampType()),
         StructField("timestampType", IntegerType()),
-        StructField("headers", _HEADERS),
+        StructField("headers", HEADERS),
     ]
 )
 """What the connector yields."""

@@ -15,22 +15,17 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 from kafka import errors as kafka_errors
-from kafka.protocol.consumer import FetchRequest
 
 from drkit.kafka.batch import MAGIC, Batch, parse
+from drkit.kafka.fetching import STALL_SECONDS, Asked, fetch
 from drkit.kafka.offsets import find_leaders
 from drkit.kafka.records import Damaged, Record, read, read_old
 from drkit.kafka.wire import Again, Wire, describe, error_class
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 
-_CONSUMER = -1
-_READ_UNCOMMITTED = 0
 _FIRST_BYTES = 64 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
-_REQUEST_BYTES = 32 * 1024 * 1024
-_STALL_SECONDS = 2.0  # a partition without a leader is not waited for while a failover stands still
-_MIN_VERSION, _MAX_VERSION = 10, 11  # 10 brings zstd; from 13 on topics go by their ids
 
 
 class Place(NamedTuple):
@@ -114,7 +109,7 @@ def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, 
                 moved |= await _ask(wire, leader, [tp for tp in tps if tp in look.wanted], look)
             if moved:
                 look.moved_at = time.monotonic()
-        if look.wanted and time.monotonic() < min(deadline, look.moved_at + _STALL_SECONDS):
+        if look.wanted and time.monotonic() < min(deadline, look.moved_at + STALL_SECONDS):
             raise Again(look.why)
 
     if look.wanted:
@@ -138,32 +133,10 @@ async def _ask(wire: Wire, leader: int, tps: Sequence[TopicPartition], look: _Lo
     """One fetch; whether it brought anything forward."""
     if not tps:
         return False
-    topic_type = FetchRequest.FetchTopic
-    partition_type = topic_type.FetchPartition
-    by_topic: dict[str, list[object]] = defaultdict(list)
-    for tp in tps:
-        wanted = look.wanted[tp]
-        by_topic[tp.topic].append(
-            partition_type(partition=tp.partition, fetch_offset=wanted.at, partition_max_bytes=wanted.max_bytes)
-        )
-    request = FetchRequest(
-        replica_id=_CONSUMER,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=_REQUEST_BYTES,
-        isolation_level=_READ_UNCOMMITTED,
-        topics=[topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
-        min_version=_MIN_VERSION,
-        max_version=_MAX_VERSION,
-    )
-    try:
-        response = await wire.send(request, leader)
-    except kafka_errors.KafkaError as error:
-        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
-            raise
-        look.why = str(error)
+    answers = await fetch(wire, leader, {tp: Asked(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps})
+    if isinstance(answers, kafka_errors.KafkaError):
+        look.why = str(answers)
         return False
-    answers = [(TopicPartition(t.topic, p.partition_index), p) for t in response.responses for p in t.partitions]
     moved = [_take(look, tp, answer) for tp, answer in answers if tp in look.wanted]
     return any(moved)
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
-from kafka.protocol.consumer import FetchRequest
 
 from drkit.kafka.batch import MAGIC, Batch, parse
+from drkit.kafka.fetching import STALL_SECONDS, Asked, fetch
 from drkit.kafka.offsets import find_leaders
 from drkit.kafka.records import Damaged, read, read_old
 from drkit.kafka.wire import Again, Wire, describe, error_class
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 
-_CONSUMER = -1
-_READ_UNCOMMITTED = 0
 _PARTITION_BYTES = 1024 * 1024
 _STRETCH_BYTES = 4 * 1024 * 1024
-_REQUEST_BYTES = 32 * 1024 * 1024
-_STALL_SECONDS = 2.0  # a partition without a leader is not waited for while a failover stands still
-_MIN_VERSION, _MAX_VERSION = 10, 11  # 10 brings zstd; from 13 on topics go by their ids
 
 
 class Stretch(NamedTuple):
@@ -87,7 +81,7 @@ def scan(wire: Wire, stretches: Mapping[TopicPartition, Stretch], *, seconds: fl
             moved = await _round(wire, scan)
             if moved:
                 scan.moved_at = time.monotonic()
-        if scan.left and time.monotonic() < min(deadline, scan.moved_at + _STALL_SECONDS):
+        if scan.left and time.monotonic() < min(deadline, scan.moved_at + STALL_SECONDS):
             raise Again(f"{min(scan.left)}: nothing comes")
 
     why = ""
@@ -120,45 +114,13 @@ async def _round(wire: Wire, scan: _Scan) -> bool:
         scan.left.discard(tp)
     moved = bool(absent)
     for leader, tps in leaders.items():
-        for tp, answer in await _fetch(wire, leader, tps, scan.found):
+        answers = await fetch(wire, leader, {tp: Asked(scan.found[tp].through, _PARTITION_BYTES) for tp in tps})
+        for tp, answer in () if isinstance(answers, kafka_errors.KafkaError) else answers:
             scanned, end = scan.found[tp], scan.stretches[tp].end
             moved |= _take(scanned, answer, end)
             if scanned.reason is not None or scanned.through >= end:
                 scan.left.discard(tp)
     return moved
-
-
-async def _fetch(
-    wire: Wire, leader: int, tps: Iterable[TopicPartition], found: Mapping[TopicPartition, Scanned]
-) -> list[tuple[TopicPartition, Any]]:
-    """One fetch at a leader; nothing where it can't be reached."""
-    topic_type = FetchRequest.FetchTopic
-    partition_type = topic_type.FetchPartition
-    by_topic: dict[str, list[object]] = defaultdict(list)
-    for tp in tps:
-        place = partition_type(
-            partition=tp.partition, fetch_offset=found[tp].through, partition_max_bytes=_PARTITION_BYTES
-        )
-        by_topic[tp.topic].append(place)
-    if not by_topic:
-        return []
-    request = FetchRequest(
-        replica_id=_CONSUMER,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=_REQUEST_BYTES,
-        isolation_level=_READ_UNCOMMITTED,
-        topics=[topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
-        min_version=_MIN_VERSION,
-        max_version=_MAX_VERSION,
-    )
-    try:
-        response = await wire.send(request, leader)
-    except kafka_errors.KafkaError as error:
-        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
-            raise
-        return []
-    return [(TopicPartition(t.topic, p.partition_index), p) for t in response.responses for p in t.partitions]
 
 
 def _take(scanned: Scanned, answer: Any, end: int) -> bool:
