@@ -161,23 +161,9 @@ def _place(
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]],
 ) -> Position:
     view = world.partitions.get(position.tp)
-    base = Position(
-        group=position.group,
-        topic=position.topic,
-        partition=position.partition,
-        target_topic=world.link.target_topic(position.topic),
-        source_offset=position.offset,
-        target_offset=None,
-        strategy=None,
-        translation=Certainty.UNAVAILABLE,
-        reread=None,
-        skipped=None,
-        lost=None,
-        reason=None,
-        why="",
-        metadata=position.metadata,
+    base = replace(
+        Position.unplaced(position, world.link.target_topic(position.topic)),
         existing=world.committed.get((position.group, position.tp)),
-        captured_at=position.captured_at,
     )
     if view is None or view.target_start is None or view.target_end is None:
         reason = f"{base.target_topic}:{position.partition} is not on {world.target.alias}"

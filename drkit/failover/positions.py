@@ -97,6 +97,27 @@ class Position:
     captured_at: datetime | None = None
     reread_at_most: int | None = None
 
+    @classmethod
+    def unplaced(cls, stands: GroupPosition, target_topic: str, reason: str | None = None) -> Position:
+        """Where a group stands, not placed on the target (yet)."""
+        return cls(
+            group=stands.group,
+            topic=stands.topic,
+            partition=stands.partition,
+            target_topic=target_topic,
+            source_offset=stands.offset,
+            target_offset=None,
+            strategy=None,
+            translation=Certainty.UNAVAILABLE,
+            reread=None,
+            skipped=None,
+            lost=None,
+            reason=reason,
+            why=reason or "",
+            metadata=stands.metadata,
+            captured_at=stands.captured_at,
+        )
+
     @property
     def target_tp(self) -> TopicPartition:
         """The partition, by its target topic."""
@@ -198,23 +219,7 @@ def place(
 ) -> Position:
     """One group's position on one partition; `present`: where it stands now, if that is another one."""
     target = world.target.alias
-    base = Position(
-        group=position.group,
-        topic=position.topic,
-        partition=position.partition,
-        target_topic=world.link.target_topic(position.topic),
-        source_offset=position.offset,
-        target_offset=None,
-        strategy=None,
-        translation=Certainty.UNAVAILABLE,
-        reread=None,
-        skipped=None,
-        lost=None,
-        reason=None,
-        why="",
-        metadata=position.metadata,
-        captured_at=position.captured_at,
-    )
+    base = Position.unplaced(position, world.link.target_topic(position.topic))
     if view is not None and view.recreated:
         reason = f"{position.topic} was recreated on {world.source.alias}: what is mirrored is of the one before"
         return replace(base, reason=reason, why=reason)
