@@ -4,6 +4,9 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 
+# Dozens of drkit's processes are started here; without its compiled code each would compile all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo bench soak test test-long lint unit containers lock clean
 

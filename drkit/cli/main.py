@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -35,6 +36,11 @@ VERBS = (
 """Modules of drkit.cli, in the order of `drkit --help`; each has `register(app)`."""
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_COLLECT_AFTER = (
+    50_000,
+    20,
+    100,
+)  # positions by the ten thousand aren't cycles: looking for some among them costs time
 
 
 def _version(wanted: bool) -> None:
@@ -78,6 +84,7 @@ def needed(arguments: Sequence[str]) -> tuple[str, ...]:
 
 def main() -> None:
     """Entry point. A reader that went away (`drkit runs | head`) and Ctrl-C while loading are not errors."""
+    gc.set_threshold(*_COLLECT_AFTER)
     try:
         application(needed(sys.argv[1:]))()
     except BrokenPipeError:

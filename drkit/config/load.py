@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from drkit.config.schema import Config, StoreConfig
 from drkit.config.secrets import Secret, reveal
 from drkit.model.errors import ConfigError
 
 ENV_PREFIX = "DRKIT_"
+CONFIG_VARIABLE = "DRKIT_CONFIG"
 
 
 def find_config(path: Path | None) -> Path:
     """The file to read: `path`, else `$DRKIT_CONFIG`, else `./drkit.toml`."""
     if path is not None:
         return path
-    from_env = os.environ.get("DRKIT_CONFIG")
+    from_env = os.environ.get(CONFIG_VARIABLE)
     return Path(from_env) if from_env else Path("drkit.toml")
 
 
@@ -60,6 +60,10 @@ def load_config(path: Path | None = None) -> Config:
 
 def _environment() -> dict[str, Any]:
     """`DRKIT_STORE__URL=…` and the like as the nested mapping that the file would hold."""
+    if not any(name.upper().startswith(ENV_PREFIX) and name.upper() != CONFIG_VARIABLE for name in os.environ):
+        return {}
+    # Here, because it takes a tenth of a second to load and hardly any command needs it.
+    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # noqa: PLC0415
 
     class FromEnvironment(BaseSettings):
         model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="ignore")

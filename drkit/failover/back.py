@@ -101,21 +101,28 @@ class Reverse:
 
 @dataclass(frozen=True, slots=True)
 class Reseed:
-    """Mirror the way back until the old primary holds all that the live cluster held at the start."""
+    """Mirror the way back until the old primary holds all that the live cluster held at the start.
+
+    `by_spark`: what there is at the start is brought over by Spark's tasks, the rest by the mirror.
+    """
 
     live: str
     cluster: str
     cluster_id: str
+    by_spark: bool = False
     name: str = "reseed"
 
     def explain(self) -> str:
         """What it will do."""
-        return f"mirror {self.live}->{self.cluster} until it has caught up; {self.live} goes on serving"
+        how = f"bring {self.live}->{self.cluster} over by Spark, then mirror it" if self.by_spark else (
+            f"mirror {self.live}->{self.cluster}"
+        )
+        return f"{how} until it has caught up; {self.live} goes on serving"
 
     def execute(self, context: StageContext) -> StageReport:
         """Catch up."""
         check_cluster(context, self.cluster, self.cluster_id)
-        reason, records = catch_up(context)
+        reason, records = catch_up(context, by_spark=self.by_spark)
         return StageReport(Outcome.OK, reason, replace(context.facts, reseeded=records))
 
 
@@ -228,7 +235,7 @@ class DrainBack:
             allowed=frozenset({Direction.ACTIVE}),
         )
         wait_for_mirror(context, MIRROR_SECONDS)
-        world = observe(context.estate, link, settle=True)
+        world = observe(context.estate, link, settle=True, target_groups=False)
         ends_now = ends_of(context, link)
         late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(world, ends_now)
         if late:
@@ -260,9 +267,9 @@ class DrainBack:
         late: list[str] = []
         for _ in range(_ROUNDS):
             ends = ends_of(context, context.link)
-            if behind(observe(context.estate, context.link, settle=False), ends):
+            if behind(observe(context.estate, context.link, settle=False, target_groups=False), ends):
                 catch_up(context)
-            world = observe(context.estate, context.link, settle=False)
+            world = observe(context.estate, context.link, settle=False, target_groups=False)
             late = differing(ends, ends_of(context, context.link)) or behind(world, ends)
             if not late:
                 return ends
@@ -318,16 +325,19 @@ class Turn:
         return StageReport(Outcome.OK, "; ".join(said), facts)
 
 
-def catch_up(context: StageContext) -> tuple[str, int]:
+def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:
     """Bring the way back level with its source, in this process, or wait for the mirror that does it already."""
     before = _through(context)
     worker = mirror_at_work(context.estate, context.link)
     if worker is None:
-        result = context.rooms.mirror.catch_up(context.link, context.say)
+        rooms = context.rooms
+        mirror = rooms.seeder if by_spark and rooms.seeder is not None else rooms.mirror
+        result = mirror.catch_up(context.link, context.say)
         return result.reason, result.records
     ends = ends_of(context, context.link)
     if not context.wait(
-        lambda: not behind(observe(context.estate, context.link, settle=False), ends), CATCH_UP_SECONDS
+        lambda: not behind(observe(context.estate, context.link, settle=False, target_groups=False), ends),
+        CATCH_UP_SECONDS,
     ):
         raise PartlyDone(
             f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",

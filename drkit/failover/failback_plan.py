@@ -60,6 +60,7 @@ class FailbackPlan:
     is known only once the old primary is seeded again. `offsets` counts, by group, the committed
     offsets that are deleted on the old primary. `failover_run` is the run that failed the link away.
     `level`: the old primary holds nothing that isn't on the live cluster, so nothing is deleted there.
+    `by_spark`: the old primary is seeded by Spark's tasks.
     """
 
     link: LinkId
@@ -75,6 +76,7 @@ class FailbackPlan:
     positions: tuple[Position, ...]
     directories: tuple[DirectoryView, ...] = ()
     level: bool = False
+    by_spark: bool = False
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -137,5 +139,6 @@ def _decision(plan: FailbackPlan) -> dict[str, Any]:
         "offsets": sorted(plan.offsets.items()),
         "stages": [stage.name for stage in plan.stages],
         **({"level": True} if plan.level else {}),
+        **({"by_spark": True} if plan.by_spark else {}),
         **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
     }

@@ -129,7 +129,7 @@ class Drain:
             )
             facts = replace(facts, sealed=True)
         wait_for_mirror(context, self.mirror_seconds)
-        world = observe(context.estate, context.link, settle=True)
+        world = observe(context.estate, context.link, settle=True, target_groups=False)
         equal = ""
         if self.mode is Mode.PLANNED:
             self._still_whole(context, world)
@@ -155,7 +155,7 @@ class Drain:
         left: list[str] = []
 
         def drained() -> bool:
-            world = observe(context.estate, context.link)
+            world = observe(context.estate, context.link, target_groups=False)
             if not world.source.reachable:
                 raise Refused(
                     f"{self.source} stopped answering: {world.source.reason}",

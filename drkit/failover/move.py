@@ -23,7 +23,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.topology import TopicPartition
 
-_GROUPS_AT_ONCE = 250
+_GROUPS_AT_ONCE = 500
 _SHOWN = 5
 
 
@@ -67,8 +67,7 @@ class Translate:
                 meaning="A planned move takes groups from where they stand, not from where they were last seen",
                 remedy=f"Bring {self.source} back",
             )
-        if world.positions_live:
-            context.estate.store.put_group_positions(context.link.id, world.positions)
+        context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
         if offsets is None:
             positions = choose_positions(world, self.selection, self.at)
         else:

@@ -63,6 +63,7 @@ def observe(
     selection: Selection | None = None,
     settle: bool | None = None,
     seen: Sequence[GroupPosition] = (),
+    target_groups: bool = True,
 ) -> World:
     """A snapshot of the link.
 
@@ -75,28 +76,29 @@ def observe(
         settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
             (default: yes, until the link is sealed; from then on clients may write there).
         seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
+        target_groups: whether to ask the target what groups have committed there, and their members.
 
     Raises:
         Unreachable: the store doesn't answer.
     """
-    memory = _remember(estate, link, at)
-    if seen:
-        memory = replace(memory, positions=_merge_positions(seen, memory.positions))
-    if settle is None:
-        settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
     selection = selection or Selection()
-    named = selection.named
     with ThreadPoolExecutor(max_workers=2) as pool:
-        remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
-        remembered |= set(named)
-        there = sorted(remembered)
         asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link))
+        memory = _remember(estate, link, at)
+        stored = memory.positions
+        if seen:
+            memory = replace(memory, positions=_merge_positions(seen, stored))
+        remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
+        remembered |= set(selection.named)
+        there = sorted(remembered) if target_groups else []
         asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
         source, target = asked_source.result(), asked_target.result()
+    if settle is None:
+        settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
     estate.found(link.id.source, gone=not source.view.reachable)
     positions = _merge_positions(memory.positions, source.offsets)
     unseen = sorted({position.group for position in positions} - remembered)
-    if unseen and target.view.reachable:
+    if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
     partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
     stamped = _stamped(estate, target, partitions, selection.moments)
@@ -118,6 +120,7 @@ def observe(
         notes=source.notes,
         past=memory.past,
         stamped=stamped,
+        stored=stored,
     )
 
 
@@ -200,7 +203,7 @@ def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[st
     by_stamp = None if at is None or at.by_commits else at.millis
     times = {} if by_stamp is None else admin.offsets_for_times(dict.fromkeys(end, by_stamp))
     side = _Side(view, topics, start, end, times, (), {})
-    return _with_groups(estate, link, side, groups)
+    return _with_groups(estate, link, side, groups) if groups else side
 
 
 def _stamped(

@@ -78,9 +78,12 @@ class Auditor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All of them. `salvage_root`: the folder that gets a folder for each run's salvage."""
+    """All of them. `salvage_root`: the folder that gets a folder for each run's salvage. `seeder`: brings over what
+    Spark is to bring over; None where that isn't at hand.
+    """
 
     mirror: Mirror
     salvager: Salvager
     auditor: Auditor
     salvage_root: Path
+    seeder: Mirror | None = None

@@ -98,7 +98,15 @@ class Position:
     reread_at_most: int | None = None
 
     @classmethod
-    def unplaced(cls, stands: GroupPosition, target_topic: str, reason: str | None = None) -> Position:
+    def unplaced(
+        cls,
+        stands: GroupPosition,
+        target_topic: str,
+        reason: str | None = None,
+        *,
+        translation: Certainty = Certainty.UNAVAILABLE,
+        lost: int | None = None,
+    ) -> Position:
         """Where a group stands, not placed on the target (yet)."""
         return cls(
             group=stands.group,
@@ -108,10 +116,10 @@ class Position:
             source_offset=stands.offset,
             target_offset=None,
             strategy=None,
-            translation=Certainty.UNAVAILABLE,
+            translation=translation,
             reread=None,
             skipped=None,
-            lost=None,
+            lost=lost,
             reason=reason,
             why=reason or "",
             metadata=stands.metadata,
@@ -218,20 +226,20 @@ def place(
     present: GroupPosition | None = None,
 ) -> Position:
     """One group's position on one partition; `present`: where it stands now, if that is another one."""
-    target = world.target.alias
-    base = Position.unplaced(position, world.link.target_topic(position.topic))
+    target, topic = world.target.alias, world.link.target_topic(position.topic)
     if view is not None and view.recreated:
         reason = f"{position.topic} was recreated on {world.source.alias}: what is mirrored is of the one before"
-        return replace(base, reason=reason, why=reason)
+        return Position.unplaced(position, topic, reason)
     if view is None or view.target_end is None:
-        reason = f"{base.target_topic}:{position.partition} is not on {target}"
+        reason = f"{topic}:{position.partition} is not on {target}"
         if not world.target.reachable:
             reason = f"{target} did not answer: {world.target.reason}"
-        return replace(base, reason=reason, why=reason)
+        return Position.unplaced(position, topic, reason)
     if isinstance(where, Moment) and where.by_commits:
-        return _by_commits(base, view, world, where, present)
+        return _by_commits(Position.unplaced(position, topic), view, world, where, present)
     mapped = _mapped(position.offset, view, target)
-    base = replace(base, translation=mapped.certainty, lost=_lost(position.offset, view))
+    lost = _lost(position.offset, view)
+    base = Position.unplaced(position, topic, translation=mapped.certainty, lost=lost)
     if where is None:
         return _by_mapping(base, mapped, view)
     if isinstance(where, Edge):
@@ -241,7 +249,8 @@ def place(
     return _by_time(base, mapped, found, view, where)
 
 
-def _by_mapping(base: Position, mapped: Translation, view: PartitionView) -> Position:
+def _by_mapping(base: Position, mapped: Translation, view: PartitionView, because: str | None = None) -> Position:
+    """`because`: what else than the mapping speaks for this place."""
     if mapped.target_offset is None:
         reason = mapped.reason or "the source offset has no known place on the target"
         return replace(base, reason=reason, why=reason)
@@ -253,8 +262,8 @@ def _by_mapping(base: Position, mapped: Translation, view: PartitionView) -> Pos
         strategy=Strategy.PRESERVED if preserved else Strategy.MAPPING,
         reread=mapped.reread,
         skipped=mapped.skipped,
-        reason=None if exact else mapped.reason,
-        why=_why_mapped(mapped, preserved=preserved),
+        reason=_and(None if exact else mapped.reason, because),
+        why=because or _why_mapped(mapped, preserved=preserved),
     )
 
 
@@ -329,8 +338,7 @@ def _by_time(base: Position, mapped: Translation, found: int | None, view: Parti
         )
     if mapped.target_offset < timed:
         unread = f"the group had read only up to here; by time it would be {timed}, past what was unread"
-        placed = _by_mapping(base, mapped, view)
-        return replace(placed, reason=_and(placed.reason, unread), why=unread)
+        return _by_mapping(base, mapped, view, unread)
     back = mapped.target_offset - timed
     reason = f"{by_time}; {back} before where the group had got to ({mapped.target_offset})" if back else None
     exact = mapped.certainty is Certainty.EXACT

@@ -94,6 +94,7 @@ class World:
     `mirror` names the worker that holds the link's mirror lease, None where nobody does. `notes` say
     what could not be read. `past`: where groups had committed at the moment asked for, where one was.
     `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
+    `stored`: the positions that the store holds.
     """
 
     link: Link
@@ -113,6 +114,14 @@ class World:
     notes: tuple[str, ...] = ()
     past: Mapping[Key, PastPosition] = field(default_factory=dict)
     stamped: Mapping[int, Mapping[TopicPartition, int | None]] = field(default_factory=dict)
+    stored: tuple[GroupPosition, ...] = ()
+
+    def news(self) -> list[GroupPosition]:
+        """Positions that the source answered with and the store doesn't hold so; none where it didn't answer."""
+        if not self.positions_live:
+            return []
+        known = {(p.group, p.topic, p.partition): (p.offset, p.metadata) for p in self.stored}
+        return [p for p in self.positions if known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)]
 
     @property
     def lag(self) -> int | None:
