@@ -217,6 +217,35 @@ def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, uniqu
         own.store.close()
 
 
+def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic = own.create("primary", "t")
+        own.produce("primary", topic, texts("x", 20))
+        group = own.commit("primary", "g", topic, {0: 3, 1: 20})
+        mirror(own)
+        own.produce("primary", topic, texts("only-here", 2))
+        with own.estate() as estate:
+            assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+        own.produce("dr", topic, texts("on-dr", 10))
+        own.commit("dr", "g", topic, {0: 25, 1: 30})
+        action = "keep"
+        for boundary in boundaries(Kind.KEEP_PRIMARY):
+            killed(own, action, tmp_path / "salvage", boundary)
+            action = "resume"
+        run = own.store.runs()[0].run
+        with own.estate() as estate:
+            result = resume_run(estate, run, reading_ports(own, tmp_path / "salvage"))
+        assert result.error is None
+        assert (result.machine.state, result.machine.facts.salvaged) == (State.CLOSED, 4)
+        assert len((tmp_path / "salvage" / run / "records.jsonl").read_text().splitlines()) == 4
+        assert own.values("primary", topic) == own.values("dr", topic)
+        assert (own.committed("primary", group), own.committed("dr", group)) == ({}, {(topic, 0): 25, (topic, 1): 30})
+        assert verify_chain(own.store.entries(run)) is None
+    finally:
+        own.store.close()
+
+
 TURNING = [
     ("scrub", OUTCOME, "before"),
     ("reverse", "append_mappings", "after"),
