@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _CERTAINTY = {
     Certainty.UNAVAILABLE: "red",
 }
 _NOT_PLACED = "not placed"
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,9 @@ def _print_each(console: Console, positions: Sequence[Position]) -> None:
     table.add_column("from", justify="right", no_wrap=True)
     table.add_column("to", justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)
-    table.add_column("again", justify="right", no_wrap=True)
-    table.add_column("lost", justify="right", no_wrap=True)
+    skips = any(position.skipped for position in positions)
+    for name in ("again", *(["skipped"] if skips else []), "lost"):
+        table.add_column(name, justify="right", no_wrap=True)
     for position in ranked[:_ROWS]:
         table.add_row(
             escape(position.group),
@@ -136,20 +139,22 @@ def _print_each(console: Console, positions: Sequence[Position]) -> None:
             Text(number(position.target_offset), style=_CERTAINTY[position.translation]),
             "-" if position.strategy is None else position.strategy.value,
             number(position.reread),
+            *([number(position.skipped)] if skips else []),
             number(position.lost),
         )
     console.print(table)
-    for reason, places in _reasons(ranked[:_ROWS]):
-        console.print(Padding(f"[dim]·[/] {escape(places)}: {escape(reason)}", (0, 0, 0, 1)))
+    for line in _reasons(ranked[:_ROWS]):
+        console.print(Padding(f"[dim]·[/] {escape(line)}", (0, 0, 0, 1)))
     if len(ranked) > _ROWS:
         console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
 
 
-def _pain(position: Position) -> tuple[int, int, int, str, str, int]:
-    """Unplaced first, then by what is lost, then by what is read again."""
+def _pain(position: Position) -> tuple[int, int, int, int, str, str, int]:
+    """Unplaced first, then by what is lost, then what is skipped, then what is read again."""
     return (
         0 if position.target_offset is None else 1,
         -(position.lost or 0),
+        -(position.skipped or 0),
         -(position.reread or 0),
         position.group,
         position.topic,
@@ -157,19 +162,28 @@ def _pain(position: Position) -> tuple[int, int, int, str, str, int]:
     )
 
 
-def _reasons(positions: Sequence[Position]) -> list[tuple[str, str]]:
-    """Reasons in the order of pain, each with the places it holds for, partitions of a topic together."""
-    places: dict[str, dict[str, list[int]]] = {}
+def _reasons(positions: Sequence[Position]) -> Iterator[str]:
+    """Reasons in the order of pain with the places they hold for; those that differ in numbers only as one of them."""
+    alike: dict[str, list[Position]] = {}
     for position in positions:
         if position.reason:
-            where = places.setdefault(position.reason, {})
-            where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
-    listed = []
-    for reason, where in places.items():
-        named = [f"{place}:{','.join(map(str, sorted(partitions)))}" for place, partitions in where.items()]
-        more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
-        listed.append((reason, ", ".join(named[:_PLACES]) + more))
-    return listed
+            alike.setdefault(_NUMBER.sub("#", position.reason), []).append(position)
+    for found in alike.values():
+        first = found[0]
+        if len({position.reason for position in found}) == 1:
+            yield f"{_places(found)}: {first.reason}"
+        else:
+            yield f"{len(found)} positions, e.g. {first.group} {first.topic}:{first.partition}: {first.reason}"
+
+
+def _places(positions: Sequence[Position]) -> str:
+    """Partitions of a topic together."""
+    where: dict[str, list[int]] = {}
+    for position in positions:
+        where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
+    named = [f"{place}:{','.join(map(str, sorted(partitions)))}" for place, partitions in where.items()]
+    more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
+    return ", ".join(named[:_PLACES]) + more
 
 
 def number(value: int | None) -> str:

@@ -79,7 +79,7 @@ def parse_moment(text: str, *, now: datetime, timezone: str | None = None, optio
     present = _present(now, timezone)
     written = text.strip()
     if relative := _RELATIVE.fullmatch(written):
-        found = present.to_instant() - _span(relative)
+        found = (present.to_instant() - _span(relative)).round("millisecond", mode="floor")  # as stamps are
     elif _BARE_TIME.fullmatch(written):
         found = _most_recent(_time(written, option), present, timezone, written, option)
     else:

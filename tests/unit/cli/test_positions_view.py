@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from drkit.cli.positions_view import print_positions, sums
-from drkit.failover.positions import Position, Selection, choose_positions
+from drkit.failover.positions import Edge, Position, Selection, choose_positions
 from tests.unit.failover.worlds import Log, moment, position, world
 
 
@@ -45,3 +45,15 @@ def test_a_few_positions_are_shown_one_by_one():
     lines = printed(many(2))
     assert lines[0].split() == ["group", "partition", "from", "to", "by", "again", "lost"]
     assert sum(line.startswith("g000") for line in lines) == 6
+
+
+def test_what_is_skipped_has_a_column_and_reasons_that_differ_in_numbers_are_one():
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=10)
+    views = [replace(log.view(), partition=p) for p in range(2)]
+    stands = [position(3, group="g"), position(5, group="g", partition=1), position(5, group="h", partition=1)]
+    lines = printed(choose_positions(world(views, stands), Selection(edge=Edge.LATEST), None))
+    assert lines[0].split() == ["group", "partition", "from", "to", "by", "again", "skipped", "lost"]
+    assert [line.split()[-2] for line in lines[1:4]] == ["7", "5", "5"], "most skipped first"
+    text = " ".join(" ".join(lines[4:]).split())
+    assert text.count("as told") == 1
+    assert "3 positions, e.g. g t:0: the log of the target ends at 10: as told; 7 offsets" in text
