@@ -77,6 +77,14 @@ def place(cut: Iterable[Zone], offset: int) -> int:
     return next(zone.place(offset) for zone in cut if zone.first <= offset < zone.until)
 
 
+def first_place(cut: Iterable[Zone], offset: int) -> int:
+    """The first place of a source offset at or above this one; FOREVER where there is none."""
+    found = (
+        max(offset, zone.valid_from) + zone.delta for zone in cut if zone.valid_until > max(offset, zone.valid_from)
+    )
+    return next(found, FOREVER)
+
+
 def source_of(cut: Iterable[Zone], target_offset: int) -> int | None:
     """The source offset whose place this is, or None where it is nobody's."""
     for zone in cut:

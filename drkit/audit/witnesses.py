@@ -43,11 +43,14 @@ def witnesses(findings: Sequence[Finding], link: LinkId, config: Config) -> list
         (link.target, [(each.target_topic, each.partition, each.target_offset) for each in findings]),
     ):
         with LogReader(alias, config.clusters[alias], timeout_seconds=_PATIENCE_SECONDS) as reader:
-            sides.append([None if offset is None else _read(reader, topic, n, offset) for topic, n, offset in places])
+            sides.append(
+                [None if offset is None else read_content(reader, topic, n, offset) for topic, n, offset in places]
+            )
     return [Witness(*each) for each in zip(findings, sides[0], sides[1], strict=True)]
 
 
-def _read(reader: LogReader, topic: str, partition: int, offset: int) -> Content | str:
+def read_content(reader: LogReader, topic: str, partition: int, offset: int) -> Content | str:
+    """The record at an offset; words where it can't be shown."""
     columns = Columns()
     try:
         for batches in reader.read(topic, partition, offset, offset + 1):

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.audit_group import refuse_window, run_group_view
 from drkit.cli.audit_run import keep_run, relation_line
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
@@ -30,7 +31,7 @@ from drkit.cli.when import TimezoneOption, moment
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, RelationAudit, Verdict
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, ExitCode
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
 _KINDS = ("lost", "duplicated", "corrupted", "reordered", "foreign", "unseen")
 _SHOWN = 10
@@ -53,6 +54,14 @@ def audit(
         str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
     ] = None,
     timezone: TimezoneOption = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="G", help="One group's view: what it missed or sees twice by a failover."),
+    ] = None,
+    failover: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="With --group: by this failover (default: the last that moved it)."),
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
     ] = False,
@@ -80,6 +89,22 @@ def audit(
         began, choices = now(), topic_choices(topic)
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
+        if group is not None:
+            refuse_window(since, until, out)
+            run_group_view(
+                run,
+                group,
+                failover,
+                choices,
+                link,
+                lambda: spark_runtime(master, driver_memory, spark_conf),
+                full=full,
+                report=report,
+                began=began,
+            )
+            return
+        if failover is not None:
+            raise ConfigError("--run names a failover for --group", remedy="Add --group G, or leave --run out")
         store = run.store(create=False)
         links = flowing_links(run, link, store)
         folder = out or results_folder("audits", began)

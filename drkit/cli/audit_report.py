@@ -17,7 +17,7 @@ _LONGEST = 400
 _TOPICS_CHARTED = 50
 _WIDTH, _HEIGHT, _BAR = 720, 90, 14
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#66717f;--line:#dfe4ea;--matched:#7fa99b;
 --lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#93a0af}
 @media(prefers-color-scheme:dark){:root{--fg:#e5eaf0;--bg:#12161b;--card:#1a2028;--dim:#93a0af;--line:#2b3440;
@@ -55,7 +55,7 @@ def render_report(
     observed = ", ".join(sorted({iso(result.observed_at) or "" for result in results}))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>drkit audit</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
         f'<body><main><h1>drkit audit</h1><p class="dim">{legend}</p>{parts}'
         f'<p class="dim">Observed {observed}. Times are UTC.</p></main></body></html>\n'
     )

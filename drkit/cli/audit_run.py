@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drkit.model.audit import AuditResult, Counts, RelationAudit, Verdict
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
+from drkit.model.group_audit import GroupAudit
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.store.api import Store
 
@@ -26,7 +27,7 @@ class KeptRun(NamedTuple):
 
 def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> KeptRun:
     """Keep an audit of one or several links. An audit that can't be kept is an audit all the same."""
-    run = f"{KIND}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    run = _new_run(began)
     deviated = any(result.verdict is Verdict.DEVIATED for result in results)
     counts = Counts.total(result.counts for result in results)
     links = ", ".join(str(result.link) for result in results)
@@ -48,15 +49,35 @@ def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> K
             for result in results
         ]
     }
+    return _keep(store, run, (Verdict.DEVIATED if deviated else Verdict.CLEAN).value, began, detail, payload)
+
+
+def keep_group_view(store: Store, result: GroupAudit, document: Mapping[str, Any], began: datetime) -> KeptRun:
+    """Keep one group's view, by its document without the witnesses."""
+    counts, move = result.counts, result.move
+    missed, twice = (_or_unknown(count) for count in (counts.missed, counts.twice))
+    detail = f"{move.link}: {move.group} missed {missed} and sees {twice} twice by failover {move.run}"
+    kept = {key: value for key, value in document.items() if key != "witnesses"}
+    return _keep(store, _new_run(began), result.verdict.value, began, detail, kept)
+
+
+def _new_run(began: datetime) -> str:
+    return f"{KIND}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, payload: Mapping[str, Any]) -> KeptRun:
     at = now()
     entry = JournalEntry.chained(None, run=run, at=at, stage=KIND, event="done", payload=json.dumps(payload))
-    verdict = Verdict.DEVIATED if deviated else Verdict.CLEAN
     try:
         store.append_entry(entry)
-        store.put_run(RunSummary(run, KIND, verdict.value, began, at, detail))
+        store.put_run(RunSummary(run, KIND, verdict, began, at, detail))
     except DrkitError as error:
         return KeptRun(None, error.what)
     return KeptRun(run)
+
+
+def _or_unknown(count: int | None) -> str:
+    return "an unknown number" if count is None else f"{count:,}"
 
 
 def relation_line(relation: RelationAudit) -> str:

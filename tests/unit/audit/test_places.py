@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.places import FOREVER, Zone, nominal, place, source_of, zones
+from drkit.audit.places import FOREVER, Zone, first_place, nominal, place, source_of, zones
 from drkit.model.offsets import OffsetMapping
 
 
@@ -53,6 +53,17 @@ def test_zones_leave_no_gap_and_places_never_fall(made: tuple[list[OffsetMapping
     assert cut[-1].until == FOREVER
     assert [zone.until for zone in cut[:-1]] == [zone.first for zone in cut[1:]]
     assert place(cut, offset) <= place(cut, offset + 1)
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(mirrored(), st.integers(0, 60))
+def test_the_first_place_parts_records_below_an_offset_from_those_at_or_above_it(
+    made: tuple[list[OffsetMapping], dict[int, int]], offset: int
+):
+    rows, places = made
+    border = first_place(zones(rows), offset)
+
+    assert {source for source, target in places.items() if target >= border} == {s for s in places if s >= offset}
 
 
 @settings(deadline=None)  # a busy machine is no failure

@@ -1,0 +1,270 @@
+"""`drkit audit --group`: what one group missed or saw twice by a failover."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from drkit.cli.audit_run import keep_group_view
+from drkit.cli.context import Invocation
+from drkit.cli.group_report import render_group_report, shown_bytes
+from drkit.cli.spark import results_folder, told
+from drkit.failover.estate import Estate
+from drkit.failover.group_move import find_move
+from drkit.model.audit import TopicChoice
+from drkit.model.clock import from_millis, iso
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
+from drkit.model.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drkit.audit.session import SparkRuntime
+
+_SHOWN = 12
+_CODES = {
+    GroupVerdict.CLEAN: ExitCode.OK,
+    GroupVerdict.DEVIATED: ExitCode.DEVIATION,
+    GroupVerdict.UNKNOWN: ExitCode.UNKNOWN,
+}
+_STYLES = {GroupVerdict.CLEAN: "bold green", GroupVerdict.DEVIATED: "bold red", GroupVerdict.UNKNOWN: "bold yellow"}
+
+
+def run_group_view(
+    run: Invocation,
+    group: str,
+    failover: str | None,
+    choices: Sequence[TopicChoice],
+    link: str | None,
+    spark: Callable[[], SparkRuntime],
+    *,
+    full: bool,
+    report: Path | None,
+    began: datetime,
+) -> None:
+    """Carry the verb out for one group.
+
+    Raises:
+        ConfigError: no topic that was asked for is one of the group's.
+        Refused: no failover moved the group, or what it did can't be told any more.
+    """
+    store = run.store(create=False)
+    with Estate(run.config, store) as estate:
+        move = _of_topics(find_move(estate, group, failover, link), choices)
+        moved = estate.link(move.link)
+    from drkit.audit.group_view import audit_group  # noqa: PLC0415 - PySpark loads only where it is used
+
+    with told(run, f"audit {move.link} for {group}") as telling:
+        result = audit_group(
+            move,
+            moved,
+            store,
+            run.config,
+            spark,
+            out=str(results_folder("audits", began)),
+            full=full,
+            progress=telling.step,
+            tasks=telling.tasks,
+        )
+    document = group_document(result)
+    kept = keep_group_view(store, result, document, began)
+    if kept.problem is not None:
+        run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
+    if report is not None:
+        _write(report, render_group_report(result))
+    run.writer.emit(
+        document | {"run": kept.run, "report": None if report is None else str(report)},
+        lambda console: _print(console, result),
+    )
+    if result.verdict is not GroupVerdict.CLEAN:
+        run.exit(_CODES[result.verdict])
+
+
+def refuse_window(since: str | None, until: str | None, out: Path | None) -> None:
+    """Raise `ConfigError` for options that mean nothing for one group's view."""
+    for option, given in (("--from", since), ("--until", until), ("--out", out)):
+        if given is not None:
+            raise ConfigError(
+                f"{option} and --group exclude each other",
+                meaning="A group's view is about all that lies on either side of its positions; it writes no findings",
+                remedy="Leave it out; --topic chooses topics, --report writes a page",
+            )
+
+
+def _of_topics(move: GroupMove, choices: Sequence[TopicChoice]) -> GroupMove:
+    if not choices:
+        return move
+    wanted = {choice.topic: choice.partitions for choice in choices}
+    known = sorted({place.topic for place in move.places})
+    for topic in wanted:
+        if topic not in known:
+            raise ConfigError(
+                f"--topic {topic}: {move.group} has no position on it", remedy=f"Its topics are: {', '.join(known)}"
+            )
+    places = tuple(
+        place
+        for place in move.places
+        if place.topic in wanted and (wanted[place.topic] is None or place.partition in (wanted[place.topic] or ()))
+    )
+    if not places:
+        raise Refused(f"{move.group} has no position on these partitions", remedy="Leave the partitions out")
+    return GroupMove(move.link, move.group, move.run, move.moved_at, places, move.unreadable)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DrkitError(
+            f"the report can't be written to {path}: {error.strerror or error}", remedy="Give another --report"
+        ) from error
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+
+def group_document(result: GroupAudit) -> dict[str, Any]:
+    """The document (docs/schemas/audit-group.schema.json), but for `run` and `report`."""
+    move = result.move
+    return {
+        "verdict": result.verdict.value,
+        "group": move.group,
+        "failover": move.run,
+        "failover_at": iso(move.moved_at),
+        "source": move.link.source,
+        "target": move.link.target,
+        "means": result.means.value,
+        "observed_at": iso(result.observed_at),
+        "seconds": round(result.seconds, 3),
+        "totals": _counts(result.counts),
+        "partitions": [_partition(each) for each in result.partitions],
+        "witnesses": [_witness(each) for each in result.witnesses],
+        "notes": list(result.notes),
+    }
+
+
+def _partition(each: GroupPartition) -> dict[str, Any]:
+    place = each.place
+    return {
+        "topic": place.topic,
+        "target_topic": place.target_topic,
+        "partition": place.partition,
+        "source_offset": place.source_offset,
+        "before": None if place.before is None else place.before.value,
+        "source_seen_at": iso(place.source_seen_at),
+        "target_offset": place.target_offset,
+        "after": None if place.after is None else place.after.value,
+        "target_now": place.target_now,
+        "verdict": each.counts.verdict.value,
+        **_counts(each.counts),
+        "notes": list(each.notes),
+    }
+
+
+def _counts(counts: GroupCounts) -> dict[str, Any]:
+    return {
+        "missed": counts.missed,
+        "missed_by": {"position": counts.position, "lost": counts.lost, "unmirrored": counts.unmirrored},
+        "unmirrored_at_least": counts.unmirrored_at_least,
+        "seen_twice": counts.twice,
+        "seen_twice_by": {"reread": counts.reread, "duplicated": counts.duplicated},
+        "corrupted": counts.corrupted,
+        "retired": counts.retired,
+    }
+
+
+def _witness(each: GroupWitness) -> dict[str, Any]:
+    return {
+        "reason": each.reason.value,
+        "topic": each.topic,
+        "partition": each.partition,
+        "source_offset": each.source_offset,
+        "target_offset": each.target_offset,
+        "timestamp": None if each.stamp is None or each.stamp < 0 else iso(from_millis(each.stamp)),
+        "key": _base64(each.key),
+        "value": _base64(each.value),
+        "problem": each.problem,
+    }
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+# -- for people ------------------------------------------------------------------------------------
+
+
+def _print(console: Console, result: GroupAudit) -> None:
+    move, counts = result.move, result.counts
+    console.print(
+        Text.assemble(
+            (f"{move.group}  ", "bold"),
+            (result.verdict.value, _STYLES[result.verdict]),
+            f"  missed {_number(counts.missed)}, sees {_number(counts.twice)} twice",
+            (f"  {move.link}, failover {move.run} at {iso(move.moved_at)}", "dim"),
+        ),
+        soft_wrap=True,
+    )
+    console.print(_table(result))
+    for note in result.notes:
+        console.print(Text(f"· {note}", "dim"))
+    for each in result.partitions:
+        for note in each.notes:
+            console.print(Text(f"· {each.place.topic}:{each.place.partition} {note}", "dim"))
+    for witness in result.witnesses[:_SHOWN]:
+        console.print(_line(witness), soft_wrap=True)
+    if len(result.witnesses) > _SHOWN:
+        console.print(Text(f"  … {len(result.witnesses) - _SHOWN} more witnesses with --output json", "dim"))
+
+
+def _table(result: GroupAudit) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("partition")
+    columns = ("before", "after", "skipped", "lost", "unmirrored", "corrupted", "read again", "duplicated")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for each in result.partitions:
+        place, counts = each.place, each.counts
+        unmirrored = _cell(counts.unmirrored)
+        if counts.unmirrored is None and counts.unmirrored_at_least:
+            unmirrored = Text(f"≥ {counts.unmirrored_at_least:,}", "bold red")
+        table.add_row(
+            escape(f"{place.topic}:{place.partition}"),
+            _position(place.source_offset, place.before),
+            _position(place.target_offset, place.after),
+            _cell(counts.position),
+            _cell(counts.lost),
+            unmirrored,
+            _cell(counts.corrupted),
+            _cell(counts.reread, bad="yellow"),
+            _cell(counts.duplicated),
+        )
+    return table
+
+
+def _position(offset: int | None, by: str | None) -> str:
+    return "unknown" if offset is None else f"{offset} ({by})"
+
+
+def _cell(count: int | None, bad: str = "bold red") -> Text:
+    return Text("?", "yellow") if count is None else Text(f"{count:,}", bad if count else "dim")
+
+
+def _number(count: int | None) -> str:
+    return "an unknown number" if count is None else f"{count:,}"
+
+
+def _line(witness: GroupWitness) -> Text:
+    source = "-" if witness.source_offset is None else str(witness.source_offset)
+    target = "-" if witness.target_offset is None else str(witness.target_offset)
+    held = witness.problem or f"key {shown_bytes(witness.key)} value {shown_bytes(witness.value)}"
+    at = f"{witness.topic}:{witness.partition} source {source} target {target}"
+    return Text(f"  {witness.reason.value} {at} {held}")
