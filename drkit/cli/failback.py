@@ -12,8 +12,8 @@ from drkit.cli.failover import DryRunOption, YesOption
 from drkit.cli.failover_run import confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
-from drkit.cli.rooms import SalvageOption, failback_ports
-from drkit.cli.spark import MasterOption, MemoryOption
+from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine, failback_ports
+from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.failover.estate import Estate
 from drkit.failover.failback import CLUSTER_ID, make_failback_plan
 from drkit.failover.failback_plan import FailbackPlan
@@ -47,7 +47,9 @@ def failback(
         typer.Option("--keep-primary", help="Don't go back: the live cluster is the source for good from now on."),
     ] = False,
     salvage_dir: SalvageOption = None,
+    engine: EngineOption = SeedEngine.MIRROR,
     master: MasterOption = "local[*]",
+    spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
     link: LinkOption = None,
     config: ConfigOption = None,
@@ -61,11 +63,12 @@ def failback(
             raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
         chosen = run.links(link)[0] if link is not None else None
         with Estate(run.config, run.store(create=not dry_run)) as estate:
-            plan = make_failback_plan(estate, to, chosen, keep_primary=keep_primary)
+            by_spark = engine is SeedEngine.SPARK
+            plan = make_failback_plan(estate, to, chosen, keep_primary=keep_primary, by_spark=by_spark)
             if dry_run:
                 show_dry_run(run, plan, standing_obstacles(plan))
                 return
-            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory)
+            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
             _act(run, estate, plan, ports, yes=yes, cluster_id=cluster_id, started_at=started_at)
 
 

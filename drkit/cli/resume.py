@@ -12,7 +12,7 @@ from drkit.cli.failover_run import cancel, confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
-from drkit.cli.spark import MasterOption, MemoryOption
+from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.failover.document import rehearsal_document
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan
@@ -39,6 +39,7 @@ def resume(
     yes: YesOption = False,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
+    spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -62,7 +63,7 @@ def resume(
             confirm(run, record.plan.target.alias, f"The {record.plan.kind} goes on with {step.stage}", yes=yes)
         ports = None
         if isinstance(record.plan, FailbackPlan):
-            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory)
+            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
         printer = StagePrinter(run.writer.log)
         try:
             with Estate(run.config, store) as estate:

@@ -7,21 +7,26 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import platformdirs
 import typer
 
 from drkit.cli.context import Invocation
-from drkit.cli.spark import results_folder, spark_runtime
+from drkit.cli.spark import results_folder, spark_properties, spark_runtime
 from drkit.failover.ports import AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.events import MirrorEvent, ProgressEvent
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime import MirrorReport, MirrorRuntime
 from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link, TopicPartition
+
+if TYPE_CHECKING:
+    from drkit.audit.session import SparkRuntime
 
 SalvageOption = Annotated[
     Path | None,
@@ -33,11 +38,40 @@ SalvageOption = Annotated[
 ]
 
 
-def failback_ports(run: Invocation, salvage_dir: Path | None, *, master: str, driver_memory: str) -> Ports:
-    """The rooms, wired to this invocation's configuration and store."""
-    spark = _Spark(run, master, driver_memory)
+class SeedEngine(StrEnum):
+    """What brings the old primary's records back."""
+
+    MIRROR = "mirror"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    SeedEngine,
+    typer.Option(
+        "--engine", help="What re-seeds the old primary: this process, or Spark's tasks, partitions side by side."
+    ),
+]
+
+
+def failback_ports(
+    run: Invocation,
+    salvage_dir: Path | None,
+    *,
+    master: str,
+    driver_memory: str,
+    properties: list[str] | None = None,
+) -> Ports:
+    """The rooms, wired to this invocation's configuration and store.
+
+    Raises:
+        ConfigError: one of Spark's properties isn't NAME=VALUE, or one that has an option of its own.
+    """
+    spark_properties(properties or [])
+    spark = _Spark(run, master, driver_memory, properties)
+    mirror = _Mirror(run)
     return Ports(
-        mirror=_Mirror(run),
+        mirror=mirror,
+        seeder=_Seeder(mirror, spark),
         salvager=_Salvager(spark),
         auditor=_Auditor(spark),
         salvage_root=salvage_dir or platformdirs.user_state_path("drkit") / "salvage",
@@ -52,6 +86,12 @@ class _Mirror:
 
     def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
         """Mirror until caught up."""
+        runtime = MirrorRuntime(self.run.config, link, self.run.store())
+        report = self.carry_out(link, say, partial(runtime.run, until_caught_up=True))
+        return CaughtUp(report.records, f"{report.records:,} records brought over {link.id}")
+
+    def carry_out(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
+        """Run a mirror to its end. `work` takes `stop` and `on_progress`."""
         stop = threading.Event()
 
         def tell(event: MirrorEvent) -> None:
@@ -60,9 +100,8 @@ class _Mirror:
 
         if not self.run.verbose:
             logging.getLogger("drkit.librdkafka").setLevel(logging.CRITICAL)  # what matters of it, drkit says itself
-        runtime = MirrorRuntime(self.run.config, link, self.run.store())
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
-            running = pool.submit(runtime.run, until_caught_up=True, stop=stop, on_progress=tell)
+            running = pool.submit(work, stop=stop, on_progress=tell)
             try:
                 report = running.result()
             finally:
@@ -75,7 +114,7 @@ class _Mirror:
             )
         if not report.caught_up:
             raise DrkitError(f"the mirror of {link.id} was stopped before it had caught up", remedy="Resume the run")
-        return CaughtUp(report.records, f"{report.records:,} records brought over {link.id}")
+        return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +124,38 @@ class _Spark:
     run: Invocation
     master: str
     driver_memory: str
+    properties: list[str] | None = None
+
+    def runtime(self) -> SparkRuntime:
+        """What a session is started from."""
+        return spark_runtime(self.master, self.driver_memory, self.properties)
 
     def progress(self, text: str) -> None:
         """Say what Spark is at, in human mode."""
         if self.run.verbose:
             self.run.writer.log.print(f"[dim]{text}[/]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seeder:
+    """Spark's tasks bring over what the source holds at the start, then the mirror what came meanwhile."""
+
+    mirror: _Mirror
+    spark: _Spark
+
+    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+        """Seed by Spark, then mirror until caught up."""
+        from drkit.seed.run import bulk_seed  # noqa: PLC0415 - PySpark loads only where it is used
+
+        run = self.spark.run
+        say(f"{link.id}: starting Spark on {self.spark.master}")
+        seed = partial(bulk_seed, run.config, link, run.store(), self.spark.runtime())
+        seeded = self.mirror.carry_out(link, say, seed)
+        rest = self.mirror.catch_up(link, say)
+        return CaughtUp(
+            seeded.records + rest.records,
+            f"{seeded.records:,} records brought over {link.id} by Spark, then {rest.records:,} by the mirror",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +170,7 @@ class _Auditor:
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(results_folder("audits", now())))
-        runtime = spark_runtime(self.spark.master, self.spark.driver_memory)
+        runtime = self.spark.runtime()
         result = run_audit(request, run.store(), run.config, runtime, progress=self.spark.progress)
         return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)
 
@@ -122,7 +188,7 @@ class _Salvager:
         run = self.spark.run
         topics = tuple(TopicChoice(topic) for topic in sorted({tp.topic for tp in through}))
         request = AuditRequest(link=link, out=str(out), topics=topics)
-        runtime = spark_runtime(self.spark.master, self.spark.driver_memory)
+        runtime = self.spark.runtime()
         kept = salvage(request, run.store(), run.config, runtime, beyond=through, progress=self.spark.progress)
         open_still = ", ".join(f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items()))
         note = f"not kept, in transactions that are still open: {open_still}" if open_still else ""

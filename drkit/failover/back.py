@@ -114,8 +114,10 @@ class Reseed:
 
     def explain(self) -> str:
         """What it will do."""
-        how = f"bring {self.live}->{self.cluster} over by Spark, then mirror it" if self.by_spark else (
-            f"mirror {self.live}->{self.cluster}"
+        how = (
+            f"bring {self.live}->{self.cluster} over by Spark, then mirror it"
+            if self.by_spark
+            else (f"mirror {self.live}->{self.cluster}")
         )
         return f"{how} until it has caught up; {self.live} goes on serving"
 

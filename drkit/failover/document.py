@@ -175,6 +175,7 @@ def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Docum
             if not plan.level
         ]
         document["level"] = plan.level
+        document["engine"] = "spark" if plan.by_spark else "mirror"
         document["deleted_group_offsets"] = dict(plan.offsets)
     return document
 

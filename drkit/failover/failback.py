@@ -63,7 +63,7 @@ class _Sight:
 
 
 def make_failback_plan(
-    estate: Estate, to: str | None, link: Link | None = None, *, keep_primary: bool = False
+    estate: Estate, to: str | None, link: Link | None = None, *, keep_primary: bool = False, by_spark: bool = False
 ) -> FailbackPlan:
     """Observe and plan.
 
@@ -72,6 +72,7 @@ def make_failback_plan(
         to: the cluster to go back to; None: the source of the one link that was failed away from.
         link: the configured link, where several are meant by `to`.
         keep_primary: don't go back: the live cluster becomes the source for good, the old primary its standby.
+        by_spark: have Spark's tasks seed the old primary.
 
     Raises:
         ConfigError: no such cluster; several links qualify.
@@ -100,6 +101,7 @@ def make_failback_plan(
         look_at_directories(estate, chosen.id),
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
         Kind.KEEP_PRIMARY if keep_primary else Kind.FAILBACK,
+        by_spark=by_spark,
     )
 
 
@@ -247,7 +249,13 @@ def _failover_run(estate: Estate, control: LinkControl | None) -> tuple[str | No
 
 
 def _plan_for(
-    sight: _Sight, endpoint: str, directories: tuple[DirectoryView, ...], hooks: Hooks, kind: Kind
+    sight: _Sight,
+    endpoint: str,
+    directories: tuple[DirectoryView, ...],
+    hooks: Hooks,
+    kind: Kind,
+    *,
+    by_spark: bool,
 ) -> FailbackPlan:
     topics = tuple(_scrub_topics(sight))
     names = {topic.topic for topic in topics}
@@ -272,6 +280,7 @@ def _plan_for(
         directories=() if kind is Kind.KEEP_PRIMARY else directories,
         kind=kind,
         level=level,
+        by_spark=by_spark,
     )
     stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failback_stages(plan))
     epoch = (plan.control_version or 0) + _DECISIONS

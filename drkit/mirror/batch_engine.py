@@ -156,6 +156,11 @@ class BatchEngine:
             return f"its mapping rows to be kept, or its leader, at source offset {partition.next_source}"
         return f"the source to deliver from source offset {partition.next_fetch} on"
 
+    def handed_over(self, tp: TopicPartition) -> PartitionStart | None:
+        """Where another engine goes on with a partition of this closed one; None where that must be looked for."""
+        partition = self._partitions().get(tp)
+        return None if partition is None else partition.handed_over()
+
     # -- moving ------------------------------------------------------------------------------------
 
     def round(self, wait_seconds: float) -> list[Incident]:

@@ -208,6 +208,25 @@ class BatchPartition:
         self.queue.clear()
         return dropped
 
+    def handed_over(self) -> PartitionStart | None:
+        """Where it goes on elsewhere: what was admitted is all acknowledged. None where that isn't so."""
+        position = self.window.position
+        busy = self.outstanding or self.queue or self.keeping or self.asleep or self.incident or self.ending
+        if busy or position != (self.next_source, self.next_target):
+            return None
+        return PartitionStart(
+            self.tp,
+            self.target_topic,
+            self.epoch,
+            self.next_source,
+            self.next_target,
+            self.delta,
+            self.limit,
+            producer_id=self.producer_id,
+            sequence=self.sequence,
+            preserve=self.preserve,
+        )
+
     def _row(self, rows: list[OffsetMapping], source: int, target: int) -> None:
         self.delta = target - source
         rows.append(OffsetMapping(self.tp.topic, self.tp.partition, self.epoch, source, target))

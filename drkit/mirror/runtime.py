@@ -11,10 +11,12 @@ isn't noticed. The report says `waiting`, with the reason.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from drkit.config import Config
 from drkit.mirror.control import check_not_held, read_orders
+from drkit.mirror.engine import Engine
 from drkit.mirror.events import MirrorEvent, OnEvent
 from drkit.mirror.lease import WorkerLease
 from drkit.mirror.session import MirrorReport, Options, Session
@@ -37,6 +39,7 @@ class MirrorRuntime:
         topic_seconds: time between looks at the topics.
         patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
         watchdog_seconds: how long a partition may be stuck before the run ends with an error; None: for ever.
+        engine: makes what moves the records, where that isn't this process (`drkit.seed`).
 
     Raises:
         ConfigError: the link's filter or transform can't be used.
@@ -52,6 +55,7 @@ class MirrorRuntime:
         topic_seconds: float = 3.0,
         patience_seconds: float = 60.0,
         watchdog_seconds: float | None = None,
+        engine: Callable[..., Engine] | None = None,
     ) -> None:
         Alteration.of(config, link)  # a callable that can't be used is an error now, not once others run
         self._config = config
@@ -63,6 +67,7 @@ class MirrorRuntime:
             topic_seconds=topic_seconds,
             patience_seconds=patience_seconds,
             watchdog_seconds=watchdog_seconds,
+            engine=engine,
         )
 
     @property

@@ -29,7 +29,7 @@ from drkit.kafka.groups import GroupAdmin
 from drkit.mirror.assignment import Assignment
 from drkit.mirror.catch_up import CatchUp
 from drkit.mirror.control import Orders, check_not_held, read_orders
-from drkit.mirror.engine import Incident, IncidentKind, Stopped
+from drkit.mirror.engine import Engine, Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.groups import GroupCapture
 from drkit.mirror.lease import TTL_SECONDS, WorkerLease
@@ -66,7 +66,8 @@ class Options:
 
     `compression`: of the batches written to the target. `topic_seconds`: time between looks at the
     topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
-    store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever.
+    store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever. `engine`: what makes
+    the engine that moves the records, elsewhere than here (arguments as `LinkWork.engine`'s).
     """
 
     until_caught_up: bool = False
@@ -74,6 +75,7 @@ class Options:
     topic_seconds: float = 3.0
     patience_seconds: float = 60.0
     watchdog_seconds: float | None = None
+    engine: Callable[..., Engine] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Session:
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
         self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
-        self._engine = self._work.engine(
+        self._engine = (options.engine or self._work.engine)(
             keep_rows=self._rows.keep,
             may_produce=self._worker.valid,
             stop=self._ending,

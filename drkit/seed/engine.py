@@ -1,0 +1,301 @@
+"""The mirror's engine boundary, with Spark's tasks behind it: the session on the driver decides, tasks move records.
+
+    session ── start, hold, forget ──▶ SparkEngine ── a job for each task ──▶ Spark
+            ◀── positions, incidents ─             ◀── beats ─── tasks (`drkit.seed.task`)
+
+Everything that makes a mirror exact stays where it is, on the driver: topics, claims, where a partition goes on,
+mapping rows, watermarks. Here partitions are given out range by range, never one to two tasks at a time
+(`drkit.seed.ledger`). A partition whose task is lost (an executor died, a line was cut) becomes an incident of kind
+UNCERTAIN once that task can't produce any more: the session looks at both clusters, as after a crash of its own, and
+starts it anew.
+
+Ranges end at what the source held when the partition was started: what comes later is the mirror's.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from drkit.mirror.engine import Incident, KeepRows, Notice, PartitionStart, Position, Stopped
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.offsets import OffsetMapping
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import TopicPartition
+from drkit.seed.ledger import Ledger
+from drkit.seed.ranges import RANGE_OFFSETS, share_out
+from drkit.seed.switchboard import Switchboard
+from drkit.seed.wire import VALID_SECONDS, rows_from
+
+_TICK_SECONDS = 0.05
+_LOST_IN_A_ROW = 5
+_PATIENCE_SECONDS = 180.0
+
+
+class Jobs(Protocol):
+    """What runs tasks: Spark, seen from here. `host`: where tasks find the driver; `bind`, `port`: it listens there."""
+
+    host: str
+    bind: str
+    port: int
+
+    def slots(self) -> int:
+        """How many tasks can run side by side now."""
+
+    def submit(self, task: str, port: int, key: bytes, ended: Callable[[BaseException | None], None]) -> None:
+        """Run a task; `ended` is called on another thread when it is over, with why it failed."""
+
+    def close(self) -> None:
+        """End the tasks that still run."""
+
+
+Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+"""What the source's partitions hold now (exclusive). Raises Unreachable."""
+
+
+class SparkEngine:
+    """See the module docstring and `drkit.mirror.engine.Engine`.
+
+    Args:
+        jobs: runs tasks.
+        ends: where the source ends.
+        keep_rows: makes mapping rows durable.
+        may_produce: whether the session holds the right to produce.
+        range_offsets: of one partition, how many a task takes at most.
+    """
+
+    name = "batch"
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        ends: Ends,
+        *,
+        keep_rows: KeepRows,
+        may_produce: Callable[[], bool],
+        range_offsets: int = RANGE_OFFSETS,
+    ) -> None:
+        self._jobs = jobs
+        self._ends = ends
+        self._keep_rows = keep_rows
+        self._may_produce = may_produce
+        self._range = range_offsets
+        self._lock = threading.RLock()
+        self._ledger = Ledger()
+        self._failure: BaseException | None = None
+        self._cut_off = False
+        self._closing = threading.Event()
+        self._key = secrets.token_bytes(32)
+        self._board = Switchboard(jobs.bind, jobs.port, self._key, self._answer, self._gone)
+        self._scheduler = threading.Thread(target=self._schedule, name="drkit-seed", daemon=True)
+        self._scheduler.start()
+
+    # -- what is mirrored --------------------------------------------------------------------------
+
+    def start(self, partitions: Sequence[PartitionStart], *, gently: int = 0) -> None:  # noqa: ARG002 - as BatchEngine
+        """See `Engine.start`."""
+        with self._lock:
+            self._ledger.start(partitions)
+
+    def hold(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.hold`."""
+        with self._lock:
+            self._ledger.hold(tps)
+
+    def release(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.release`."""
+        with self._lock:
+            self._ledger.release(tps)
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.forget`."""
+        with self._lock:
+            self._ledger.forget(tps)
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """See `Engine.positions`. May be called from any thread."""
+        with self._lock:
+            return self._ledger.positions()
+
+    def leader_epochs(self) -> dict[TopicPartition, int]:
+        """See `Engine.leader_epochs`."""
+        with self._lock:
+            return self._ledger.epochs()
+
+    def notices(self) -> list[Notice]:
+        """See `Engine.notices`."""
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(self._ledger.notices.get_nowait())
+        return found
+
+    def moved(self) -> int:
+        """See `Engine.moved`. May be called from any thread."""
+        return self.statistics().records
+
+    def in_flight(self) -> int:
+        """See `Engine.in_flight`."""
+        with self._lock:
+            return self._ledger.in_flight()
+
+    def statistics(self) -> EngineStatistics:
+        """See `Engine.statistics`."""
+        with self._lock:
+            return self._ledger.statistics()
+
+    def waits_for(self, tp: TopicPartition) -> str | None:
+        """See `Engine.waits_for`."""
+        with self._lock:
+            return self._ledger.waits_for(tp)
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def round(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.round`: the work is done by tasks."""
+        found: list[Incident] = []
+        try:
+            found.append(self._ledger.incidents.get(timeout=wait_seconds))
+            while True:
+                found.append(self._ledger.incidents.get_nowait())
+        except queue.Empty:
+            pass
+        if self._failure is not None:
+            raise self._failure
+        return found
+
+    def serve(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.serve`: without the right to produce tasks produce nothing."""
+        return self.round(wait_seconds)
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """See `Engine.drain`."""
+        self.hold(self.positions())
+        deadline = time.monotonic() + timeout_seconds
+        while self.in_flight() and time.monotonic() < deadline and self._failure is None:
+            time.sleep(_TICK_SECONDS)
+        return not self.in_flight()
+
+    def cut(self) -> None:
+        """See `Engine.cut`."""
+        self._cut_off = True
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._closing.set()
+        self._scheduler.join()
+        self._jobs.close()
+        self._board.close()
+
+    # -- giving out --------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        try:
+            while not self._closing.wait(_TICK_SECONDS):
+                self._look_for_ends()
+                self._look_after_tasks()
+                self._give_out()
+        except BaseException as error:  # noqa: BLE001 - raised again by `round`
+            self._failure = self._failure or error
+
+    def _look_for_ends(self) -> None:
+        with self._lock:
+            unknown = self._ledger.endless()
+        if not unknown:
+            return
+        try:
+            ends = self._ends(unknown)
+        except Unreachable:
+            return  # the session observes the source, too, and says so
+        with self._lock:
+            self._ledger.set_ends(ends)
+
+    def _look_after_tasks(self) -> None:
+        with self._lock:
+            self._ledger.find_lost()
+            idle = self._ledger.idle_seconds()
+        if idle > _PATIENCE_SECONDS:
+            raise DrkitError(
+                f"Spark has begun no task of the seed in {idle:.0f} s",
+                meaning="The cluster has no free cores, or its executors don't reach the driver",
+                remedy="Look at Spark's master; give --spark-conf spark.cores.max=N and spark.driver.host=ADDRESS",
+            )
+
+    def _give_out(self) -> None:
+        """Give ready partitions to as many tasks as there are places."""
+        with self._lock:
+            ready = self._ledger.ready()
+        if not ready or not self._may_produce():
+            return
+        slots = self._jobs.slots()
+        with self._lock:
+            tasks = share_out(self._ledger.ready(), slots - self._ledger.running(), self._range)
+            names = [self._ledger.give(ranges) for ranges in tasks]
+        for name in names:
+            self._jobs.submit(name, self._board.port, self._key, partial(self._ended, name))
+
+    # -- what tasks say, on their connections' threads ---------------------------------------------
+
+    def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        name = said["task"]
+        with self._lock:
+            if self._closing.is_set() or not self._ledger.alive(name):
+                return {"over": True, "kept": False}
+            if said["ask"] == "work":
+                work = self._ledger.take_up(name)
+                return {"over": True} if work is None else {"work": work, "valid": self._grant(name)}
+            if said["ask"] == "rows":
+                rows = rows_from(said["rows"])
+                mine = self._ledger.owns(name, {TopicPartition(row.topic, row.partition) for row in rows})
+            else:
+                answer = self._ledger.beat(name, said)
+                if said["ask"] == "done":
+                    self._ledger.done(name, said["handed"])
+                return {**answer, "valid": self._grant(name)}
+        return self._kept(rows) if mine else {"kept": False}
+
+    def _kept(self, rows: Sequence[OffsetMapping]) -> dict[str, Any]:
+        """Make rows durable. Without the lock: it may take as long as the store is down."""
+        try:
+            self._keep_rows(rows)
+        except Stopped:
+            return {"kept": False}
+        except DrkitError as error:
+            return {"failed": str(error)}
+        return {"kept": True}
+
+    def _grant(self, name: str) -> float:
+        """Let a task produce for a while, if the session may."""
+        return self._ledger.grant(name, 0.0 if self._cut_off or not self._may_produce() else VALID_SECONDS)
+
+    def _ended(self, name: str, error: BaseException | None) -> None:
+        """Spark says that a task is over. One that failed before it had begun will fail again: that ends the seed."""
+        with self._lock:
+            begun = self._ledger.taken_up(name)
+        if error is not None and not begun:
+            self._failure = self._failure or error
+        self._gone(name, error)
+
+    def _gone(self, name: str, error: BaseException | None = None) -> None:
+        """A task is heard no more."""
+        with self._lock:
+            if self._closing.is_set() or not (self._ledger.alive(name) and self._ledger.taken_up(name)):
+                return
+            self._ledger.gone(name)
+            if self._ledger.losses > _LOST_IN_A_ROW:
+                self._failure = (
+                    self._failure
+                    or error
+                    or DrkitError(
+                        f"Spark lost {self._ledger.losses} tasks of the seed in a row, and nothing came over meanwhile",
+                        remedy="Look at the executors' logs; run it again when the cause is removed",
+                    )
+                )

@@ -1,0 +1,220 @@
+"""What a Spark task does: run the mirror's batch engine over its partitions' ranges, under the driver's word.
+
+It produces only while the driver has answered within the last `VALID_SECONDS`, and has the driver make mapping rows
+durable before the records that need them. A task that Spark starts once more asks for work and is told that there
+is none: what the first one left is found by the driver, by looking at both clusters.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from drkit.audit.log_tasks import FAILED
+from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.shipped import unpacked
+from drkit.mirror.batch_engine import BatchEngine
+from drkit.mirror.engine import Stopped
+from drkit.mirror.throttle import Throttle
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+from drkit.seed.wire import (
+    BEAT_SECONDS,
+    Line,
+    error_document,
+    incident_document,
+    notice_document,
+    rows_document,
+    start_document,
+    start_from,
+)
+
+_LOOK_SECONDS = 0.02
+_DRAIN_SECONDS = 10.0
+_ADMIN_SECONDS = 15.0
+
+
+def run_tasks(payloads: Iterable[str]) -> Iterator[int]:
+    """For Spark's `mapPartitions`: carry each payload's task out; yields the records it brought over.
+
+    Raises:
+        RuntimeError: a task failed; the text carries drkit's error.
+    """
+    for payload in payloads:
+        try:
+            yield _run(json.loads(payload))
+        except DrkitError as error:
+            raise RuntimeError(FAILED + json.dumps(error_document(error))) from None
+
+
+def _run(job: dict[str, Any]) -> int:
+    connect = partial(Line, job["host"], job["port"], bytes.fromhex(job["key"]))
+    with ExitStack() as stack:
+        line = connect()
+        stack.callback(line.close)
+        try:
+            asked = time.monotonic()
+            order = line.ask("work", task=job["task"])
+            if order.get("over"):
+                return 0
+            rows = connect()
+            stack.callback(rows.close)
+            source, target = (stack.enter_context(unpacked(job[side])) for side in ("source", "target"))
+            names = job["source"]["alias"], job["target"]["alias"]
+            admin = stack.enter_context(ClusterAdmin(names[1], target, timeout_seconds=_ADMIN_SECONDS))
+            task = _Task(job["task"], line, rows, order, asked, admin)
+            throttle = Throttle(job["bytes_per_second"])
+            engine = BatchEngine(
+                (names[0], source),
+                (names[1], target),
+                keep_rows=task.keep_rows,
+                may_produce=task.valid,
+                trim=task.trim,
+                committed=job["committed"],
+                buffer_bytes=job["buffer_bytes"],
+                throttle=throttle if throttle.limits else None,
+                rack=job["rack"],
+            )
+            stack.callback(engine.close)
+            return task.run(engine)
+        except (OSError, EOFError):
+            return 0  # the driver is gone, or has given this task up: it looks at both clusters before it goes on
+
+
+class _Task:
+    """One task's work. `valid`, `keep_rows` and `trim` are called on the engine's threads.
+
+    Args:
+        name: its id.
+        line, rows: connections to the driver.
+        order: the driver's answer to `work`, asked for at `asked` (monotonic seconds).
+        admin: of the target.
+    """
+
+    def __init__(
+        self, name: str, line: Line, rows: Line, order: dict[str, Any], asked: float, admin: ClusterAdmin
+    ) -> None:
+        self._admin = admin
+        self._name = name
+        self._line = line
+        self._rows = rows
+        self._valid_until: float = asked + order["valid"]
+        work = [start_from(each) for each in order["work"]]
+        self._starts = [start for start, _, _ in work]
+        self._generations = {start.tp: generation for start, generation, _ in work}
+        self._left = {start.tp: max(until, start.source_offset) for start, _, until in work}
+        self._to_trim = {
+            start.tp: TopicPartition(start.target_topic, start.tp.partition)
+            for start, _, _ in work
+            if start.fill_to is not None
+        }
+        self._trimmed: set[TopicPartition] = set()
+        self._orders = 0
+        self._held: set[TopicPartition] = set()
+
+    def valid(self) -> bool:
+        """Whether it may produce now: the driver answered lately."""
+        return time.monotonic() < self._valid_until
+
+    def trim(self, target: TopicPartition, offset: int) -> None:
+        """Remove a target partition's filler."""
+        self._admin.delete_records({target: offset})
+        self._trimmed.add(target)
+
+    def keep_rows(self, rows: Sequence[OffsetMapping]) -> None:
+        """Returns when the driver has them durable. See `drkit.mirror.engine.KeepRows`."""
+        try:
+            answer = self._rows.ask("rows", task=self._name, rows=rows_document(rows))
+        except (OSError, EOFError):
+            self._valid_until = 0.0
+            raise Stopped from None
+        if "failed" in answer:
+            raise DrkitError(answer["failed"])
+        if not answer["kept"]:
+            raise Stopped
+
+    def run(self, engine: BatchEngine) -> int:
+        """Bring the partitions to their ends, settle what is in flight, tell the driver; the records brought over."""
+        engine.start(self._starts)
+        beaten = 0.0
+        try:
+            while self._left:
+                incidents = engine.round(_LOOK_SECONDS)
+                for incident in incidents:
+                    self._left.pop(incident.tp, None)
+                self._take_reached(engine)
+                if incidents or time.monotonic() - beaten > BEAT_SECONDS:
+                    beaten = time.monotonic()
+                    if not self._beat(engine, [incident_document(each) for each in incidents]):
+                        return engine.moved()
+            engine.drain(_DRAIN_SECONDS)
+            late = [incident_document(each) for each in engine.round(0.0)]
+        finally:
+            self._valid_until = 0.0  # nothing is sent any more: what is settled by now stays as it is
+        engine.close()
+        handed = {tp: engine.handed_over(tp) for tp in self._generations}
+        starts = [start_document(start, self._generations[tp], 0) for tp, start in handed.items() if start is not None]
+        self._line.ask("done", handed=starts, **self._state(engine, late))
+        return engine.moved()
+
+    def _take_reached(self, engine: BatchEngine) -> None:
+        """Read no more of partitions that are where they were to go; what is in flight of them goes on."""
+        positions = engine.positions()
+        reached = [
+            tp
+            for tp, until in self._left.items()
+            if tp in positions
+            and positions[tp].source_through >= until
+            and (tp not in self._to_trim or self._to_trim[tp] in self._trimmed)
+        ]
+        if reached:
+            engine.hold(reached)
+            for tp in reached:
+                del self._left[tp]
+
+    def _state(self, engine: BatchEngine, incidents: list[list[Any]]) -> dict[str, Any]:
+        """What the driver is told."""
+        positions, epochs = engine.positions(), engine.leader_epochs()
+        return {
+            "task": self._name,
+            "parts": [
+                [tp.topic, tp.partition, generation, *positions[tp], epochs.get(tp)]
+                for tp, generation in self._generations.items()
+                if tp in positions
+            ],
+            "incidents": incidents,
+            "notices": [notice_document(each) for each in engine.notices()],
+            "counted": engine.statistics().document(),
+            "in_flight": engine.in_flight(),
+            "orders": self._orders,
+        }
+
+    def _beat(self, engine: BatchEngine, incidents: list[list[Any]]) -> bool:
+        """Tell the driver, and do as it says; false: all of it is over."""
+        asked = time.monotonic()
+        answer = self._line.ask("beat", **self._state(engine, incidents))
+        if answer.get("over"):
+            self._valid_until = 0.0
+            return False
+        self._valid_until = asked + answer["valid"]
+        if answer["valid"] == 0:
+            engine.cut()
+        dropped = [TopicPartition(*each) for each in answer["drop"]]
+        engine.forget(dropped)
+        for tp in dropped:
+            self._left.pop(tp, None)
+            self._generations.pop(tp, None)
+        self._hold(engine, {TopicPartition(*each) for each in answer["held"]})
+        self._orders = answer["orders"]
+        return True
+
+    def _hold(self, engine: BatchEngine, held: set[TopicPartition]) -> None:
+        if held != self._held:
+            engine.hold(held - self._held)
+            engine.release(tp for tp in self._held - held if tp in self._left)
+            self._held = held

@@ -1,0 +1,146 @@
+"""A bulk seed by Spark's tasks is the mirror's own work: same records, same offsets, same mapping rows."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from drkit.config import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.mirror.events import ProgressEvent
+from drkit.model.errors import ConfigError
+from drkit.model.topology import TopicPartition
+from drkit.seed.run import bulk_seed
+from tests.support.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.spark]
+
+PARTITIONS = 3
+
+
+def write(world: Mirrored, topic: str, first: int, count: int) -> None:
+    producer = world.source.producer(compression_type="lz4", batch_num_messages=50)
+    for number in range(first, first + count):
+        producer.produce(
+            topic,
+            key=b"%d" % (number % 7) if number % 5 else None,
+            value=b"%060d" % number if number % 11 else None,
+            headers=[("n", b"%d" % number)] if number % 3 else None,
+            partition=number % PARTITIONS,
+            timestamp=1_600_000_000_000 + number,
+        )
+    assert producer.flush(30) == 0
+
+
+def transactions(world: Mirrored, topic: str, pattern: str) -> None:
+    producer = world.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    for letter in pattern:
+        producer.begin_transaction()
+        for number in range(5):
+            producer.produce(topic, value=letter.encode() + b"%d" % number, partition=0)
+        producer.flush(20)
+        (producer.abort_transaction if letter == "a" else producer.commit_transaction)(20)
+
+
+def rows(world: Mirrored, topic: str, partition: int) -> list[tuple[int, int]]:
+    state = world.store.topic_states(world.link.id)[topic]
+    found = world.store.mappings(world.link.id, TopicPartition(topic, partition), state.epoch)
+    return [(row.source_offset, row.target_offset) for row in found]
+
+
+@pytest.mark.parametrize("offsets", ["preserve", "translate"])
+def test_it_writes_what_the_mirror_would_have_written(mirrored: Mirrored, lab, spark, tmp_path, offsets: str) -> None:
+    mirrored.configure(f'offsets = "{offsets}"')
+    plain, exact = mirrored.name("plain"), mirrored.name("tx")
+    mirrored.source.create(plain, PARTITIONS)
+    mirrored.source.create(exact)
+    write(mirrored, plain, 0, 6_000)
+    transactions(mirrored, exact, "caaccacc")
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.delete_records({TopicPartition(plain, 1): 700})  # its log doesn't begin at 0
+
+    report = bulk_seed(mirrored.config, mirrored.link, mirrored.store, spark, range_offsets=600)
+
+    assert report.caught_up
+    assert not report.halted
+    for partition in range(PARTITIONS):
+        ours = mirrored.assert_same(plain, partition)
+        if offsets == "preserve":
+            assert mirrored.target.read(plain, partition, committed=False) == ours
+        assert mirrored.through(plain, partition) == mirrored.source.end(plain, partition)
+        mirrored.assert_translates(plain, partition, [*range(900, 2_000, 97)])
+    mirrored.assert_same(exact)
+    mirrored.assert_translates(exact)
+    assert mirrored.problems() == []
+
+    (tmp_path / "again").mkdir()
+    other = Mirrored(lab, tmp_path / "again", mirrored.prefix)
+    try:
+        other.configure(f'offsets = "{offsets}"\npolicy = "prefix"')
+        mirrored_there = other.catch_up()
+        assert mirrored_there.caught_up
+        assert mirrored_there.records == report.records
+        for topic, partition in [(exact, 0), *((plain, number) for number in range(PARTITIONS))]:
+            assert rows(mirrored, topic, partition) == rows(other, topic, partition)
+    finally:
+        other.close()
+
+    write(mirrored, plain, 6_000, 300)  # the mirror goes on where the seed ended
+    assert mirrored.catch_up().records == 300
+    for partition in range(PARTITIONS):
+        mirrored.assert_same(plain, partition)
+
+
+def test_a_killed_task_costs_no_record_and_doubles_none(mirrored: Mirrored, spark) -> None:
+    mirrored.configure("max_bytes_per_second = 60000")
+    topic = mirrored.name("slow")
+    mirrored.source.create(topic, PARTITIONS)
+    write(mirrored, topic, 0, 9_000)
+    stop, moved = threading.Event(), threading.Event()
+
+    def watch(event: object) -> None:
+        if isinstance(event, ProgressEvent) and event.records:
+            moved.set()
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        seeding = pool.submit(
+            bulk_seed, mirrored.config, mirrored.link, mirrored.store, spark, stop=stop, on_progress=watch
+        )
+        try:
+            assert moved.wait(60)
+            before = sum(max(0, mirrored.through(topic, number)) for number in range(PARTITIONS))
+            assert before < 9_000, "midway"
+            killed = kill_workers()
+            report = seeding.result(120)
+        finally:
+            stop.set()
+    assert killed
+    assert report.caught_up
+    for partition in range(PARTITIONS):
+        assert mirrored.target.read(topic, partition, committed=False) == mirrored.assert_same(topic, partition)
+    assert mirrored.problems() == []
+
+
+def kill_workers() -> list[int]:
+    """SIGKILL the Python processes in which Spark's tasks run now."""
+
+    def workers() -> list[psutil.Process]:
+        daemons = [each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in each.cmdline()]
+        known = {each.pid for each in daemons}
+        return [each for each in daemons if each.ppid() in known]
+
+    found: list[psutil.Process] = wait_until(workers, what="tasks of Spark")
+    for each in found:
+        each.kill()
+    return [each.pid for each in found]
+
+
+def test_a_link_that_works_on_records_is_not_seeded_by_spark(mirrored: Mirrored, spark) -> None:
+    mirrored.configure('engine = "record"')
+    with pytest.raises(ConfigError, match=r"can't be seeded by Spark: record engine: the configuration asks for it"):
+        bulk_seed(mirrored.config, mirrored.link, mirrored.store, spark)
