@@ -66,12 +66,16 @@ def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
         console.print("[dim]nothing has run yet[/]")
         return
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("run", "kind", "state", "begun", "what"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for summary in listed:
-        style = "green" if summary.state in {"closed", "clean"} else "dim" if summary.state == "cancelled" else "yellow"
-        begun = f"{summary.started_at:%m-%d %H:%M}"
-        table.add_row(summary.run, summary.kind, f"[{style}]{summary.state}[/]", begun, escape(summary.detail))
+    rows = [
+        (summary.run, str(summary.kind), str(summary.state), f"{summary.started_at:%m-%d %H:%M}", summary.detail)
+        for summary in listed
+    ]
+    for name, cells in zip(("run", "kind", "state", "begun"), zip(*rows, strict=True), strict=False):
+        table.add_column(name, min_width=max(map(len, cells)), no_wrap=True)  # a run's id is there to be copied
+    table.add_column("what", no_wrap=True, overflow="ellipsis")
+    for run, kind, state, begun, what in rows:
+        style = "green" if state in {"closed", "clean"} else "dim" if state == "cancelled" else "yellow"
+        table.add_row(run, kind, f"[{style}]{state}[/]", begun, escape(what))
     console.print(table)
 
 

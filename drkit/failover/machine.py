@@ -238,7 +238,7 @@ def next_step(run: Run) -> tuple[Step | None, str]:
     reached = [step.reaches for step in path]
     position = 0 if run.state is State.PLANNED else reached.index(run.state) + 1
     step = path[position]
-    return step, f"{run.state}: the next stage of a {run.facts.mode} {run.kind} is {step.stage}"
+    return step, f"{run.state}: next stage of this {run.facts.mode} {run.kind}: {step.stage}"
 
 
 def advance(run: Run, stage: str, outcome: Outcome, facts: Facts) -> Transition:
