@@ -10,7 +10,9 @@ move back's own fence, drain and turn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
@@ -269,7 +271,7 @@ class DrainBack:
         late: list[str] = []
         for _ in range(_ROUNDS):
             ends = ends_of(context, context.link)
-            if behind(observe(context.estate, context.link, settle=False, target_groups=False), ends):
+            if _behind(context, ends):
                 catch_up(context)
             world = observe(context.estate, context.link, settle=False, target_groups=False)
             late = differing(ends, ends_of(context, context.link)) or behind(world, ends)
@@ -330,22 +332,30 @@ class Turn:
 def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:
     """Bring the way back level with its source, in this process, or wait for the mirror that does it already."""
     before = _through(context)
-    worker = mirror_at_work(context.estate, context.link)
-    if worker is None:
-        rooms = context.rooms
-        mirror = rooms.seeder if by_spark and rooms.seeder is not None else rooms.mirror
-        result = mirror.catch_up(context.link, context.say)
-        return result.reason, result.records
     ends = ends_of(context, context.link)
-    if not context.wait(
-        lambda: not behind(observe(context.estate, context.link, settle=False, target_groups=False), ends),
-        CATCH_UP_SECONDS,
-    ):
-        raise PartlyDone(
-            f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",
-            remedy=f"See `drkit status`, then drkit resume {context.run}",
-        )
-    return f"{worker} has caught up", _through(context) - before
+    while (worker := mirror_at_work(context.estate, context.link)) is not None:
+        # What a mirror held outlives it for a while where it was killed.
+        context.say(f"{worker} is at work on {context.link.id}: waiting until it has caught up, or is gone")
+        over = partial(_caught_up_or_gone, context, ends)
+        if not context.wait(over, CATCH_UP_SECONDS):
+            raise PartlyDone(
+                f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",
+                remedy=f"See `drkit status`, then drkit resume {context.run}",
+            )
+        if not _behind(context, ends):
+            return f"{worker} has caught up", _through(context) - before
+    rooms = context.rooms
+    mirror = rooms.seeder if by_spark and rooms.seeder is not None else rooms.mirror
+    result = mirror.catch_up(context.link, context.say)
+    return result.reason, result.records
+
+
+def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
+    return bool(behind(observe(context.estate, context.link, settle=False, target_groups=False), ends))
+
+
+def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int]) -> bool:
+    return mirror_at_work(context.estate, context.link) is None or not _behind(context, ends)
 
 
 def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:

@@ -169,6 +169,7 @@ WITHIN = [
     ("scrub", "set_many_topic_configs", "after"),
     ("reverse", "set_link_control", "after"),
     ("reverse", "forget_link_data", "after"),
+    ("reseed", "append_mappings", "after"),  # by the mirror: what it holds outlives it for a while
     ("drain", "set_link_control", "after"),
     ("switch", "forget_link_data", "after"),
     ("switch", "append_mappings", "after"),
