@@ -62,7 +62,7 @@ class BatchRows:
                     self._open = (number, base, after, count, None, None, batch.max_timestamp)
                 continue
             self.end()
-            high, low = _digest(batch) if self._digests and count == after - base and not cut else (None, None)
+            high, low = digest(batch) if self._digests and count == after - base and not cut else (None, None)
             rows.append((number, base, after, count, high, low, batch.max_timestamp))
 
     def end(self) -> None:
@@ -81,7 +81,7 @@ class BatchRows:
         )
 
 
-def _digest(batch: Batch) -> tuple[int, int]:
+def digest(batch: Batch) -> tuple[int, int]:
     """128 bits over the records and what they are read by, as two signed numbers."""
     stamped = batch.attributes & LOG_APPEND_TIME
     prefix = FIELDS.pack(

@@ -12,18 +12,23 @@ clusters nothing but stretches is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from drkit.audit.abreast import SourceLeft, Stretch, TargetLeft
 from drkit.audit.reading import Reader, keep
 from drkit.audit.scope import Scope
 
 _STRETCHES = 20_000
 """About how many chunks there are over all partitions."""
 
+STRETCH_FIELDS = ("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi")
 SOURCE_FIELDS = ("s", "e", "placed", "s1", "s2", "s_ts", "s_key", "s_null")
 TARGET_FIELDS = ("t", "t1", "t2", "t_ts", "t_key", "t_null")
 
@@ -45,6 +50,10 @@ RESIDUAL_TYPES = {
 }
 """Columns of a residual, with their Spark types."""
 
+_ARROW = {"long": pa.int64(), "boolean": pa.bool_(), "binary": pa.binary()}
+RESIDUAL_ARROW = {name: _ARROW[kind] for name, kind in RESIDUAL_TYPES.items()}
+"""The same with Arrow's types."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -64,21 +73,36 @@ class Tally:
     last_target: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+class InHand(NamedTuple):
+    """The rows of a comparison that are few enough to be held by the driver."""
+
+    stretches: tuple[Stretch, ...]
+    source_left: tuple[SourceLeft, ...]
+    target_left: tuple[TargetLeft, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """The first pass, kept: `rows` (stretches and residuals), its tally by partition, the chunk size.
+    """The first pass: `rows` (stretches and residuals), its tally by partition, the chunk size.
 
     Stretch columns: `p`, `inside` (within the time window), `chunk`, `n` (records), `s_lo`, `s_hi`,
     `t_lo`, `t_hi` (first and last offsets). Residual columns: `p`, SOURCE_FIELDS, TARGET_FIELDS.
+    `in_hand` holds all rows, too, where they are few.
     """
 
-    rows: DataFrame
+    make: Callable[[], DataFrame]
     tallies: Mapping[int, Tally]
     shift: int
+    in_hand: InHand | None = None
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """All rows; made when they are first wanted."""
+        return self.make()
 
     def stretches(self) -> DataFrame:
         """Matched records, summed up by chunk."""
-        return self.rows.where("chunk is not null").select("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi")
+        return self.rows.where("chunk is not null").select(*STRETCH_FIELDS)
 
     def source_left(self) -> DataFrame:
         """Source records without an equal record at their place."""
@@ -94,7 +118,7 @@ def compare(reader: Reader) -> Comparison:
     scope = reader.scope
     shift = chunk_shift(scope)
     rows = keep(joined_records(scope, reader.source(), reader.target(), shift))
-    return Comparison(rows, tallies(rows, scope), shift)
+    return Comparison(lambda: rows, tallies(rows, scope), shift)
 
 
 def joined_records(scope: Scope, from_source: DataFrame, from_target: DataFrame, shift: int) -> DataFrame:
@@ -147,7 +171,7 @@ def joined_records(scope: Scope, from_source: DataFrame, from_target: DataFrame,
         F.min(matched_target).alias("t_lo"),
         F.max(matched_target).alias("t_hi"),
     )
-    return summed.select("p", "inside", "chunk", "n", "s_lo", "s_hi", "t_lo", "t_hi", "residual.*")
+    return summed.select(*STRETCH_FIELDS, "residual.*")
 
 
 def chunk_shift(scope: Scope) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from drkit.audit.compare import within
 from drkit.audit.judge import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, Judgement
+from drkit.audit.plain import Fate
 from drkit.audit.reading import Reader, keep
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
@@ -65,6 +68,19 @@ def count(reader: Reader, judgement: Judgement) -> tuple[PartitionAudit, ...]:
     )
 
 
+def hand_over(reader: Reader, judgement: Judgement, path: Path) -> tuple[int, tuple[Finding, ...]]:
+    """Write all findings within the time window as Parquet, none too.
+
+    Returns:
+        how many they are, and the first MOST_FINDINGS: gravest kinds first, then by topic, partition and offset.
+    """
+    if judgement.settled is not None:
+        few = few_findings(reader.scope, judgement.settled)
+        return _write_few(few, path), tuple(few[:MOST_FINDINGS])
+    frame = findings_frame(reader, judgement)
+    return _write_findings(frame, path), first_findings(frame)
+
+
 def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
     """All findings within the time window, kept; None where there are none.
 
@@ -96,12 +112,9 @@ def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
     return keep(frame)
 
 
-def write_findings(frame: DataFrame | None, path: Path) -> int:
-    """Write all findings as Parquet, none too; returns how many."""
+def _write_findings(frame: DataFrame | None, path: Path) -> int:
     if frame is None:
-        path.mkdir()
-        pq.write_table(_ARROW.empty_table(), path / "part-00000.parquet")
-        return 0
+        return _write_few([], path)
     total = frame.count()
     files = max(1, -(-total // _ONE_FILE))
     frame.coalesce(files).write.parquet(str(path))
@@ -123,11 +136,74 @@ def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
 
 def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
     counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    if judgement.fates is not None:
+    if judgement.settled is not None:
+        for fate in judgement.settled:
+            if scope.within(fate.stamp):
+                counts[fate.p][str(fate.fate)] += 1
+    elif judgement.fates is not None:
         inside = judgement.fates.where(within(scope, _stamp()))
         for row in inside.groupBy("p", "fate").count().collect():
             counts[row["p"]][row["fate"]] = row["count"]
     return counts
+
+
+def few_findings(scope: Scope, settled: Iterable[Fate]) -> list[Finding]:
+    """The findings among fates that are in hand, in the order in which results have them."""
+    found = [
+        _few_finding(scope.partitions[fate.p], fate)
+        for fate in settled
+        if str(fate.fate) in _GRAVITY and scope.within(fate.stamp)
+    ]
+    return sorted(found, key=_order)
+
+
+def _order(each: Finding) -> tuple[int, str, int, int, int]:
+    offsets = [offset for offset in (each.source_offset, each.target_offset) if offset is not None]
+    beside = -1 if each.target_offset is None else each.target_offset
+    return _GRAVITY[each.kind], each.topic, each.partition, offsets[0], beside
+
+
+def _few_finding(each: PartitionScope, fate: Fate) -> Finding:
+    source, target = fate.source, fate.target
+    of_source = None if source is None else (source.s_ts, source.s_key, source.s1, source.s2)
+    of_target = None if target is None else (target.t_ts, target.t_key, target.t1, target.t2)
+    stamp, key, first, second = of_source or of_target or (0, None, 0, 0)
+    both = of_target if source is not None else None
+    return Finding(
+        kind=FindingKind(fate.fate),
+        topic=each.topic,
+        target_topic=each.target_topic,
+        partition=each.partition,
+        source_offset=None if source is None else source.s,
+        target_offset=None if target is None else target.t,
+        timestamp=from_millis(stamp),
+        key=key,
+        digest=_hex(first, second),
+        target_timestamp=None if both is None else from_millis(both[0]),
+        target_key=None if both is None else both[1],
+        target_digest=None if both is None else _hex(both[2], both[3]),
+    )
+
+
+def _hex(first: int, second: int) -> str:
+    """As `_digest`."""
+    return "".join(f"{each % (1 << 64):016x}" for each in (first, second))
+
+
+def _write_few(found: Sequence[Finding], path: Path) -> int:
+    rows = [
+        asdict(each)
+        | {"kind": each.kind.value}
+        | {name: None if value is None else b64encode(value).decode() for name, value in _keys(each)}
+        for each in found
+    ]
+    path.mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, _ARROW), path / "part-00000.parquet")
+    return len(rows)
+
+
+def _keys(each: Finding) -> tuple[tuple[str, bytes | None], ...]:
+    return ("key", each.key), ("target_key", each.target_key)
 
 
 def _paired_counts(scope: Scope, judgement: Judgement) -> Mapping[int, int]:

@@ -22,17 +22,19 @@ Where a record should stand follows from its place and how far the records aroun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from drkit.audit.batches import compare_batches
-from drkit.audit.compare import RESIDUAL_TYPES, SOURCE_FIELDS, TARGET_FIELDS, Comparison, compare
+from drkit.audit.compare import RESIDUAL_ARROW, RESIDUAL_TYPES, SOURCE_FIELDS, TARGET_FIELDS, Comparison, compare
 from drkit.audit.lines import Lines, at_place, beside, ranges
 from drkit.audit.matching import Matching, first_of, match
+from drkit.audit.plain import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, Fate, judge_plainly
 from drkit.audit.reading import Reader, keep
 from drkit.audit.retired import (
     before_source_start,
@@ -46,9 +48,8 @@ from drkit.audit.scope import PartitionScope
 from drkit.audit.search import may_equal
 from drkit.model.audit import Basis, FindingKind
 
-SOURCE_RETIRED = "source_retired"
-TARGET_RETIRED = "target_retired"
-TARGET_APPENDED = "target_appended"
+__all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "Judgement", "judge"]
+
 _LIMITS = {
     "p": pa.int32(),
     "source_start": pa.int64(),
@@ -65,17 +66,22 @@ _LIMITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
-    """Every residual's fate, kept. `fates`: `fate`, `p`, SOURCE_FIELDS and TARGET_FIELDS (nulls where a
-    side has no part). `through`: the highest mirrored position by partition; `bounds`: where a sealed
-    link's part of the target ends."""
+    """Every residual's fate. `through`: the highest mirrored position by partition; `bounds`: where a sealed
+    link's part of the target ends. `settled`: all fates, where they are few and were judged by simple rules."""
 
     comparison: Comparison
     matching: Matching
-    fates: DataFrame | None
+    make: Callable[[], DataFrame | None]
     through: Mapping[int, int | None]
     bounds: Mapping[int, int]
+    settled: tuple[Fate, ...] | None = None
+
+    @cached_property
+    def fates(self) -> DataFrame | None:
+        """`fate`, `p`, SOURCE_FIELDS and TARGET_FIELDS (nulls where a side has no part); None where there are none."""
+        return self.make()
 
 
 def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | None = None) -> Judgement:
@@ -88,6 +94,14 @@ def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | No
     """
     comparison = compare(reader) if full else compare_batches(reader, say or _silent)
     bounds = _bounds(reader, comparison)
+    if not any(tally.source_left or tally.target_left for tally in comparison.tallies.values()):
+        return Judgement(
+            comparison, Matching(None, None, {}), lambda: None, _through(reader, comparison, {}), bounds, ()
+        )
+    plain = judge_plainly(reader, comparison, bounds, _through(reader, comparison, {}))
+    if plain is not None:
+        make = partial(_settled_frame, reader, plain.fates)
+        return Judgement(comparison, Matching(None, None, {}), make, plain.through, bounds, plain.fates)
     source_left, target_left = comparison.source_left(), comparison.target_left()
     appended = None
     if bounds:
@@ -96,16 +110,7 @@ def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | No
         appended = bounded.where("t >= bound")
         target_left = bounded.where("bound is null or t < bound").drop("bound")
     matching = match(reader, comparison, source_left, target_left)
-    through = {
-        each.number: _highest(
-            each.mirrored_through,
-            comparison.tallies[each.number].last_source,
-            matching.last_source.get(each.number),
-        )
-        for each in reader.scope.partitions
-    }
-    if not any(tally.source_left or tally.target_left for tally in comparison.tallies.values()):
-        return Judgement(comparison, matching, None, through, bounds)
+    through = _through(reader, comparison, matching.last_source)
     court = _Court(reader, comparison, matching, source_left, target_left, appended, through)
     parts = court.sit()
     if appended is not None:
@@ -115,7 +120,8 @@ def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | No
     fates = parts[0]
     for part in parts[1:]:
         fates = fates.unionByName(part)
-    return Judgement(comparison, matching, keep(fates), court.through, bounds)
+    kept = keep(fates)
+    return Judgement(comparison, matching, lambda: kept, court.through, bounds)
 
 
 class _Court:
@@ -261,6 +267,27 @@ class _Court:
             each.source_compacted,
             each.target_compacted,
         )
+
+
+def _settled_frame(reader: Reader, settled: Sequence[Fate]) -> DataFrame:
+    """Fates that were judged plainly, as Spark has the others."""
+    rows = []
+    for each in settled:
+        source, target = each.source, each.target
+        of_source = (None,) * len(SOURCE_FIELDS) if source is None else source[1 : 1 + len(SOURCE_FIELDS)]
+        of_target = (None,) * len(TARGET_FIELDS) if target is None else target[1 : 1 + len(TARGET_FIELDS)]
+        rows.append((str(each.fate), each.p, *of_source, *of_target))
+    return reader.frame({"fate": pa.string(), "p": pa.int32()} | RESIDUAL_ARROW, rows)
+
+
+def _through(reader: Reader, comparison: Comparison, paired: Mapping[int, int]) -> dict[int, int | None]:
+    """The highest mirrored position by partition; `paired`: the highest source offset found elsewhere."""
+    return {
+        each.number: _highest(
+            each.mirrored_through, comparison.tallies[each.number].last_source, paired.get(each.number)
+        )
+        for each in reader.scope.partitions
+    }
 
 
 def _bounds(reader: Reader, comparison: Comparison) -> dict[int, int]:

@@ -1,5 +1,7 @@
 """Kafka's logs as Spark data sources of drkit's own: one row a batch, or one row a record (Python Data Source API).
 
+An audit's first pass reads both sides in one task instead (`abreast.py`): what it compares is never a row of Spark's.
+
 `drkit-batches` reads raw record batches and decodes none: a row says which offsets a batch covers, how many
 records it has, and a digest of what it holds. Two batches of equal digests hold equal records (key, value,
 headers, timestamp) at equal distances from their first offset: the digest is 128 bits over the records as they lie
@@ -21,7 +23,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drkit.audit.spans import BATCHES, RECORDS, SEARCH, Span, share_out
+from drkit.audit.spans import BATCHES, RECORDS, SEARCH, Span, share_out, wanted_tasks
+from drkit.kafka.shipped import packed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,8 +74,6 @@ RECORD_ROW = StructType(
         StructField("headers", HEADERS),
     ]
 )
-_OFFSETS_WORTH_A_TASK = 50_000
-_MOST_OFFSETS_A_TASK = 5_000_000
 
 
 def read_batches(spark: SparkSession, alias: str, cluster: ClusterConfig, spans: Sequence[Span]) -> DataFrame:
@@ -98,6 +98,15 @@ def search_batches(
     return _load(spark, SearchSource, SEARCH, alias, cluster, spans, {_NEEDLES: json.dumps(texts)})
 
 
+def reached(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
+    """How a task reaches a cluster (`log_tasks.opened`), files included. It holds secrets.
+
+    Raises:
+        ConfigError: a secret or a file can't be read.
+    """
+    return packed(alias, cluster)
+
+
 def _load(
     spark: SparkSession,
     source: type[DataSource],
@@ -108,23 +117,12 @@ def _load(
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     spark.dataSource.register(source)
-    client = {
-        name: str(Path(value).resolve()) if name.endswith(".location") else value  # tasks run in other folders
-        for name, value in cluster.properties().items()
-    }
-    reached = {"alias": alias, "bootstrap_servers": cluster.bootstrap_servers, "client": client}
     options = {
-        _CLUSTER: json.dumps(reached),
+        _CLUSTER: json.dumps(reached(alias, cluster)),
         _SPANS: json.dumps(spans),
-        _TASKS: str(_wanted_tasks(spans, spark.sparkContext.defaultParallelism)),
+        _TASKS: str(wanted_tasks(spans, spark.sparkContext.defaultParallelism)),
     }
     return spark.read.format(name).options(**options, **(more or {})).load()
-
-
-def _wanted_tasks(spans: Sequence[Span], parallel: int) -> int:
-    """How many tasks read so many offsets: every core has work, none too little to be worth a connection."""
-    offsets = sum(span.until - span.first for span in spans)
-    return max(1, min(2 * parallel, offsets // _OFFSETS_WORTH_A_TASK), offsets // _MOST_OFFSETS_A_TASK)
 
 
 @dataclass

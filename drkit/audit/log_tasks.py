@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
 
 from drkit.audit.batch_rows import BatchRows, holds_any
 from drkit.audit.spans import BATCHES, RECORDS, Span
-from drkit.config.schema import ClusterConfig
 from drkit.kafka.contents import Columns
 from drkit.kafka.log_reader import LogReader
 from drkit.kafka.records import Damaged
+from drkit.kafka.shipped import unpacked
 from drkit.model.errors import DrkitError
 
 FAILED = "drkit-task-failed "
@@ -41,18 +45,53 @@ def run_task(
         RuntimeError: it failed; the text carries drkit's error.
     """
     alias = cluster["alias"]
+    settle()
+    with failures(f"cluster {alias}"), opened(cluster) as reader:
+        if name == BATCHES:
+            yield from _batches(reader, spans)
+        elif name == RECORDS:
+            yield from _records(reader, spans)
+        else:
+            wanted = {int(number): [bytes.fromhex(each) for each in found] for number, found in needles.items()}
+            yield from _hits(reader, spans, wanted)
+
+
+def settle() -> None:
+    """Make what Spark does in its Python workers after each task cheap; called at the beginning of one.
+
+    A worker that is to be used again looks for garbage in all that was ever imported, and reads the directories of
+    all archives on its path anew (that of Spark's own jar has thousands of entries): a tenth of a second of CPU a
+    task, more than a short task takes. What is imported is no garbage; and archives don't change under a session, so
+    their directories are kept (an importer that is needed again takes them from zipimport's cache).
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+@contextmanager
+def opened(cluster: Mapping[str, Any]) -> Iterator[LogReader]:
+    """A reader of a cluster as `drkit.kafka.shipped` packs it."""
+    with unpacked(cluster) as reached, LogReader(cluster["alias"], reached) as reader:
+        yield reader
+
+
+@contextmanager
+def failures(where: str) -> Iterator[None]:
+    """Errors of drkit's own, in a form in which they get from a worker to the driver.
+
+    Args:
+        where: what holds a batch that can't be read.
+
+    Raises:
+        RuntimeError: its text carries the error.
+    """
     try:
-        reached = ClusterConfig.model_validate({key: cluster[key] for key in ("bootstrap_servers", "client")})
-        with LogReader(alias, reached) as reader:
-            if name == BATCHES:
-                yield from _batches(reader, spans)
-            elif name == RECORDS:
-                yield from _records(reader, spans)
-            else:
-                wanted = {int(number): [bytes.fromhex(each) for each in found] for number, found in needles.items()}
-                yield from _hits(reader, spans, wanted)
+        yield
     except Damaged as error:
-        raise _failure(DrkitError(f"cluster {alias}: {error}", remedy="Check the brokers' disks")) from None
+        raise _failure(DrkitError(f"{where}: {error}", remedy="Check the brokers' disks")) from None
     except DrkitError as error:
         raise _failure(error) from None
 

@@ -12,8 +12,9 @@ retention takes records away under it (`failOnDataLoss`): nothing is skipped in 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drkit.audit.log_source import HEADERS, read_batches, read_records
+from drkit.audit.log_source import HEADERS, read_records
 from drkit.audit.places import FOREVER, Zone
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.audit.spans import Span
@@ -73,14 +74,18 @@ class Reader:
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self.spark = spark
         self.scope = scope
-        self._source_numbers = self._numbers([(each.number, each.topic, each.partition) for each in scope.partitions])
-        self._target_numbers = self._numbers(
-            [(each.number, each.target_topic, each.partition) for each in scope.partitions]
+
+    @cached_property
+    def _places(self) -> ZoneLookup:
+        return self.zone_lookup(
+            {each.number: each.zones for each in self.scope.partitions},
+            {each.number: (each.source_from, each.source_end) for each in self.scope.partitions},
         )
-        self._places = self.zone_lookup(
-            {each.number: each.zones for each in scope.partitions},
-            {each.number: (each.source_from, each.source_end) for each in scope.partitions},
-        )
+
+    @property
+    def parallel(self) -> int:
+        """Tasks that run at a time."""
+        return int(self.spark.sparkContext.defaultParallelism)
 
     def source(self, ranges: Ranges | None = None) -> DataFrame:
         """The source's records with their places; of these partitions and offsets only, where given."""
@@ -111,24 +116,13 @@ class Reader:
         found = read_records(self.spark, self.scope.link.id.target, self.scope.target_cluster, spans)
         return found.select("p", F.col("offset").alias("t"), *_content_columns())
 
-    def source_batches(self) -> DataFrame:
-        """The source's batches (BATCH_ROW) with the zone their first offset is in (`ZoneLookup.join`)."""
-        spans = [
-            Span(each.number, each.topic, each.partition, each.source_from, each.source_end, each.source_end)
-            for each in self.scope.partitions
-        ]
-        found = read_batches(self.spark, self.scope.link.id.source, self.scope.source_cluster, spans)
-        return self._places.join(found, "start", how="left")
-
-    def target_batches(self) -> DataFrame:
-        """The target's batches (BATCH_ROW)."""
-        spans = [
-            Span(each.number, each.target_topic, each.partition, each.target_from, each.target_end, each.target_end)
-            for each in self.scope.partitions
-        ]
-        return read_batches(self.spark, self.scope.link.id.target, self.scope.target_cluster, spans)
-
     def _placed(self, numbered: DataFrame) -> DataFrame:
+        delta = self._one_delta()  # offsets that were preserved, as a rule: then no zone is looked up
+        if delta is not None:
+            place = F.col("offset") + F.lit(delta)
+            return numbered.select(
+                "p", F.col("offset").alias("s"), place.alias("e"), F.lit(True).alias("placed"), *_content_columns()
+            )
         placed = self._places.join(numbered, "offset")
         inside = (F.col("offset") >= F.col("valid_from")) & (F.col("offset") < F.col("valid_until"))
         place = F.least(F.col("offset") + F.col("delta"), F.col("valid_until") - 1 + F.col("delta"))
@@ -140,18 +134,16 @@ class Reader:
         """The source's records with all fields: `p`, `s` and the connector's columns."""
         return self._numbered_source(ranges).withColumn("s", F.col("offset"))
 
-    def target_records(self, ranges: Ranges) -> DataFrame:
+    def target_records(self, ranges: Ranges | None) -> DataFrame:
         """The target's records with all fields: `p` and the connector's columns."""
-        return self._records(self._target_assignment(ranges), self.scope.target).join(
-            self._target_numbers, ["topic", "partition"]
+        found = self._records(self._target_assignment(ranges), self.scope.target)
+        return self._numbered(
+            found, [(each.number, each.target_topic, each.partition) for each in self.scope.partitions]
         )
 
     def target(self, ranges: Ranges | None = None) -> DataFrame:
         """The target's records; of these partitions and offsets only, where given."""
-        found = self._records(self._target_assignment(ranges), self.scope.target)
-        return found.join(self._target_numbers, ["topic", "partition"]).select(
-            "p", F.col("offset").alias("t"), *_content_columns()
-        )
+        return self.target_records(ranges).select("p", F.col("offset").alias("t"), *_content_columns())
 
     def zone_lookup(self, cut: Mapping[int, Sequence[Zone]], bounds: Mapping[int, tuple[int, int]]) -> ZoneLookup:
         """A table to look zones up in.
@@ -190,10 +182,25 @@ class Reader:
 
     def _numbered_source(self, ranges: Ranges | None) -> DataFrame:
         found = self._records(self._source_assignment(ranges), self.scope.source)
-        return found.join(self._source_numbers, ["topic", "partition"])
+        return self._numbered(found, [(each.number, each.topic, each.partition) for each in self.scope.partitions])
 
-    def _numbers(self, rows: Sequence[tuple[int, str, int]]) -> DataFrame:
-        return F.broadcast(self.frame({"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}, rows))
+    def _numbered(self, records: DataFrame, names: Sequence[tuple[int, str, int]]) -> DataFrame:
+        """Give records their partition's number in the scope; for one topic's a sum says it, without a join."""
+        apart = {number - partition for number, _, partition in names}
+        if len(apart) == len({topic for _, topic, _ in names}) == 1:
+            return records.withColumn("p", F.col("partition") + F.lit(apart.pop()))
+        types = {"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}
+        return records.join(F.broadcast(self.frame(types, names)), ["topic", "partition"])
+
+    def _one_delta(self) -> int | None:
+        """The delta of all offsets that are read, where it is one and each of them has its own place."""
+        deltas = {
+            zone.delta if zone.valid_from <= each.source_from and zone.valid_until >= each.source_end else None
+            for each in self.scope.partitions
+            for zone in each.zones
+            if zone.first < each.source_end and zone.until > each.source_from
+        }
+        return deltas.pop() if len(deltas) == 1 else None
 
     def _records(self, assignment: Iterable[tuple[str, int, int, int]], client: Mapping[str, str]) -> DataFrame:
         """The connector's rows of these (topic, partition, from, until)."""
@@ -212,7 +219,7 @@ class Reader:
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "true")
             .option("kafkaConsumer.pollTimeoutMs", "60000")
-            .option("minPartitions", str(_tasks(len(ranges), offsets, self.spark.sparkContext.defaultParallelism)))
+            .option("minPartitions", str(_tasks(len(ranges), offsets, self.parallel)))
             .option("assign", _json({(topic, number): None for topic, number, _, _ in ranges}))
             .option("startingOffsets", _json({(topic, number): start for topic, number, start, _ in ranges}))
             .option("endingOffsets", _json({(topic, number): until for topic, number, _, until in ranges}))
@@ -293,6 +300,23 @@ def _tasks(partitions: int, offsets: int, parallel: int) -> int:
     """How many tasks read so many offsets: every core has work, none too little to be worth a consumer."""
     wanted = min(2 * parallel, offsets // _OFFSETS_WORTH_A_TASK)
     return max(partitions, wanted, offsets // _MOST_OFFSETS_A_TASK)
+
+
+def in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+    """Run a task for each of these, in Spark's workers, and return all that the tasks yield, in their order.
+
+    Where there is nothing to shuffle and the results are small, this costs a fraction of planning a DataFrame.
+
+    Args:
+        spark: what to run on.
+        work: gets an iterable of the one thing that its task is about. It travels to the workers as code; what it is
+            bound to is in no plan and in no log.
+        tasks: what each task is about.
+    """
+    if not tasks:
+        return []
+    found: list[Any] = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(work).collect()
+    return found
 
 
 def keep(frame: DataFrame) -> DataFrame:

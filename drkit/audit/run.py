@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drkit.audit.failures import LogMoved, in_words
-from drkit.audit.findings import count, findings_frame, first_findings, write_findings
+from drkit.audit.findings import count, hand_over
 from drkit.audit.judge import Judgement, judge
 from drkit.audit.lines import MOST_RUNS
 from drkit.audit.reading import Reader
@@ -73,9 +73,7 @@ def run_audit(
     say("writing findings")
     with in_words("the audit"), watching(found.reader.spark, tasks):
         partitions = count(found.reader, found.judgement)
-        frame = findings_frame(found.reader, found.judgement)
-        total = write_findings(frame, path)
-        first = first_findings(frame)
+        total, first = hand_over(found.reader, found.judgement, path)
         related = []
         for each in relations:
             say(f"looking for orphans of {each.child} in {each.parent}")

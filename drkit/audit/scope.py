@@ -85,6 +85,10 @@ class Scope:
         """How many offsets there are to read, on both sides."""
         return sum(each.source_end - each.source_from + each.target_end - each.target_from for each in self.partitions)
 
+    def within(self, stamp: int) -> bool:
+        """Whether a timestamp (ms) is in the time window."""
+        return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
+
     def starts(self) -> list[int]:
         """The logs' starts on both sides, to see whether retention moved them."""
         return [start for each in self.partitions for start in (each.source_start, each.target_start)]

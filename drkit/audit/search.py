@@ -20,7 +20,7 @@ from drkit.audit.spans import Span
 MOST_NEEDLES = 16
 """Records looked for in one partition; more are found faster by decoding it."""
 
-_SHORTEST = 8
+SHORTEST = 8
 """Bytes that a needle has at least; shorter ones would be found everywhere."""
 
 
@@ -65,7 +65,7 @@ def _needles(reader: Reader, target: DataFrame, numbers: Sequence[int]) -> dict[
     lacking: set[int] = set()
     for number, key, value in records.collect():
         needle = max((bytes(part) for part in (value, key) if part is not None), key=len, default=b"")
-        if len(needle) < _SHORTEST:
+        if len(needle) < SHORTEST:
             lacking.add(number)
         else:
             needles[number].append(needle)

@@ -9,6 +9,10 @@ BATCHES, RECORDS, SEARCH = "drkit-batches", "drkit-records", "drkit-search"
 """The formats of the data sources."""
 
 
+_OFFSETS_WORTH_A_TASK = 50_000
+_MOST_OFFSETS_A_TASK = 5_000_000
+
+
 class Span(NamedTuple):
     """Offsets [first, until) of one partition; `number` names it in rows.
 
@@ -42,3 +46,9 @@ def share_out(spans: Sequence[Span], tasks: int) -> list[list[Span]]:
             shared[-1].append(rest)
             room -= rest.until - rest.first
     return [each for each in shared if each]
+
+
+def wanted_tasks(spans: Sequence[Span], parallel: int) -> int:
+    """How many tasks read so many offsets: every core has work, none too little to be worth a connection."""
+    offsets = sum(span.until - span.first for span in spans)
+    return max(1, min(2 * parallel, offsets // _OFFSETS_WORTH_A_TASK), offsets // _MOST_OFFSETS_A_TASK)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Generator
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,11 +60,11 @@ class LogReader:
         finally:
             self._loop.close()
 
-    def read(self, topic: str, partition: int, first: int, until: int) -> Iterator[list[Batch]]:
+    def read(self, topic: str, partition: int, first: int, until: int) -> Generator[list[Batch], None, None]:
         """The committed batches that hold offsets in [first, until), a list for each answer of a broker.
 
         The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
-        the bytes received.
+        the bytes received. Whoever doesn't read to the end closes it.
 
         Raises:
             OffsetsGone: the log begins above `first` by now, or what was read next has gone.
@@ -77,7 +77,12 @@ class LogReader:
         while position < until:
             found, asked, position = self._loop.run_until_complete(self._next(asked, topic, partition, position, until))
             if found is not None:
-                yield found
+                try:
+                    yield found
+                except GeneratorExit:  # closed: what was read is enough
+                    if asked is not None:
+                        self._loop.run_until_complete(_let_go(asked))
+                    raise
         if asked is not None:
             self._loop.run_until_complete(_let_go(asked))
 
