@@ -12,7 +12,7 @@ from rich.markup import escape
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.failover.estate import Estate
-from drkit.failover.gate import Proof
+from drkit.failover.gate_proof import Proof
 from drkit.failover.refence import answers, fence_again, links_left
 from drkit.model.errors import ExitCode
 from drkit.model.topology import Link

@@ -8,12 +8,12 @@ newer record and takes its own act back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Collection
+from dataclasses import replace
 
 from drkit.failover.estate import Estate
 from drkit.failover.gate_command import run_command
+from drkit.failover.gate_proof import Acting, Proof
 from drkit.failover.gate_rules import (
     FENCES,
     GateRecord,
@@ -24,17 +24,17 @@ from drkit.failover.gate_rules import (
     for_everybody,
     newest,
     older,
+    probing,
     record_text,
-    rules_kind,
+    unspoken,
 )
-from drkit.failover.lease import RunLease
 from drkit.failover.quiet import settled_ends
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.write_probe import WriteProbe
-from drkit.model.acls import Acl
+from drkit.model.acls import Acl, fence_rules_kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
-from drkit.model.topology import Link, LinkId, is_canary
+from drkit.model.topology import LinkId, is_canary
 from drkit.store.api import Store
 
 PROPAGATION_SECONDS = 10.0
@@ -42,47 +42,6 @@ PROPAGATION_SECONDS = 10.0
 _AT_ONCE = 2.0
 _MIRROR_GROUPS = "drkit.mirror."
 _SHOWN = 3
-
-
-class Acting(Protocol):
-    """What a gate is worked with: the context of a run's stage, or that of `drkit fence`."""
-
-    @property
-    def estate(self) -> Estate:
-        """Clusters and store."""
-
-    @property
-    def link(self) -> Link:
-        """The link, in either direction."""
-
-    @property
-    def run(self) -> str:
-        """The run."""
-
-    @property
-    def lease(self) -> RunLease:
-        """The right to act."""
-
-    @property
-    def say(self) -> Callable[[str], None]:
-        """Says what is going on."""
-
-    def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
-        """Poll until `done`, at most for `seconds`; whether it came true."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What came of closing a gate. `proven`: nobody can write; `reason`: what was shown, or why it was not.
-
-    `ends`: log ends that stood still with the gate closed, by `topic:partition`; None: they did not, or it can't
-    be known.
-    """
-
-    proven: bool
-    reason: str
-    epoch: int | None = None
-    ends: dict[str, int] | None = None
 
 
 def fence_means(estate: Estate, cluster: str) -> tuple[Means, str]:
@@ -162,20 +121,51 @@ class Gate:
     def _by_acl(self, record: GateRecord) -> str:
         admin = self._admin()
         link = self._acting.link
-        topics = self._topics()
+        ours = self._ours()
+        seen = self._topics()
+        topics = sorted({*seen, *_named(ours, "topic")})  # what a rule of ours hides from drkit stays closed
         listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
-        listed |= {position.group for position in self._store.group_positions(link.id)}
+        listed |= {position.group for position in self._store.group_positions(link.id)} | _named(ours, "group")
         groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
         wanted = closing(topics, groups)
         there = admin.acls()
-        ours = self._ours()
+        also = unspoken(topics, groups, there - ours)
+        if also and (also <= ours or self._open_by_default(record)):
+            wanted |= also
         failures = self._apply(record, put=wanted - there, ours=wanted & ours, remove=ours - wanted)
         if failures:
             rule, why = next(iter(failures.items()))
             raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
         self._everywhere(wanted)
+        hidden = set(seen) - set(self._topics())
+        if hidden:
+            raise DrkitError(
+                f"drkit itself doesn't see {len(hidden)} topics any more, e.g. {min(hidden)}",
+                remedy="Grant drkit's principal DESCRIBE and READ on the topics of the link",
+            )
         shown = self._denied(topics, _AT_ONCE)
         return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
+
+    def _open_by_default(self, record: GateRecord) -> bool:
+        """Whether drkit may do what it may only because no rule is about it (`allow.everyone.if.no.acl.found`)."""
+        rule = probing(record.run)
+        if not self._may_see(rule.name):
+            return False
+        failures = self._apply(record, put=frozenset({rule}), ours=frozenset(), remove=frozenset())
+        if failures:
+            raise DrkitError(f"the rule '{rule}' was refused: {failures[rule]}")
+        self._everywhere(frozenset({rule}))
+        let_in = self._may_see(rule.name)
+        self._remove(record, frozenset({rule}), forget=frozenset({rule}))
+        return not let_in
+
+    def _may_see(self, topic: str) -> bool:
+        """Whether drkit may see a topic, or that there is none of that name."""
+        try:
+            self._admin().topics([topic])
+        except Refused:
+            return False
+        return True
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
         """Every broker goes by all the rules."""
@@ -288,8 +278,9 @@ class Gate:
                 raise DrkitError(f"{self._cluster} refuses the rule '{rule}': {why}", remedy="Remove the cause named")
             self._remove(record, closed - self._wanted_elsewhere(), forget=closed)
             open_to = f"; {gap}" if gap else ""
-            others = len({rule.principal for rule in self._ours()})
-            done = f"{self._cluster} stays closed to {others} other writers{open_to}"
+            others = len({rule.principal for rule in self._ours() if rule.permission == "deny"})
+            kept = f"stays closed to {others} other writers" if others else "can't be kept closed"
+            done = f"{self._cluster} {kept}{open_to}"
         self._keep(replace(record, detail=done))
         return done
 
@@ -300,7 +291,7 @@ class Gate:
     ) -> dict[Acl, str]:
         """Note, put, remove, forget; why, by rule, for those that were refused."""
         self._still_mine(record)
-        kind = rules_kind(self._cluster)
+        kind = fence_rules_kind(self._cluster)
         self._store.put_notes(self._link, kind, {rule.key: str(record.epoch) for rule in put | ours})
         failures = self._admin().create_acls(put)
         self._store.forget_notes(self._link, kind, [rule.key for rule in failures])
@@ -329,7 +320,7 @@ class Gate:
             lambda: not any(rules & found for found in self._admin().acls_by_broker().values()), PROPAGATION_SECONDS
         ):
             raise DrkitError(f"brokers of {self._cluster} still go by rules that were removed", remedy="Look at them")
-        self._store.forget_notes(self._link, rules_kind(self._cluster), [rule.key for rule in forget])
+        self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
 
     def _claim(self, state: GateState, means: Means) -> GateRecord:
         """Decide anew, in a new epoch."""
@@ -356,7 +347,7 @@ class Gate:
         if found is not None and found.epoch <= record.epoch:
             return
         if found is not None and found.means is Means.ACL:
-            kind = rules_kind(self._cluster)
+            kind = fence_rules_kind(self._cluster)
             if found.state in {GateState.CLOSING, GateState.CLOSED}:
                 self._admin().create_acls(removed)
                 self._store.put_notes(self._link, kind, {rule.key: str(found.epoch) for rule in removed | put})
@@ -378,7 +369,7 @@ class Gate:
         return [name for name in self._admin().topics() if link.covers_topic(name) and not is_canary(name)]
 
     def _ours(self) -> frozenset[Acl]:
-        return frozenset(Acl.parse(key) for key in self._store.notes(self._link, rules_kind(self._cluster)))
+        return frozenset(Acl.parse(key) for key in self._store.notes(self._link, fence_rules_kind(self._cluster)))
 
     def _wanted_elsewhere(self) -> frozenset[Acl]:
         """Rules that a fence of another link needs on this cluster."""
@@ -387,8 +378,12 @@ class Gate:
             link = configured.link().id
             record = gate_record(self._store, link, self._cluster) if link != self._link else None
             if record is not None and record.stands:
-                found |= {Acl.parse(key) for key in self._store.notes(link, rules_kind(self._cluster))}
+                found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
         return frozenset(found)
+
+
+def _named(rules: Collection[Acl], resource: str) -> set[str]:
+    return {rule.name for rule in rules if rule.resource == resource and rule.permission == "deny"}
 
 
 class _Late(Refused):

@@ -7,6 +7,10 @@ A rule that denies `User:*` can't make an exception, not even for drkit. So ther
 | closed | deny everybody |
 | standby | deny each principal that a rule allows it, but not the one that drkit mirrors as |
 
+With `allow.everyone.if.no.acl.found` a broker allows everything on what no rule is about. The first rule about a topic
+ends that: denying to write it would deny to read and to see it, too, to drkit and its mirror as well. There a rule
+that allows everybody everything goes with each that denies; of the two the one that denies wins.
+
 Every closing, opening and narrowing has an epoch, a number of the store that only grows. The newest epoch's
 record says how the cluster is meant to be; whoever acts by an older one is late.
 """
@@ -90,17 +94,27 @@ def older(notes: Mapping[str, str], record: GateRecord) -> list[str]:
     return [name for name in notes if name.rpartition(" ")[0] == record.cluster and name < record.name]
 
 
-def rules_kind(cluster: str) -> str:
-    """Kind of the notes that hold the rules drkit has put on a cluster: by the rule's `key`, the epoch."""
-    return f"fence_rules {cluster}"
-
-
 def closing(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl]:
     """The rules that close these topics and groups to everybody."""
     denied = [("topic", topic, "write") for topic in topics] + [("group", group, "read") for group in groups]
     return frozenset(
         Acl(resource, name, "literal", _EVERYBODY, "*", operation, "deny") for resource, name, operation in denied
     )
+
+
+def unspoken(topics: Iterable[str], groups: Iterable[str], there: Collection[Acl]) -> frozenset[Acl]:
+    """For each of these topics and groups that no rule is about, the one that lets everybody go on as before."""
+    named = [("topic", topic) for topic in topics] + [("group", group) for group in groups]
+    return frozenset(
+        Acl(resource, name, "literal", _EVERYBODY, "*", "all", "allow")
+        for resource, name in named
+        if not any(rule.resource == resource and _about(rule, name) for rule in there)
+    )
+
+
+def probing(run: str) -> Acl:
+    """A rule about a topic that doesn't exist, for somebody who doesn't either: who loses by it was let in by none."""
+    return Acl("topic", f"drkit-probe-{run}", "literal", "User:drkit-probe", "*", "describe", "allow")
 
 
 def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:
@@ -132,8 +146,8 @@ def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) 
 
 
 def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
-    """Those that make no exception."""
-    return frozenset(rule for rule in rules if rule.principal == _EVERYBODY)
+    """Those that deny and make no exception."""
+    return frozenset(rule for rule in rules if rule.principal == _EVERYBODY and rule.permission == "deny")
 
 
 def _about(grant: Acl, name: str) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drkit.failover.estate import Estate
-from drkit.failover.gate import Gate, Proof
+from drkit.failover.gate import Gate
+from drkit.failover.gate_proof import Proof
 from drkit.failover.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import Outcome

@@ -16,7 +16,7 @@ from dataclasses import replace
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.acl_rules import Changes, carried, changes, patterned, roles, writers
 from drkit.mirror.problems import Problems
-from drkit.model.acls import ACL_NOTES, Acl, AclRole
+from drkit.model.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link
@@ -89,8 +89,14 @@ class AclSync:
                 halted=False,
             )
 
+    def _fences(self) -> set[Acl]:
+        """Rules that drkit has put on the source to keep clients out: they are about that cluster."""
+        kind = fence_rules_kind(self._link.id.source)
+        sides = (self._link.id, self._link.id.reversed())
+        return {Acl.parse(key) for link in sides for key in self._store.notes(link, kind)}
+
     def _bring_in_step(self, topics: Collection[str]) -> None:
-        theirs, there = self._source.acls(), self._target.acls()
+        theirs, there = self._source.acls() - self._fences(), self._target.acls()
         noted = {Acl.parse(key): AclRole(role) for key, role in self._store.notes(self._link.id, ACL_NOTES).items()}
         if not theirs and noted:
             self._problems.put(

@@ -51,6 +51,11 @@ class Acl:
         return f"{self.permission} {self.principal}{host} to {self.operation} {self.resource} {where}"
 
 
+def fence_rules_kind(cluster: str) -> str:
+    """Kind of the notes that hold the rules by which drkit keeps clients out of a cluster: by `key`, the epoch."""
+    return f"fence_rules {cluster}"
+
+
 class AclRole(StrEnum):
     """See the module docstring."""
 

@@ -1,0 +1,52 @@
+"""What a gate is worked with, and what comes of closing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from drkit.failover.estate import Estate
+from drkit.failover.lease import RunLease
+from drkit.model.topology import Link
+
+
+class Acting(Protocol):
+    """What a gate is worked with: the context of a run's stage, or that of `drkit fence`."""
+
+    @property
+    def estate(self) -> Estate:
+        """Clusters and store."""
+
+    @property
+    def link(self) -> Link:
+        """The link, in either direction."""
+
+    @property
+    def run(self) -> str:
+        """The run."""
+
+    @property
+    def lease(self) -> RunLease:
+        """The right to act."""
+
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Says what is going on."""
+
+    def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
+        """Poll until `done`, at most for `seconds`; whether it came true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What came of closing a gate. `proven`: nobody can write; `reason`: what was shown, or why it was not.
+
+    `ends`: log ends that stood still with the gate closed, by `topic:partition`; None: they did not, or it can't
+    be known.
+    """
+
+    proven: bool
+    reason: str
+    epoch: int | None = None
+    ends: dict[str, int] | None = None
