@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from drkit.audit.log_tasks import FAILED
 from drkit.audit.session import how_jvm_ended, log_tail, quietly, stop_session
-from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Refused, Unreachable
 
 _MOST_CAUSES = 20
 _TRACE = "Traceback (most recent call last):"
@@ -35,6 +35,7 @@ _KINDS: dict[str, type[DrkitError]] = {
     "Unreachable": Unreachable,
     "Refused": Refused,
     "ConfigError": ConfigError,
+    "NotLetIn": NotLetIn,
 }
 _TOLD = re.compile(re.escape(FAILED) + r"(\{.*\})")
 

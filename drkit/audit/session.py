@@ -39,6 +39,9 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 _SPARK_LOG = "spark.log"
+_HIDDEN = "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore"
+"""Names of properties and options whose values Spark is to show nowhere."""
+_HIDDEN_OPTIONS = "spark.sql.redaction.options.regex"
 _LOG_LINES = 40
 
 
@@ -125,13 +128,14 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
 
 
 def _ship_to(session: SparkSession) -> None:
-    """Give another's session drkit's code, once."""
+    """Give another's session drkit's code, once, and have it hide what our options hold."""
     global _shipped  # noqa: PLW0603 - as the session is one a process
     application = session.sparkContext.applicationId
     if _shipped != application:
         folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         session.sparkContext.addPyFile(str(code_archive(folder)))
+        session.conf.set(_HIDDEN_OPTIONS, f"(?:{session.conf.get(_HIDDEN_OPTIONS)})|{_HIDDEN}")
         _shipped = application
 
 
@@ -236,7 +240,7 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
         java_options += " -XX:TieredStopAtLevel=1"  # half the CPU of a cold start; slower from a few million records on
     settings = {
         "spark.master": runtime.master,
-        "spark.app.name": "drkit audit",
+        "spark.app.name": "drkit",
         "spark.driver.memory": runtime.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(folder / "local"),
@@ -248,7 +252,7 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.sources.useV1SourceList": "",  # the Kafka connector's newer reader costs less a record
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
+        "spark.redaction.regex": _HIDDEN,
     }
     if runtime.local:
         settings |= {

@@ -99,6 +99,8 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
 def java_properties(cluster: ClusterConfig) -> dict[str, str]:
     """Properties for a Java client (Kafka's tools; Spark, with ``kafka.`` put before each name).
 
+    Certificates and keys are in them as text: on the nodes of a Spark cluster there are no files of ours.
+
     Raises:
         ConfigError: a value that Java's client can't express.
     """
@@ -279,7 +281,7 @@ def _java_oauth(oidc: Oidc) -> dict[str, str]:
         options["scope"] = oidc.scope
     options |= {f"extension_{name}": value for name, value in oidc.extensions}
     if oidc.ca is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(Path(oidc.ca).resolve())}
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _content("https.ca.location", oidc.ca)}
     return {
         "sasl.login.callback.handler.class": _OAUTH_LOGIN,
         "sasl.oauthbearer.token.endpoint.url": oidc.url,
@@ -299,7 +301,7 @@ def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:
     java = {"ssl.endpoint.identification.algorithm": "https" if _checks_hostname(properties) else ""}
     if "ssl.ca.location" in properties:
         java["ssl.truststore.type"] = "PEM"
-        java["ssl.truststore.location"] = str(Path(properties["ssl.ca.location"]).resolve())
+        java["ssl.truststore.certificates"] = _pem("ssl.ca.location", properties)
     if "ssl.certificate.location" in properties:
         key = _pem("ssl.key.location", properties)
         if "BEGIN PRIVATE KEY" not in key and "BEGIN ENCRYPTED PRIVATE KEY" not in key:
@@ -331,8 +333,12 @@ def _locked_by_pbes2(key: str) -> bool:
 
 
 def _pem(name: str, properties: Mapping[str, str]) -> str:
+    return _content(name, properties[name])
+
+
+def _content(name: str, path: str) -> str:
     try:
-        return Path(properties[name]).read_text(encoding="ascii")
+        return Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise _bad(name, f"can't be read as PEM: {error}") from error
 

@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
@@ -50,7 +51,7 @@ class Line:
             self._connection = Connection(there.detach())
             answer_challenge(self._connection, key)
             deliver_challenge(self._connection, key)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, AuthenticationError) as error:
             raise Unreachable(
                 f"a Spark task on {socket.gethostname()} can't reach drkit's driver at {host}:{port}: {error}",
                 remedy="Executors must reach the driver: give --spark-conf spark.driver.host=ADDRESS, and "

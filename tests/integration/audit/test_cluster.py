@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,46 +15,129 @@ from drkit.audit.log_source import read_batches
 from drkit.audit.session import spark_session
 from drkit.audit.spans import Span
 from drkit.config.schema import ClusterConfig
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.service import run_failover
 from drkit.model.errors import ExitCode
+from drkit.model.topology import TopicPartition
 from tests.support.damage import records, seeded
+from tests.support.estates import mirror, own_link, texts
+from tests.support.mirroring import Side
 from tests.support.spark_cluster import spark_cluster
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
 
+@pytest.fixture(scope="module")
+def cluster(toolchain, tmp_path_factory) -> Iterator[tuple[str, Path]]:
+    """The master's URL of a cluster with two workers of a core each, and the folder that it works in."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with spark_cluster(toolchain, folder) as master:
+        yield master, folder
+
+
+def on_cluster(master: str) -> list[str]:
+    """Options of a verb that runs there."""
+    options = ["--master", master]
+    for each in ("executor.memory=512m", "executor.cores=1", "driver.host=127.0.0.1"):
+        options += ["--spark-conf", f"spark.{each}"]
+    return options
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Where nothing of drkit is found but through what is sent."""
+    folder.mkdir(exist_ok=True)
+    return os.environ | {"XDG_STATE_HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
 def test_a_standalone_cluster_audits_with_the_code_and_jars_it_is_sent(
-    lab, bench, toolchain, unique_name, tmp_path: Path
+    lab, bench, cluster, unique_name, tmp_path: Path
 ):
+    master, folder = cluster
     topic = bench.create(unique_name, partitions=2)
     for partition in range(2):
         bench.produce("primary", topic, partition, records(300, rng=seeded(partition)), batched=20)
     forwarded, rebuilt = bench.read("primary", topic, 0), bench.read("primary", topic, 1)
     bench.forward(topic, 0, forwarded, [each.record for each in forwarded])
     bench.produce("dr", topic, 1, [each.record for each in rebuilt[:270]], batched=30)  # and 30 are still to come
-    folder = tmp_path / "elsewhere"  # nothing of drkit is found from there but through what is sent
-    folder.mkdir()
-
-    with spark_cluster(toolchain, tmp_path / "cluster") as master:
-        command = [sys.executable, "-m", "drkit", "audit", "--topic", topic, "--config", str(lab.config_path)]
-        command += ["--output", "json", "--out", str(tmp_path / "out"), "--master", master]
-        for each in ("executor.memory=512m", "executor.cores=1", "driver.host=127.0.0.1"):
-            command += ["--spark-conf", f"spark.{each}"]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).parents[3],
-            env=os.environ | {"XDG_STATE_HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"},
-            timeout=300,
-            check=False,
-        )
+    command = [sys.executable, "-m", "drkit", "audit", "--topic", topic, "--config", str(lab.config_path)]
+    command += ["--output", "json", "--out", str(tmp_path / "out"), *on_cluster(master)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        env=surroundings(tmp_path / "elsewhere"),
+        timeout=300,
+        check=False,
+    )
 
     assert done.returncode == ExitCode.OK, done.stderr
     totals = json.loads(done.stdout)["totals"]
     assert (totals["source_records"], totals["matched"], totals["unseen"]) == (600, 570, 30)
     assert "15 batches are equal" in done.stderr
-    work = [list((tmp_path / "cluster" / f"worker-{number}").glob("app-*/*/drkit.zip")) for number in range(2)]
+    work = [list((folder / f"worker-{number}").glob("app-*/*/drkit.zip")) for number in range(2)]
     assert any(work)  # executors ran there, with the code that was sent
+
+
+@pytest.mark.long
+def test_a_failback_seeded_by_the_cluster_survives_its_driver(lab, cluster, tmp_path: Path, unique_name):
+    """The driver is killed while tasks write; `drkit resume` ends it. Nothing is lost, nothing comes twice."""
+    master, _ = cluster
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic = own.create("primary", "orders", partitions=3)
+        own.produce("primary", topic, texts("before", 300, range(3)))
+        mirror(own)
+        with own.estate() as estate:
+            assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+            known = estate.admin("primary").cluster_id()
+        own.produce("dr", topic, texts(f"on-dr-{'x' * 80}", 3_000, range(3)))
+        with own.estate() as estate:  # not all that was written to dr is there still, so the primary is scrubbed
+            estate.admin("dr").delete_records({TopicPartition(topic, 1): 310})
+        old, live = (Side(own.client(alias)["bootstrap.servers"]) for alias in ("primary", "dr"))
+        kept = [[record.content for record in live.read(topic, partition)] for partition in range(3)]
+        written, back = own.config_path.read_text(), own.link.reversed().id
+
+        def drkit(*words: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "drkit", *words, "--yes", "--config", str(own.config_path)]
+            command += ["--salvage-dir", str(tmp_path / "salvage"), "--output", "json", *on_cluster(master)]
+            return subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=Path(__file__).parents[3],
+                env=surroundings(tmp_path / "elsewhere"),
+            )
+
+        own.config_path.write_text(written.replace("[[links]]", "[[links]]\nmax_bytes_per_second = 150000"))
+        with drkit("failback", "--engine", "spark", "--cluster-id", known) as first:
+
+            def midway() -> bool:
+                assert first.poll() is None, first.communicate()[1]
+                through = sum(mark.source_through for mark in own.store.watermarks(back).values())
+                return 1_500 < through < 9_900
+
+            try:
+                wait_until(midway, timeout=120, what="a part of the seed")
+            finally:
+                first.kill()
+        own.config_path.write_text(written)
+        with drkit("resume") as second:
+            try:
+                told, said = second.communicate(timeout=150)
+            finally:
+                second.kill()
+        assert second.returncode == ExitCode.OK, said
+        assert json.loads(told)["state"] == "closed"
+        assert "by Spark, then" in said
+        back_again = [[record.content for record in old.read(topic, partition)] for partition in range(3)]
+        assert back_again == kept  # keys, values, headers, timestamps, in order
+        assert [len(each) for each in kept] == [3_300, 2_990, 3_300]
+        assert mirror(own) == 0
+    finally:
+        own.store.close()
 
 
 def test_plans_show_no_secret(spark):

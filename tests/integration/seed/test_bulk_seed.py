@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,7 @@ from drkit.mirror.events import ProgressEvent
 from drkit.model.errors import ConfigError
 from drkit.model.topology import TopicPartition
 from drkit.seed.run import bulk_seed
+from drkit.seed.spark import SparkJobs
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
 
@@ -23,12 +25,13 @@ PARTITIONS = 3
 
 
 def write(world: Mirrored, topic: str, first: int, count: int) -> None:
-    producer = world.source.producer(compression_type="lz4", batch_num_messages=50)
+    chance = random.Random(first)  # noqa: S311 - repeatable, not secret
+    producer = world.source.producer(batch_num_messages=50)
     for number in range(first, first + count):
         producer.produce(
             topic,
             key=b"%d" % (number % 7) if number % 5 else None,
-            value=b"%060d" % number if number % 11 else None,
+            value=chance.randbytes(300) if number % 11 else None,
             headers=[("n", b"%d" % number)] if number % 3 else None,
             partition=number % PARTITIONS,
             timestamp=1_600_000_000_000 + number,
@@ -54,18 +57,25 @@ def rows(world: Mirrored, topic: str, partition: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("offsets", ["preserve", "translate"])
-def test_it_writes_what_the_mirror_would_have_written(mirrored: Mirrored, lab, spark, tmp_path, offsets: str) -> None:
-    mirrored.configure(f'offsets = "{offsets}"')
+def test_it_writes_what_the_mirror_would_have_written(
+    mirrored: Mirrored, lab, spark, tmp_path, monkeypatch, offsets: str
+) -> None:
+    mirrored.configure(f'offsets = "{offsets}"\nbuffer_bytes = 1048576')  # so that a range is not read at once
     plain, exact = mirrored.name("plain"), mirrored.name("tx")
     mirrored.source.create(plain, PARTITIONS)
     mirrored.source.create(exact)
-    write(mirrored, plain, 0, 6_000)
+    write(mirrored, plain, 0, 24_000)
     transactions(mirrored, exact, "caaccacc")
     with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
         admin.delete_records({TopicPartition(plain, 1): 700})  # its log doesn't begin at 0
 
+    tasks: list[str] = []
+    submit = SparkJobs.submit
+    monkeypatch.setattr(SparkJobs, "submit", lambda self, *given: (tasks.append(given[0]), submit(self, *given)))
+
     report = bulk_seed(mirrored.config, mirrored.link, mirrored.store, spark, range_offsets=600)
 
+    assert len(tasks) > PARTITIONS + 1, "partitions were handed from task to task"
     assert report.caught_up
     assert not report.halted
     for partition in range(PARTITIONS):
@@ -90,14 +100,14 @@ def test_it_writes_what_the_mirror_would_have_written(mirrored: Mirrored, lab, s
     finally:
         other.close()
 
-    write(mirrored, plain, 6_000, 300)  # the mirror goes on where the seed ended
+    write(mirrored, plain, 24_000, 300)  # the mirror goes on where the seed ended
     assert mirrored.catch_up().records == 300
     for partition in range(PARTITIONS):
         mirrored.assert_same(plain, partition)
 
 
 def test_a_killed_task_costs_no_record_and_doubles_none(mirrored: Mirrored, spark) -> None:
-    mirrored.configure("max_bytes_per_second = 60000")
+    mirrored.configure("max_bytes_per_second = 800000")
     topic = mirrored.name("slow")
     mirrored.source.create(topic, PARTITIONS)
     write(mirrored, topic, 0, 9_000)

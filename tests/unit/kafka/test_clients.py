@@ -94,13 +94,13 @@ def test_oauth_in_all_dialects(pem: Path) -> None:
         assert python["sasl_mechanism"] == "OAUTHBEARER"
         assert python["sasl_oauth_token_provider"].extensions() == {"logicalCluster": "lkc-1", "pool": "p 2"}
         assert "sasl_plain_password" not in python
-    java = java_properties(config)
+    java, authority = java_properties(config), Path(ca).read_text().replace("\n", "\\n")
     assert java["sasl.oauthbearer.token.endpoint.url"] == "https://login.example/token"
     assert java["sasl.login.callback.handler.class"].endswith(".OAuthBearerLoginCallbackHandler")
     assert java["sasl.jaas.config"] == (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
         'clientId="me" clientSecret="it\\"" scope="kafka" extension_logicalCluster="lkc-1" extension_pool="p 2" '
-        f'ssl.truststore.type="PEM" ssl.truststore.location="{ca}";'
+        f'ssl.truststore.type="PEM" ssl.truststore.certificates="{authority}";'
     )
 
 
@@ -143,7 +143,7 @@ def test_tls_in_all_dialects(pem: Path) -> None:
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     java = java_properties(config)
     assert java["ssl.truststore.type"] == java["ssl.keystore.type"] == "PEM"
-    assert java["ssl.truststore.location"] == str(pem / "cert.pem")
+    assert java["ssl.truststore.certificates"] == (pem / "cert.pem").read_text()
     assert "BEGIN CERTIFICATE" in java["ssl.keystore.certificate.chain"]
     assert "BEGIN ENCRYPTED PRIVATE KEY" in java["ssl.keystore.key"]
     assert java["ssl.key.password"] == "open sesame"

@@ -1,0 +1,166 @@
+"""The book of a seed: one task a partition, exact hand-over, and nothing believed of a task that is gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drkit.mirror.engine import Incident, IncidentKind, Notice, PartitionStart, Position
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import TopicPartition
+from drkit.seed.ledger import Ledger
+from drkit.seed.ranges import share_out
+from drkit.seed.wire import incident_document, notice_document, start_document, start_from
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Clock:
+    at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(clock: Clock) -> Ledger:
+    made = Ledger(clock)
+    made.start([begin(A), begin(B)])
+    made.set_ends({A: 100, B: 60})
+    return made
+
+
+def begin(tp: TopicPartition, source: int = 0, **more: Any) -> PartitionStart:
+    return PartitionStart(tp, "t", 1, source, source + 5, 5, 1_000_000, producer_id=9, sequence=source, **more)
+
+
+def give(ledger: Ledger, most: int = 50) -> str:
+    """One task with all that is ready; it has begun and may produce."""
+    name = ledger.give([each for task in share_out(ledger.ready(), 9, most) for each in task])
+    assert ledger.take_up(name) is not None
+    ledger.grant(name, 1.5)
+    return name
+
+
+def said(*parts: tuple[TopicPartition, int, int], **more: Any) -> dict[str, Any]:
+    """A beat: partition, generation, source offset."""
+    told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0, "counted": EngineStatistics().document()}
+    rows = [[tp.topic, tp.partition, generation, through, through + 5, 3] for tp, generation, through in parts]
+    return {"parts": rows, **told, **more}
+
+
+def incidents(ledger: Ledger) -> list[Incident]:
+    found = []
+    while not ledger.incidents.empty():
+        found.append(ledger.incidents.get())
+    return found
+
+
+def test_a_partition_goes_on_from_exactly_where_its_task_handed_it_over(ledger: Ledger) -> None:
+    name = give(ledger)
+    assert ledger.ready() == []
+    assert ledger.running() == 1
+    left = replace(begin(A, 70), delta=7, sequence=4)  # it read beyond its range
+    ledger.done(name, [start_document(left, 1, 0), start_document(begin(B, 60), 2, 0)])
+    assert ledger.positions() == {A: Position(70, 75), B: Position(60, 65)}
+    assert [(each.tp, each.first, each.until) for each in ledger.ready()] == [(A, 70, 100)]
+    following = ledger.give(ledger.ready())
+    (work,) = ledger.take_up(following) or []
+    assert start_from(work)[0] == left
+    assert incidents(ledger) == []
+
+
+def test_what_was_not_handed_over_is_looked_for(ledger: Ledger) -> None:
+    name = give(ledger)
+    ledger.done(name, [start_document(begin(A, 100), 1, 0)])
+    assert [(each.tp, each.kind) for each in incidents(ledger)] == [(B, IncidentKind.UNCERTAIN)]
+    assert ledger.ready() == []
+
+
+def test_a_lost_task_keeps_its_partitions_until_it_can_not_produce_any_more(ledger: Ledger, clock: Clock) -> None:
+    name = give(ledger)
+    ledger.beat(name, said((A, 1, 40)))
+    clock.at = 1.0
+    ledger.grant(name, 0.0)  # it may not have heard this
+    ledger.gone(name)
+    assert not ledger.alive(name)
+    ledger.find_lost()
+    assert incidents(ledger) == []
+    clock.at = 1.6
+    ledger.find_lost()
+    assert sorted(each.tp for each in incidents(ledger)) == [A, B]
+    assert ledger.ready() == []
+    ledger.start([begin(A, 45)])  # the session has looked at both clusters
+    ledger.set_ends({A: 100})
+    assert [(each.tp, each.first) for each in ledger.ready()] == [(A, 45)]
+
+
+def test_a_late_word_changes_nothing(ledger: Ledger) -> None:
+    name = give(ledger)
+    ledger.start([begin(A, 10)])
+    answer = ledger.beat(name, said((A, 1, 90), (B, 2, 20)))
+    assert answer["drop"] == [["t", 0]]
+    assert ledger.positions() == {A: Position(10, 15), B: Position(20, 25)}
+    assert not ledger.owns(name, [A])
+    assert ledger.owns(name, [B])
+    assert ledger.take_up(name) is None  # another attempt at it
+
+
+def test_incidents_notices_and_orders_pass(ledger: Ledger) -> None:
+    name = give(ledger)
+    incident = Incident(A, IncidentKind.REJECTED, "too large", "Raise it", 3)
+    notice = Notice(B, "offsets_differ", "a hole", "Nothing")
+    ledger.hold([B])
+    assert ledger.in_flight() == 1  # it hasn't heard
+    answer = ledger.beat(
+        name, said((A, 1, 30), (B, 2, 7), incidents=[incident_document(incident)], notices=[notice_document(notice)])
+    )
+    assert incidents(ledger) == [incident]
+    assert ledger.notices.get() == notice
+    assert answer["held"] == [["t", 1]]
+    ledger.beat(name, said((B, 2, 7), orders=answer["orders"]))
+    assert ledger.in_flight() == 0
+    ledger.done(name, [start_document(begin(B, 7), 2, 0)])
+    assert ledger.ready() == []  # A stands still, B is held
+    ledger.release([B])
+    assert [each.tp for each in ledger.ready()] == [B]
+
+
+def test_an_empty_partition_is_given_out_only_to_be_filled(clock: Clock) -> None:
+    ledger = Ledger(clock)
+    ledger.start([begin(A, 50), begin(B, 50, fill_to=50)])
+    assert ledger.endless() == [A, B]
+    ledger.set_ends({A: 50, B: 50})
+    assert [each.tp for each in ledger.ready()] == [B]
+
+
+def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(ledger: Ledger, clock: Clock) -> None:
+    for round_number, moved in enumerate((10, 0, 0)):
+        name = give(ledger)
+        counted = EngineStatistics(records=moved, batches_rebuilt={"aborted": 1}).document()
+        ledger.beat(name, said(counted=counted))
+        ledger.gone(name)
+        clock.at += 5
+        ledger.find_lost()
+        ledger.start([begin(A, round_number), begin(B)])
+        ledger.set_ends({A: 100, B: 60})
+    assert ledger.losses == 3
+    assert ledger.statistics().records == 10
+    assert ledger.statistics().batches_rebuilt == {"aborted": 3}
+    assert ledger.tasks_given == 3
+
+
+def test_waiting_for_spark_is_noticed_only_while_nothing_runs(ledger: Ledger, clock: Clock) -> None:
+    assert ledger.idle_seconds() == 0
+    name = ledger.give(ledger.ready())
+    clock.at = 30.0
+    assert ledger.idle_seconds() == 30.0
+    ledger.take_up(name)
+    assert ledger.idle_seconds() == 0

@@ -1,0 +1,68 @@
+"""The driver's end of the tasks' lines: only who knows the key is heard, and a line that ends is told."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.seed.switchboard import Switchboard
+from drkit.seed.wire import Line
+
+KEY = b"k" * 32
+
+
+class Desk:
+    """Answers with what was asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, object]] = []
+        self.gone: queue.Queue[str] = queue.Queue()
+        self.board = Switchboard("127.0.0.1", 0, KEY, self.handle, self.gone.put)
+
+    def handle(self, said: dict[str, object]) -> dict[str, object]:
+        self.heard.append(said)
+        return {"heard": said["ask"], "over": said["task"] == "again"}
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.board.close()
+
+
+def test_a_task_is_answered_and_its_end_is_told(desk: Desk) -> None:
+    line = Line("127.0.0.1", desk.board.port, KEY)
+    assert line.ask("work", task="seed-1") == {"heard": "work", "over": False}
+    assert line.ask("beat", task="seed-1", parts=[1])["heard"] == "beat"
+    line.close()
+    assert desk.gone.get(timeout=10) == "seed-1"
+    assert [each["ask"] for each in desk.heard] == ["work", "beat"]
+
+
+def test_another_attempt_that_is_sent_away_ends_nobody(desk: Desk) -> None:
+    again, rows = Line("127.0.0.1", desk.board.port, KEY), Line("127.0.0.1", desk.board.port, KEY)
+    assert again.ask("work", task="again")["over"]
+    assert rows.ask("rows", task="seed-1")["heard"] == "rows"
+    again.close()
+    rows.close()
+    desk.board.close()
+    assert desk.gone.empty()
+
+
+def test_who_does_not_know_the_key_is_not_heard(desk: Desk) -> None:
+    with pytest.raises(Unreachable, match=r"can't reach drkit's driver at 127\.0\.0\.1"):
+        Line("127.0.0.1", desk.board.port, b"x" * 32)
+    with socket.create_connection(("127.0.0.1", desk.board.port)) as there:
+        there.sendall(b"\x00\x00\x00\x10" + b"g" * 16)
+    assert Line("127.0.0.1", desk.board.port, KEY).ask("beat", task="seed-1")["heard"] == "beat"
+    assert len(desk.heard) == 1
+
+
+def test_an_address_that_is_not_ours_is_said(desk: Desk) -> None:
+    with pytest.raises(DrkitError, match="can't listen at"):
+        Switchboard("127.0.0.1", desk.board.port, KEY, desk.handle, desk.gone.put)
