@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,16 @@ def code_archive(folder: Path) -> Path:
     root = Path(drkit.__file__).parent
     path = folder / "drkit.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for module in sorted(root.rglob("*.py")):
-            archive.write(module, Path(root.name) / module.relative_to(root))
+        for file in sorted(root.rglob("*")):
+            if file.is_file() and file.parent.name != "__pycache__":
+                archive.write(file, Path(root.name) / file.relative_to(root))
     return path
+
+
+def main() -> None:
+    """Write the archive into the working directory; say where: ``python -m drkit.audit.shipping``."""
+    sys.stdout.write(f"{code_archive(Path.cwd())}\n")
+
+
+if __name__ == "__main__":
+    main()
