@@ -12,6 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.audit_continuous import (
+    ContinuousOptions,
+    refuse_with_continuous,
+    refuse_without_continuous,
+    run_continuous,
+)
 from drkit.cli.audit_group import refuse_window, run_group_view
 from drkit.cli.audit_run import keep_run, relation_line
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
@@ -62,6 +68,22 @@ def audit(
         str | None,
         typer.Option("--run", metavar="RUN", help="With --group: by this failover (default: the last that moved it)."),
     ] = None,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Run beside the mirror: reconcile what it mirrors, tell of a loss.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --continuous: how often to look.")
+    ] = 10.0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="With --continuous: where progress is kept."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="With --continuous: serve Prometheus metrics.")
+    ] = None,
+    from_now: Annotated[
+        bool, typer.Option("--from-now", help="With --continuous: leave out what is mirrored already.")
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
     ] = False,
@@ -89,6 +111,16 @@ def audit(
         began, choices = now(), topic_choices(topic)
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
+        if continuous:
+            refuse_with_continuous(
+                {"--group": group, "--from": since, "--until": until, "--out": out, "--report": report, "--full": full}
+            )
+            store = run.store()
+            options = ContinuousOptions(interval, checkpoint, metrics, from_now)
+            runtime = spark_runtime(master, driver_memory, spark_conf)
+            run_continuous(run, flowing_links(run, link, store), choices, options, runtime)
+            return
+        refuse_without_continuous({"--checkpoint": checkpoint, "--metrics": metrics, "--from-now": from_now})
         if group is not None:
             refuse_window(since, until, out)
             run_group_view(

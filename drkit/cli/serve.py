@@ -34,7 +34,7 @@ def serve(
 ) -> None:
     """Serve the status page, its JSON and Prometheus metrics; read-only, without authentication."""
     with command(config, output, verbose) as run:
-        host, port = _address(listen)
+        host, port = address(listen, "--listen")
         store, links = run.store(create=False), run.links(link)
 
         def look() -> Sequence[LinkStatus]:
@@ -55,8 +55,13 @@ def serve(
         server.server_close()
 
 
-def _address(listen: str) -> tuple[str, int]:
+def address(listen: str, option: str) -> tuple[str, int]:
+    """HOST:PORT taken apart.
+
+    Raises:
+        ConfigError: it is something else; the message names the option.
+    """
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004  # the highest port
-        raise ConfigError(f"--listen: {listen!r} is not HOST:PORT", remedy="For example --listen 127.0.0.1:9404")
+        raise ConfigError(f"{option}: {listen!r} is not HOST:PORT", remedy=f"For example {option} 127.0.0.1:9404")
     return host.strip("[]"), int(port)

@@ -211,6 +211,8 @@ def test_with_the_source_gone_the_mapping_tells_what_can_be_told(own: OwnLink, v
         (["--group", "g", "--run", "nothing"], 3, "there is no run nothing"),
         (["--group", "g", "--from", "-2m"], 2, "--from and --group exclude each other"),
         (["--run", "r"], 2, "names a failover for --group"),
+        (["--continuous", "--group", "g"], 2, "--group and --continuous exclude each other"),
+        (["--from-now"], 2, "--from-now is of a continuous audit"),
     ],
 )
 def test_what_is_refused_says_why(own: OwnLink, words, code, said):

@@ -1,0 +1,144 @@
+"""Closed ranges compared as an audit compares: batches first, records where they differ.
+
+What an audit observes is cut down to the ranges: source offsets [first, until) and the places that they have on the
+target. So a verdict is the audit's own, on less.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from drkit.audit.failures import LogMoved, in_words
+from drkit.audit.findings import count
+from drkit.audit.judge import TARGET_RETIRED, Judgement, judge
+from drkit.audit.places import place
+from drkit.audit.reading import Reader
+from drkit.audit.scope import PartitionScope, Scope, log_starts, observe_scope
+from drkit.config import Config
+from drkit.model.audit import AuditRequest, Counts, TopicChoice
+from drkit.model.continuous import GONE, KINDS, Closed, Reconciled, Sample
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+_ATTEMPTS = 4
+_SAMPLES = 5
+
+
+def reconcile(
+    ranges: Sequence[Closed], link: Link, store: Store, config: Config, spark: SparkSession
+) -> list[Reconciled]:
+    """Compare ranges of different partitions, all in one go.
+
+    Raises:
+        LogMoved: retention moved the logs faster than they could be read.
+        Unreachable: a cluster or the store doesn't answer; nothing was decided.
+        DrkitError: Spark failed.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
+        scope, kept, aside = _cut_down(whole, ranges, store)
+        if not kept:
+            return aside
+        try:
+            with in_words("the continuous audit"):
+                found = _compared(scope, kept, spark)
+        except LogMoved:
+            if attempt == _ATTEMPTS:
+                raise
+            continue
+        if log_starts(scope, config) == scope.starts():
+            return aside + found
+    raise LogMoved(
+        f"retention moved a log during each of {_ATTEMPTS} looks at closed ranges",
+        remedy="It is tried again; see whether retention is far too short",
+    )
+
+
+def _choices(ranges: Sequence[Closed]) -> tuple[TopicChoice, ...]:
+    by_topic: defaultdict[str, set[int]] = defaultdict(set)
+    for each in ranges:
+        by_topic[each.topic].add(each.partition)
+    return tuple(TopicChoice(topic, frozenset(numbers)) for topic, numbers in sorted(by_topic.items()))
+
+
+def _cut_down(whole: Scope, ranges: Sequence[Closed], store: Store) -> tuple[Scope, list[Closed], list[Reconciled]]:
+    """The scope of the ranges alone, those ranges in its order, and what of others can be said at once."""
+    observed = {(each.topic, each.partition): each for each in whole.partitions}
+    states = store.topic_states(whole.link.id)
+    parts: list[PartitionScope] = []
+    kept: list[Closed] = []
+    aside: list[Reconciled] = []
+    for each in ranges:
+        scope = observed[each.topic, each.partition]
+        state = states.get(each.topic)
+        if state is not None and state.epoch != each.epoch:
+            problem = f"the topic is another one by now (epoch {state.epoch}, not {each.epoch})"
+            aside.append(Reconciled(each, scope.target_topic, problem=problem))
+            continue
+        taken = min(each.until, scope.source_start) - each.first
+        if taken > 0 and each.first > 0:
+            problem = f"the source's retention took {taken} offsets of it before they were looked at"
+            aside.append(Reconciled(each._replace(until=each.first + taken), scope.target_topic, problem=problem))
+        first = max(each.first, scope.source_start)
+        until = max(first, min(each.until, scope.source_end))
+        # after the place of the last before, so that ranges leave no gap between them where the delta changes
+        target_until = min(max(_after(scope, until), scope.target_start), scope.target_end)
+        target_from = max(_after(scope, first), scope.target_start) if each.first > 0 else scope.target_start
+        parts.append(
+            replace(
+                scope,
+                number=len(parts),
+                source_from=first,
+                source_end=until,
+                target_from=min(target_from, target_until),
+                target_end=target_until,
+                sealed_at=None,
+            )
+        )
+        kept.append(each)
+    return replace(whole, partitions=tuple(parts)), kept, aside
+
+
+def _after(scope: PartitionScope, offset: int) -> int:
+    """The target offset after the place of the last source offset below this one."""
+    return place(scope.zones, offset - 1) + 1 if offset > 0 else 0
+
+
+def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> list[Reconciled]:
+    reader = Reader(spark, scope)
+    judgement = judge(reader)
+    audits = count(reader, judgement)
+    first = _first(judgement)
+    return [
+        Reconciled(
+            closed,
+            part.target_topic,
+            counts=_live(audit.counts),
+            gone=audit.counts.target_retired if closed.first > 0 and not part.target_compacted else 0,
+            first=tuple(first[part.number]),
+        )
+        for closed, part, audit in zip(ranges, scope.partitions, audits, strict=True)
+    ]
+
+
+def _first(judgement: Judgement) -> defaultdict[int, list[Sample]]:
+    """The first records of each kind of deviation, by the partition's number."""
+    found: defaultdict[int, list[Sample]] = defaultdict(list)
+    if judgement.fates is None:
+        return found
+    nth = F.row_number().over(Window.partitionBy("p", "fate").orderBy("s", "t"))
+    wanted = judgement.fates.where(F.col("fate").isin(*KINDS, TARGET_RETIRED)).withColumn("nth", nth)
+    for row in wanted.where(F.col("nth") <= _SAMPLES).orderBy("p", "fate", "nth").collect():
+        kind = GONE if row["fate"] == TARGET_RETIRED else row["fate"]
+        found[row["p"]].append(Sample(kind, row["s"], row["t"]))
+    return found
+
+
+def _live(counts: Counts) -> Counts:
+    """Within a range there is no target of its applications' own, and what is above the watermark is not in it."""
+    return replace(counts, target_appended=0)

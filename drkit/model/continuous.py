@@ -1,0 +1,181 @@
+"""What a continuous audit has reconciled: ranges of source offsets, the counts of each, and the sum. Pure.
+
+A range is closed once the mirror's watermark has passed it: everything in it is on the target, says the mirror. It is
+reconciled once, and its counts are added to the sum in the same step in which that is kept, so that a process that
+is killed counts no range twice and leaves none out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from drkit.model.audit import Counts
+from drkit.model.clock import iso
+from drkit.model.errors import DrkitError
+
+FORMAT = "drkit-continuous-audit/1"
+
+
+class Closed(NamedTuple):
+    """Source offsets [first, until) of a partition in one epoch that are on the target, says the mirror.
+
+    `closed_ms`: when that was seen first, ms since the epoch.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    first: int
+    until: int
+    closed_ms: int
+
+
+KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered")
+GONE = "gone"
+
+
+class Sample(NamedTuple):
+    """A record that deviates: one of KINDS, or GONE, and where it is on either side."""
+
+    kind: str
+    source_offset: int | None
+    target_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """One range's outcome. `problem`: why it could not be reconciled (then there are no counts).
+
+    `gone`: records of a live range that the target has already removed although the source still has them. `first`:
+    some of those that deviate.
+    """
+
+    closed: Closed
+    target_topic: str
+    counts: Counts = field(default_factory=Counts)
+    gone: int = 0
+    first: tuple[Sample, ...] = ()
+    problem: str | None = None
+
+    @property
+    def deviates(self) -> bool:
+        """Whether something is wrong with it."""
+        return not self.counts.clean or self.gone > 0
+
+    @property
+    def lost(self) -> int:
+        """Records that the target doesn't have."""
+        return self.counts.lost + self.gone
+
+    def __str__(self) -> str:
+        found = [f"{getattr(self.counts, kind):,} {kind}" for kind in KINDS if getattr(self.counts, kind)]
+        if self.gone:
+            found.append(f"{self.gone:,} gone from the target")
+        at = (
+            f"{self.closed.topic}:{self.closed.partition} source offsets {self.closed.first} to {self.closed.until - 1}"
+        )
+        return f"{at}: {self.problem or ', '.join(found) or 'equal'}"
+
+
+def slices(ranges: Sequence[Closed], most: int) -> list[list[Closed]]:
+    """Ranges in lots of at most `most` offsets; long ones are cut. A partition's pieces stay in order, one a lot."""
+    lots: list[list[Closed]] = []
+    rest = [each for each in ranges if each.first < each.until]
+    while rest:
+        room, lot, left = most, list[Closed](), list[Closed]()
+        for each in rest:
+            until = min(each.until, each.first + room)
+            if until > each.first:
+                lot.append(each._replace(until=until))
+                room -= until - each.first
+            if until < each.until:
+                left.append(each._replace(first=until))
+        lots.append(lot)
+        rest = left
+    return lots
+
+
+@dataclass(slots=True)
+class Progress:
+    """The sum, kept beside the stream's checkpoint.
+
+    `batch`: the last of the stream's batches that is in it. `topics`: counts by source topic. `alerts`: ranges that
+    deviated; `unknown`: ranges that could not be reconciled. `latency_seconds`: of the last batch, from when its
+    oldest range was seen closed until its verdict.
+    """
+
+    run: str
+    link: str
+    started_at: str
+    batch: int = -1
+    ranges: int = 0
+    alerts: int = 0
+    unknown: int = 0
+    gone: int = 0
+    latency_seconds: float | None = None
+    reconciled_at: str | None = None
+    topics: dict[str, Counts] = field(default_factory=dict)
+    through: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> Counts:
+        """Over all topics."""
+        return Counts.total(self.topics.values())
+
+    @property
+    def verdict(self) -> str:
+        """As an audit's; `unknown` where a range could not be reconciled and no other deviates."""
+        if self.alerts:
+            return "deviated"
+        return "unknown" if self.unknown else "clean"
+
+    def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> Progress:
+        """The sum with one batch's ranges added."""
+        outcomes = list(found)
+        topics, through = dict(self.topics), dict(self.through)
+        for each in outcomes:
+            topic = each.closed.topic
+            topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
+            through[f"{topic}:{each.closed.partition}"] = each.closed.until
+        return Progress(
+            run=self.run,
+            link=self.link,
+            started_at=self.started_at,
+            batch=batch,
+            ranges=self.ranges + len(outcomes),
+            alerts=self.alerts + sum(each.deviates for each in outcomes),
+            unknown=self.unknown + sum(each.problem is not None for each in outcomes),
+            gone=self.gone + sum(each.gone for each in outcomes),
+            latency_seconds=latency_seconds,
+            reconciled_at=iso(at),
+            topics=topics,
+            through=through,
+        )
+
+    def to_json(self) -> str:
+        """As it is kept."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Progress:
+        """As it was kept.
+
+        Raises:
+            DrkitError: it can't be read.
+        """
+        try:
+            body: Mapping[str, Any] = json.loads(text)
+            known = {FORMAT: body}[body["format"]]
+            topics = {topic: Counts(**counts) for topic, counts in body["topics"].items()}
+            names = {each.name for each in fields(cls)}
+            return cls(**{**{key: value for key, value in known.items() if key in names}, "topics": topics})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DrkitError(
+                f"{where} is not a continuous audit's progress: {error}",
+                meaning="What was reconciled before is not known",
+                remedy="Give another --checkpoint to begin anew",
+            ) from error

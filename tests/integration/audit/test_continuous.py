@@ -1,0 +1,229 @@
+"""`drkit audit --continuous` beside a mirror: every record counted once, a loss told at once, also after SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from drkit.audit.continuous import ContinuousAudit, ContinuousRequest
+from drkit.audit.session import SparkRuntime
+from drkit.cli.audit_continuous import PROBLEM
+from drkit.kafka.admin import ClusterAdmin
+from drkit.model.clock import now
+from drkit.model.continuous import Reconciled, Sample
+from drkit.model.errors import Refused
+from drkit.model.journal import verify_chain
+from drkit.model.offsets import Watermark
+from drkit.model.topology import TopicPartition
+from tests.support.damage import Bench, records, seeded
+from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.spark]
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "audit-continuous.schema.json").read_text())
+
+
+@dataclass
+class Running:
+    """The verb as a process of its own."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    def said(self) -> str:
+        """Its stderr up to now."""
+        return self.log.read_text()
+
+    def wait_for(self, words: str) -> str:
+        """Wait until it says so; returns all that it said."""
+
+        def heard() -> str | None:
+            if self.process.poll() is not None:
+                pytest.fail(self.said())
+            return self.said() if words in self.said() else None
+
+        return wait_until(heard, timeout=90, what=f"the audit to say {words!r}")
+
+    def metrics(self) -> dict[str, float]:
+        """What it exports, by name and labels, without the link."""
+        found = re.search(r"metrics at (http\S+)", self.said())
+        assert found is not None
+        with urllib.request.urlopen(found.group(1), timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {re.sub(r'link="[^"]*",?', "", name): float(value) for name, value in samples}
+
+
+@contextmanager
+def continuous(own: OwnLink, folder: Path) -> Iterator[Running]:
+    command = [sys.executable, "-m", "drkit", "audit", "--continuous", "--interval", "1", "--output", "json"]
+    command += [
+        "--checkpoint",
+        str(folder / "checkpoint"),
+        "--metrics",
+        "127.0.0.1:0",
+        "--config",
+        str(own.config_path),
+    ]
+    log = folder / f"audit-{len(list(folder.glob('audit-*.log')))}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ, cwd=folder
+        )
+        try:
+            yield Running(process, log)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.communicate(timeout=60)
+
+
+def drop_one(own: OwnLink, bench: Bench, topic: str, count: int) -> None:
+    """As a mirror that loses a record of partition 0 would: writes all but the first, and says that all are there."""
+    tp = TopicPartition(topic, 0)
+    (mark,) = (each for each in own.store.watermarks(own.link.id).values() if each.tp == tp)
+    written = records(count, rng=seeded(1))
+    bench.produce("primary", topic, 0, written)
+    with ClusterAdmin("dr", own.config.clusters["dr"]) as admin:
+        before = admin.end_offsets([tp])[tp]
+    assert before == mark.target_end
+    bench.produce("dr", topic, 0, written[1:])
+    through = mark.source_through + count
+    own.store.put_watermarks(
+        own.link.id,
+        [
+            Watermark(
+                topic=topic,
+                partition=0,
+                epoch=mark.epoch,
+                source_through=through,
+                target_end=before + count - 1,
+                source_start=0,
+                source_end=through,
+                target_start=0,
+                observed_at=now(),
+            )
+        ],
+    )
+
+
+@contextmanager
+def here(own: OwnLink, spark: SparkRuntime, checkpoint: Path) -> Iterator[tuple[ContinuousAudit, list[Reconciled]]]:
+    """The audit on a thread of this process, and all that it tells; stopped at the end."""
+    told: list[Reconciled] = []
+    request = ContinuousRequest(own.link, checkpoint, own.config.store.plain_url, interval_seconds=0.3)
+    audit = ContinuousAudit(request, own.store, own.config, spark, lambda found, _: told.extend(found), print)
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        running = pool.submit(audit.run, stop)
+        try:
+            yield audit, told
+        finally:
+            stop.set()
+            running.result(60)
+
+
+def ranges(told: list[Reconciled]) -> dict[tuple[int, int], str]:
+    """What was told of each range, by partition and first offset; each is told once."""
+    found = {(each.closed.partition, each.closed.first): str(each).partition(": ")[2] for each in told}
+    assert len(found) == len(told)
+    return found
+
+
+def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab, spark, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic = own.create("primary", "t", partitions=2)
+        own.produce("primary", topic, texts("early", 300))
+        mirror(own)
+        again = tmp_path / "checkpoint"
+        with here(own, spark, again) as (audit, told):
+            wait_until(lambda: len(told) == 2, timeout=60, what="the first ranges")
+            assert ranges(told) == {(0, 0): "equal", (1, 0): "equal"}
+            with pytest.raises(Refused, match="another continuous audit is at work"), here(own, spark, again):
+                pass
+            drop_one(own, Bench(lab, own.store), topic, 20)
+            wait_until(lambda: len(told) == 3, timeout=60, what="the alert")
+            assert ranges(told)[0, 300] == "1 lost"
+            assert told[-1].first == (Sample("lost", 300, None),)
+        assert audit.progress.verdict == "deviated"
+        own.produce("primary", topic, {1: [f"late-{number}" for number in range(50)]})
+        mirror(own)
+        with ClusterAdmin("dr", own.config.clusters["dr"]) as admin:
+            admin.delete_records({TopicPartition(topic, 1): 330})
+        with here(own, spark, again) as (audit, told):
+            wait_until(lambda: told, timeout=60, what="what was mirrored meanwhile")
+            assert ranges(told) == {(1, 300): "30 gone from the target"}
+        counts = audit.progress.counts
+        assert (counts.source_records, counts.matched, counts.lost) == (640, 639, 1)
+        assert (audit.progress.gone, audit.progress.ranges, audit.progress.alerts) == (30, 4, 2)
+        assert audit.progress.through == {f"{topic}:0": 320, f"{topic}:1": 350}
+    finally:
+        own.store.close()
+
+
+@pytest.mark.long
+def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_it_was(lab, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic = own.create("primary", "t", partitions=2)
+        own.produce("primary", topic, texts("early", 300))
+        mirror(own)
+
+        with continuous(own, tmp_path) as first:
+            first.wait_for("records in 2 ranges are equal")
+            with mirroring(own):
+                own.produce("primary", topic, texts("live", 500))
+                wait_until(
+                    lambda: first.metrics().get(f'drkit_audit_through{{partition="1",topic="{topic}"}}') == 800,
+                    timeout=60,
+                    what="what was mirrored live to be reconciled",
+                )
+            assert first.metrics()["drkit_audit_up"] == 1
+            first.process.send_signal(signal.SIGKILL)
+            first.process.wait(30)
+        run = json.loads((tmp_path / "checkpoint" / "progress.json").read_text())["run"]
+        assert verify_chain(own.store.entries(run)) is None
+        assert own.store.problems(own.link.id) == []
+
+        drop_one(own, Bench(lab, own.store), topic, 20)
+        with continuous(own, tmp_path) as second:
+            said = second.wait_for("ALERT")
+            assert f"{topic}:0 source offsets 800 to 819: 1 lost" in said
+            found = second.metrics()
+            assert found[f'drkit_audit_records_total{{outcome="lost",topic="{topic}"}}'] == 1
+            assert found["drkit_audit_mismatches_total{}"] == 1
+            assert found["drkit_audit_latency_seconds{}"] < 60
+            (problem,) = own.store.problems(own.link.id)
+            assert (problem.kind, problem.topic, problem.partition) == (PROBLEM, topic, 0)
+            second.process.terminate()
+            output, _ = second.process.communicate(timeout=60)
+        assert second.process.returncode == 5, second.said()
+        assert "Traceback" not in second.said()
+        document = json.loads(output)
+        jsonschema.validate(document, SCHEMA)
+        assert (document["verdict"], document["run"], document["deviating_ranges"]) == ("deviated", run, 1)
+        totals = document["totals"]
+        assert (totals["source_records"], totals["lost"], totals["matched"]) == (1620, 1, 1619)  # each counted once
+        assert document["through"] == {f"{topic}:0": 820, f"{topic}:1": 800}
+        (entry,) = own.store.entries(run)
+        assert json.loads(entry.payload)["first"] == [{"kind": "lost", "source_offset": 800, "target_offset": None}]
+        summary = next(each for each in own.store.runs() if each.run == run)
+        assert (summary.kind, summary.state) == ("audit", "deviated")
+    finally:
+        own.store.close()
