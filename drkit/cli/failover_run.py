@@ -13,7 +13,7 @@ from drkit.cli.output import OutputMode
 from drkit.failover.document import plan_document, rehearsal_document, run_document
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import missed_objectives, unproven_objectives
-from drkit.failover.machine import State
+from drkit.failover.machine import Kind, State
 from drkit.failover.plan import FailoverPlan, Obstacle
 from drkit.failover.preconditions import ACCEPT_UNFENCED
 from drkit.failover.record import Plan, load_run, run_to_resume
@@ -104,7 +104,8 @@ def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) 
     objectives = run.config.objectives
     closed = result.error is None and result.machine.state is State.CLOSED
     missed = missed_objectives(result.evidence, objectives) if closed else []
-    for sentence in unproven_objectives(result.evidence, objectives) if closed else []:
+    moves = plan.kind is not Kind.KEEP_PRIMARY  # where no group moves there is nothing that an objective is about
+    for sentence in unproven_objectives(result.evidence, objectives) if closed and moves else []:
         run.writer.log.print(f"[yellow]![/] {sentence}: the objective can't be judged")
     run.writer.emit(
         run_document(result, plan, missed=missed) if run.writer.mode is OutputMode.JSON else {},

@@ -75,7 +75,8 @@ def print_result(
     style = "bold green" if result.error is None else "bold yellow"
     console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
     gone = isinstance(plan, FailoverPlan) and not plan.source.reachable
-    print_evidence(console, result.evidence, missed, at_least=gone)
+    if plan.kind is not Kind.KEEP_PRIMARY:
+        print_evidence(console, result.evidence, missed, at_least=gone)
     facts = result.machine.facts
     if facts.salvage_path:
         console.print(f"salvaged    {facts.salvaged:,} records in {escape(facts.salvage_path)}", soft_wrap=True)
