@@ -89,6 +89,7 @@ class SparkEngine:
         self._lock = threading.RLock()
         self._ledger = Ledger()
         self._failure: BaseException | None = None
+        self._why: BaseException | None = None  # the last failure of a task, as Spark tells it
         self._cut_off = False
         self._closing = threading.Event()
         self._key = secrets.token_bytes(32)
@@ -280,11 +281,13 @@ class SparkEngine:
         """Spark says that a task is over. One that failed before it had begun will fail again: that ends the seed."""
         with self._lock:
             begun = self._ledger.taken_up(name)
-        if error is not None and not begun:
-            self._failure = self._failure or error
-        self._gone(name, error)
+        if error is not None:
+            self._why = error
+            if not begun:
+                self._failure = self._failure or error
+        self._gone(name)
 
-    def _gone(self, name: str, error: BaseException | None = None) -> None:
+    def _gone(self, name: str) -> None:
         """A task is heard no more."""
         with self._lock:
             if self._closing.is_set() or not (self._ledger.alive(name) and self._ledger.taken_up(name)):
@@ -293,7 +296,7 @@ class SparkEngine:
             if self._ledger.losses > _LOST_IN_A_ROW:
                 self._failure = (
                     self._failure
-                    or error
+                    or self._why
                     or DrkitError(
                         f"Spark lost {self._ledger.losses} tasks of the seed in a row, and nothing came over meanwhile",
                         remedy="Look at the executors' logs; run it again when the cause is removed",

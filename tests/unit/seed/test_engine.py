@@ -1,0 +1,130 @@
+"""The engine boundary over tasks: given out, handed over, lost, failing. Tasks are played by hand over real lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drkit.mirror.engine import Incident, PartitionStart, Position, Stopped
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import OffsetMapping
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import TopicPartition
+from drkit.seed import engine
+from drkit.seed.engine import SparkEngine
+from drkit.seed.wire import Line, rows_document, start_document, start_from
+from tests.support.wait import wait_until
+
+TP = TopicPartition("t", 0)
+
+
+class HandJobs:
+    """Takes tasks up only when the test does."""
+
+    host = bind = "127.0.0.1"
+    port = 0
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, int, bytes, Callable[[BaseException | None], None]]] = []
+
+    def slots(self) -> int:
+        return 2
+
+    def submit(self, task: str, port: int, key: bytes, ended: Callable[[BaseException | None], None]) -> None:
+        self.given.append((task, port, key, ended))
+
+    def close(self) -> None:
+        """None runs by itself."""
+
+    def take(self, number: int) -> tuple[str, Line]:
+        """The id of the task given so many others before, and a line for it."""
+        wait_until(lambda: len(self.given) > number, what="a task")
+        name, port, key, _ = self.given[number]
+        return name, Line(self.host, port, key)
+
+
+class Made:
+    def __init__(self) -> None:
+        self.jobs = HandJobs()
+        self.kept: list[OffsetMapping] = []
+        self.may = True
+        self.refusal: Exception | None = None
+        self.engine = SparkEngine(
+            self.jobs, lambda tps: dict.fromkeys(tps, 100), keep_rows=self.keep, may_produce=lambda: self.may
+        )
+        self.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+
+    def keep(self, rows: Any) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.kept += rows
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    monkeypatch.setattr(engine, "VALID_SECONDS", 0.05)  # what a lost task is waited for
+    world = Made()
+    yield world
+    world.engine.close()
+
+
+def beat(generation: int, through: int, **more: Any) -> dict[str, Any]:
+    told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0}
+    counted = EngineStatistics(records=through).document()
+    return {"parts": [["t", 0, generation, through, through, None]], "counted": counted, **told, **more}
+
+
+def incident(made: SparkEngine) -> Incident:
+    found: list[Incident] = wait_until(lambda: made.round(0.05), what="an incident")
+    return found[0]
+
+
+def test_rows_are_kept_before_a_task_goes_on_and_progress_is_seen(made: Made) -> None:
+    name, line = made.jobs.take(0)
+    (work,) = line.ask("work", task=name)["work"]
+    start, generation, until = start_from(work)
+    assert (start.tp, until) == (TP, 100)
+    row = OffsetMapping("t", 0, 1, 10, 12)
+    assert line.ask("rows", task=name, rows=rows_document([row])) == {"kept": True}
+    assert made.kept == [row]
+    assert line.ask("rows", task=name, rows=rows_document([OffsetMapping("t", 1, 1, 0, 0)])) == {"kept": False}
+    made.refusal = Stopped()
+    assert line.ask("rows", task=name, rows=rows_document([row])) == {"kept": False}
+    made.refusal = DrkitError("no", remedy="never")
+    assert line.ask("rows", task=name, rows=rows_document([row])) == {"failed": "no. never."}
+
+    assert line.ask("beat", task=name, **beat(generation, 60))["valid"] > 0
+    assert made.engine.positions() == {TP: Position(60, 60)}
+    made.may = False
+    assert line.ask("beat", task=name, **beat(generation, 60))["valid"] == 0
+    handed = [start_document(PartitionStart(TP, "t", 1, 100, 100, 0, 1_000), generation, 0)]
+    line.ask("done", task=name, handed=handed, **beat(generation, 100))
+    assert made.engine.positions() == {TP: Position(100, 100)}
+    assert made.engine.moved() == 100
+    assert made.engine.drain(1.0)
+    assert line.ask("beat", task=name, **beat(generation, 100))["over"]
+    line.close()
+
+
+def test_a_line_that_breaks_is_an_incident_and_the_last_of_many_ends_it_with_the_cause(made: Made) -> None:
+    for number in range(6):
+        name, line = made.jobs.take(number)
+        line.ask("work", task=name)
+        line.ask("beat", task=name, **beat(0, 0))  # of a generation that is none: nothing of it counts
+        line.close()
+        made.jobs.given[number][3](RuntimeError(f"cause {number}"))
+        if number == 5:
+            break
+        assert "is gone" in incident(made.engine).reason
+        made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+    with pytest.raises(RuntimeError, match="cause"):
+        wait_until(lambda: made.engine.round(0.05), what="the end")
+
+
+def test_a_task_that_fails_before_it_began_ends_the_seed(made: Made) -> None:
+    wait_until(lambda: made.jobs.given, what="a task")
+    made.jobs.given[0][3](RuntimeError("no such module"))
+    with pytest.raises(RuntimeError, match="no such module"):
+        made.engine.round(0.05)
