@@ -192,7 +192,10 @@ def test_failback_shows_and_refuses(own, orders):
     assert [(each["topic"], each["deleted_offsets"], each["only_here"]) for each in planned["scrub"]] == [
         (topic, 82, 2)
     ]
-    assert planned["level"] is False
+    assert (planned["level"], planned["engine"]) == (False, "mirror")
+    by_spark = document(own, "failback", "--dry-run", "--engine", "spark")
+    assert (by_spark["engine"], by_spark["digest"] == planned["digest"]) == ("spark", False)
+    assert "by Spark" in next(stage["reason"] for stage in by_spark["stages"] if stage["name"] == "reseed")
     assert sum(planned["deleted_group_offsets"].values()) == 3
     unconfirmed = drkit(own, "failback", "--yes", code=3)
     assert "--cluster-id" in unconfirmed.stderr
