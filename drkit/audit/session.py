@@ -26,7 +26,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from drkit.audit.jvm import LOG, Jvm, launch_jvm
-from drkit.audit.shipping import code_archive
+from drkit.audit.shipping import ARCHIVE, code_archive
 from drkit.model.errors import DrkitError
 
 _LOG4J = """\
@@ -132,9 +132,10 @@ def _ship_to(session: SparkSession) -> None:
     global _shipped  # noqa: PLW0603 - as the session is one a process
     application = session.sparkContext.applicationId
     if _shipped != application:
-        folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        session.sparkContext.addPyFile(str(code_archive(folder)))
+        if not any(Path(each).name == ARCHIVE for each in session.sparkContext.listFiles):  # else by --py-files
+            folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            session.sparkContext.addPyFile(str(code_archive(folder)))
         session.conf.set(_HIDDEN_OPTIONS, f"(?:{session.conf.get(_HIDDEN_OPTIONS)})|{_HIDDEN}")
         _shipped = application
 

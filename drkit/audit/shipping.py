@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import zipfile
 from pathlib import Path
+from zipimport import zipimporter
 
 import drkit
+
+ARCHIVE = "drkit.zip"
+"""Its name; Spark takes one file of a name."""
 
 
 def code_archive(folder: Path) -> Path:
@@ -15,8 +20,11 @@ def code_archive(folder: Path) -> Path:
     Args:
         folder: where to; it exists.
     """
+    path = folder / ARCHIVE
+    if isinstance(drkit.__loader__, zipimporter):  # by `spark-submit --py-files`: this process has it from one, too
+        shutil.copyfile(drkit.__loader__.archive, path)
+        return path
     root = Path(drkit.__file__).parent
-    path = folder / "drkit.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(root.rglob("*")):
             if file.is_file() and file.parent.name != "__pycache__":
