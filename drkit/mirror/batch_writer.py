@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any
 
-from drkit.kafka.messages import MarkersAnswer, Payload, Produce, ProduceAnswer, Produced, WriteTxnMarkers
+from drkit.kafka.markers import MarkersAnswer, WriteTxnMarkers
+from drkit.kafka.messages import Payload, Produce, ProduceAnswer, Produced
 from drkit.kafka.stream import Connection, StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from drkit.config.schema import ClusterConfig
 from drkit.kafka import records
 from drkit.kafka.batch import header, parse
-from drkit.kafka.messages import Fetch, FetchPlace, Produce, WriteTxnMarkers
+from drkit.kafka.markers import WriteTxnMarkers
+from drkit.kafka.messages import Fetch, FetchPlace, Produce
 from drkit.kafka.stream import Connection, Stream
 
 _ZSTD = 4

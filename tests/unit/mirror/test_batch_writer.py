@@ -7,7 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from drkit.kafka.messages import MarkersAnswer, ProduceAnswer, Produced
+from drkit.kafka.markers import MarkersAnswer
+from drkit.kafka.messages import ProduceAnswer, Produced
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import FORGOTTEN_MS, BatchPartition

@@ -1,0 +1,123 @@
+"""How requests and responses of Kafka's protocol are written down, for those that encode and decode themselves.
+
+Readers take a view and a place in it, and return what stands there and the place after it.
+"""
+
+from __future__ import annotations
+
+import struct
+from io import BytesIO
+from typing import ClassVar
+
+from aiokafka.protocol.api import RequestStruct, Response
+from aiokafka.protocol.types import Schema
+
+I16, I32, I64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+
+
+class Decoded(Response):  # type: ignore[misc]  # untyped base
+    """A response that decodes itself."""
+
+    API_KEY = 0
+    API_VERSION = 0
+    SCHEMA = Schema()
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class Encoded(RequestStruct):  # type: ignore[misc]  # untyped base
+    """A request that was encoded by its builder."""
+
+    API_KEY = 0
+    API_VERSION = 0
+    RESPONSE_TYPE: ClassVar[type[Response]] = Decoded
+    SCHEMA = Schema()
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+    def encode(self) -> bytes:
+        """The body."""
+        return self.body
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.body)} bytes)"
+
+
+def view(data: BytesIO | bytes) -> tuple[memoryview, int]:
+    """The bytes of a response without copying them, and where its body begins."""
+    if isinstance(data, BytesIO):
+        return data.getbuffer(), data.tell()
+    return memoryview(data), 0
+
+
+def text(value: str) -> bytes:
+    """A string, with its length before it."""
+    encoded = value.encode()
+    return I16.pack(len(encoded)) + encoded
+
+
+def count(view: memoryview, at: int) -> tuple[int, int]:
+    """The length of an array."""
+    (count,) = I32.unpack_from(view, at)
+    return count, at + 4
+
+
+def string(view: memoryview, at: int) -> tuple[str, int]:
+    """A string; null is the empty one."""
+    (size,) = I16.unpack_from(view, at)
+    at += 2
+    if size < 0:
+        return "", at
+    return str(view[at : at + size], "utf-8"), at + size
+
+
+def unsigned(value: int) -> bytes:
+    """An unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_unsigned(view: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint."""
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+
+
+def compact_count(view: memoryview, at: int) -> tuple[int, int]:
+    """The length of a compact array (KIP-482)."""
+    value, at = read_unsigned(view, at)
+    return value - 1, at
+
+
+def compact_string(view: memoryview, at: int) -> tuple[str, int]:
+    """A compact string."""
+    size, at = compact_count(view, at)
+    return str(view[at : at + size], "utf-8"), at + size
+
+
+def tags(view: memoryview, at: int) -> int:
+    """The place after a section of tagged fields, whatever they are."""
+    count, at = read_unsigned(view, at)
+    for _ in range(count):
+        _, at = read_unsigned(view, at)
+        size, at = read_unsigned(view, at)
+        at += size
+    return at
+
+
+def no_tags(_: memoryview, at: int) -> int:
+    """Where a version has no tagged fields."""
+    return at
