@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from itertools import pairwise
+from pathlib import Path
+from zipimport import zipimporter
 
+import pyspark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.batch_rows import BatchRows, holds_any
+from drkit.audit.log_tasks import settle
 from drkit.audit.reading import merged
 from drkit.audit.spans import Span, share_out
 from drkit.kafka.batch import parse
@@ -139,3 +145,15 @@ def test_merged_ranges_cover_the_same_offsets_once(sizes):
     covered = [offset for first, until in found for offset in range(first, until)]
     assert covered == sorted({offset for first, until in ranges for offset in range(first, until)})
     assert all(after[0] > before[1] for before, after in pairwise(found))
+
+
+def test_a_worker_keeps_what_it_imported_and_the_directories_of_archives():
+    archive = str(next(Path(pyspark.__file__).parent.glob("python/lib/py4j-*.zip")))
+    sys.path_importer_cache[archive] = zipimporter(archive)
+    try:
+        settle()
+
+        assert gc.get_freeze_count() > 0
+        assert not any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
+    finally:
+        gc.unfreeze()
