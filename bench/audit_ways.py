@@ -172,6 +172,7 @@ def _hashes(address: str, topic: str, partition: int) -> np.ndarray:
             "isolation.level": "read_committed",
             "fetch.max.bytes": 50 << 20,
             "fetch.message.max.bytes": 4 << 20,
+            "fetch.queue.backoff.ms": 20,  # by default it rests for a second whenever its queue was full
         }
     )
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
