@@ -15,7 +15,7 @@ from rich.text import Text
 
 from drkit.cli.audit_run import keep_group_view
 from drkit.cli.context import Invocation
-from drkit.cli.group_report import render_group_report, shown_bytes
+from drkit.cli.group_report import render_group_report, shown_bytes, summed_up
 from drkit.cli.spark import results_folder, told
 from drkit.failover.estate import Estate
 from drkit.failover.group_move import find_move
@@ -75,7 +75,7 @@ def run_group_view(
             tasks=telling.tasks,
         )
     document = group_document(result)
-    kept = keep_group_view(store, result, document, began)
+    kept = keep_group_view(store, result, summed_up(result), document, began)
     if kept.problem is not None:
         run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
     if report is not None:
@@ -145,6 +145,8 @@ def group_document(result: GroupAudit) -> dict[str, Any]:
         "observed_at": iso(result.observed_at),
         "seconds": round(result.seconds, 3),
         "totals": _counts(result.counts),
+        "missed_at_least": result.missed_at_least,
+        "seen_twice_at_least": result.twice_at_least,
         "partitions": [_partition(each) for each in result.partitions],
         "witnesses": [_witness(each) for each in result.witnesses],
         "notes": list(result.notes),
@@ -203,12 +205,12 @@ def _base64(value: bytes | None) -> str | None:
 
 
 def _print(console: Console, result: GroupAudit) -> None:
-    move, counts = result.move, result.counts
+    move = result.move
     console.print(
         Text.assemble(
             (f"{move.group}  ", "bold"),
             (result.verdict.value, _STYLES[result.verdict]),
-            f"  missed {_number(counts.missed)}, sees {_number(counts.twice)} twice",
+            f"  {summed_up(result)}",
             (f"  {move.link}, failover {move.run} at {iso(move.moved_at)}", "dim"),
         ),
         soft_wrap=True,
@@ -230,7 +232,7 @@ def _table(result: GroupAudit) -> Table:
     table.add_column("partition")
     columns = ("before", "after", "skipped", "lost", "unmirrored", "corrupted", "read again", "duplicated")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=name in {"before", "after"})
     for each in result.partitions:
         place, counts = each.place, each.counts
         unmirrored = _cell(counts.unmirrored)
@@ -251,15 +253,11 @@ def _table(result: GroupAudit) -> Table:
 
 
 def _position(offset: int | None, by: str | None) -> str:
-    return "unknown" if offset is None else f"{offset} ({by})"
+    return "unknown" if offset is None else f"{offset} {by}"
 
 
 def _cell(count: int | None, bad: str = "bold red") -> Text:
     return Text("?", "yellow") if count is None else Text(f"{count:,}", bad if count else "dim")
-
-
-def _number(count: int | None) -> str:
-    return "an unknown number" if count is None else f"{count:,}"
 
 
 def _line(witness: GroupWitness) -> Text:

@@ -52,11 +52,11 @@ def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> K
     return _keep(store, run, (Verdict.DEVIATED if deviated else Verdict.CLEAN).value, began, detail, payload)
 
 
-def keep_group_view(store: Store, result: GroupAudit, document: Mapping[str, Any], began: datetime) -> KeptRun:
-    """Keep one group's view, by its document without the witnesses."""
-    counts, move = result.counts, result.move
-    missed, twice = (_or_unknown(count) for count in (counts.missed, counts.twice))
-    detail = f"{move.link}: {move.group} missed {missed} and sees {twice} twice by failover {move.run}"
+def keep_group_view(
+    store: Store, result: GroupAudit, summary: str, document: Mapping[str, Any], began: datetime
+) -> KeptRun:
+    """Keep one group's view: `summary` in words, and its document without the witnesses."""
+    detail = f"{result.move.link}: {result.move.group} {summary} by failover {result.move.run}"
     kept = {key: value for key, value in document.items() if key != "witnesses"}
     return _keep(store, _new_run(began), result.verdict.value, began, detail, kept)
 
@@ -74,10 +74,6 @@ def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, pa
     except DrkitError as error:
         return KeptRun(None, error.what)
     return KeptRun(run)
-
-
-def _or_unknown(count: int | None) -> str:
-    return "an unknown number" if count is None else f"{count:,}"
 
 
 def relation_line(relation: RelationAudit) -> str:

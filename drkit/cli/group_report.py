@@ -15,7 +15,7 @@ _KINDS = ("skipped", "lost", "unmirrored", "corrupted", "read again", "duplicate
 
 def render_group_report(result: GroupAudit) -> str:
     """The document."""
-    move, counts = result.move, result.counts
+    move = result.move
     colour = "clean" if result.verdict is GroupVerdict.CLEAN else "deviated"
     notes = [*result.notes, *(f"{_name(each)} {note}" for each in result.partitions for note in each.notes)]
     head = "".join(f'<th class="n">{name}</th>' for name in ("before", "after", *_KINDS))
@@ -26,7 +26,7 @@ def render_group_report(result: GroupAudit) -> str:
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
         f"<body><main><h1>{escape(move.group)}</h1><section><h2>{escape(str(move.link))}, failover "
         f'{escape(move.run)}, {iso(move.moved_at)}</h2><p class="big {colour}">{result.verdict.value}</p>'
-        f"<p>missed {_number(counts.missed)}, seen twice {_number(counts.twice)}</p>"
+        f"<p>{escape(summed_up(result))}</p>"
         f'<div class="scroll"><table><tr><th>partition</th>{head}</tr>{rows}</table></div>'
         f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>"
         f'<h3>First witnesses</h3><div class="scroll"><table><tr><th>why</th><th>record</th><th>source</th>'
@@ -34,6 +34,19 @@ def render_group_report(result: GroupAudit) -> str:
         f'<p class="dim">Observed {iso(result.observed_at)}, in {result.seconds:.1f} s. Times are UTC.</p>'
         "</section></main></body></html>\n"
     )
+
+
+def summed_up(result: GroupAudit) -> str:
+    """What it missed and sees twice, in words."""
+    counts = result.counts
+    missed = _or_least(counts.missed, result.missed_at_least)
+    return f"missed {missed}, sees {_or_least(counts.twice, result.twice_at_least)} twice"
+
+
+def _or_least(count: int | None, least: int) -> str:
+    if count is not None:
+        return f"{count:,}"
+    return f"at least {least:,}" if least else "an unknown number"
 
 
 def shown_bytes(value: bytes | None) -> str:

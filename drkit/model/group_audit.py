@@ -184,6 +184,17 @@ class GroupAudit:
         return GroupCounts.sum(each.counts for each in self.partitions)
 
     @property
+    def missed_at_least(self) -> int:
+        """What is known to be missed, whatever else isn't known."""
+        parts = [each.counts for each in self.partitions]
+        return sum((part.position or 0) + (part.lost or 0) + (_least(part) or 0) for part in parts)
+
+    @property
+    def twice_at_least(self) -> int:
+        """What is known to be seen twice."""
+        return sum((each.counts.reread or 0) + (each.counts.duplicated or 0) for each in self.partitions)
+
+    @property
     def verdict(self) -> GroupVerdict:
         """The gravest of the partitions'."""
         found = {each.counts.verdict for each in self.partitions}

@@ -1,0 +1,79 @@
+"""What a group's view adds up to: what isn't known is never taken for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drkit.cli.group_report import render_group_report, summed_up
+from drkit.model.clock import now
+from drkit.model.group_audit import (
+    After,
+    Before,
+    GroupAudit,
+    GroupCounts,
+    GroupMove,
+    GroupPartition,
+    GroupPlace,
+    GroupVerdict,
+    GroupWitness,
+    Means,
+    Reason,
+)
+from drkit.model.topology import LinkId
+
+NOTHING = GroupCounts(position=0, lost=0, unmirrored=0, corrupted=0, reread=0, duplicated=0, retired=0)
+BY_MAPPING = GroupCounts(position=0, reread=3, unmirrored_at_least=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, GroupVerdict.CLEAN),
+        ({"reread": 9}, GroupVerdict.CLEAN),
+        ({"position": 1}, GroupVerdict.DEVIATED),
+        ({"lost": 1}, GroupVerdict.DEVIATED),
+        ({"unmirrored": 1}, GroupVerdict.DEVIATED),
+        ({"corrupted": 1}, GroupVerdict.DEVIATED),
+        ({"duplicated": 1}, GroupVerdict.DEVIATED),
+        ({"retired": 1}, GroupVerdict.UNKNOWN),
+        ({"reread": None}, GroupVerdict.UNKNOWN),
+        ({"lost": None, "position": 2}, GroupVerdict.DEVIATED),
+        ({"unmirrored": None, "unmirrored_at_least": 4}, GroupVerdict.DEVIATED),
+        ({"unmirrored": None, "unmirrored_at_least": 0}, GroupVerdict.UNKNOWN),
+    ],
+)
+def test_reading_again_is_no_deviation_and_what_is_not_known_is_not_clean(changed, verdict):
+    assert replace(NOTHING, **changed).verdict is verdict
+
+
+def test_a_sum_with_an_unknown_part_is_unknown_and_says_what_it_is_at_least():
+    known = replace(NOTHING, unmirrored=5, lost=2, reread=1)
+    unknown = replace(BY_MAPPING, unmirrored_at_least=7)
+
+    both = GroupCounts.sum([known, unknown])
+
+    assert (both.position, both.reread, both.twice) == (0, 4, None)
+    assert (both.lost, both.unmirrored, both.missed) == (None, None, None)
+    assert both.unmirrored_at_least == 12
+    assert GroupCounts.sum([known, known]) == replace(known, unmirrored=10, lost=4, reread=2)
+    assert GroupCounts.sum([known, known]).missed == 14
+
+
+def test_people_are_told_what_is_known_at_least_and_a_page_shows_no_markup_of_records():
+    counts = (replace(NOTHING, unmirrored=5, reread=2), replace(BY_MAPPING, unmirrored_at_least=7), GroupCounts())
+    places = [
+        GroupPlace("<t>", "<t>", number, 5, Before.SOURCE, now(), 3, After.FAILOVER, 3) for number in range(len(counts))
+    ]
+    move = GroupMove(LinkId("a", "b"), "billing", "run-1", now(), tuple(places))
+    parts = tuple(GroupPartition(place, each, ()) for place, each in zip(places, counts, strict=True))
+    shown = GroupWitness(Reason.LOST, "<t>", 0, 4, None, 1, b"<b>", b"<script>")
+    result = GroupAudit(move, Means.RECORDS, parts, (shown,), now(), 1.0)
+
+    assert summed_up(result) == "missed at least 12, sees at least 5 twice"
+    assert (result.verdict, result.missed_at_least, result.twice_at_least) == (GroupVerdict.DEVIATED, 12, 5)
+    page = render_group_report(result)
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "<td>&lt;t&gt;:2</td>" in page
