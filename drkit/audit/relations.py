@@ -7,11 +7,9 @@ tombstone alone is no parent. The source is read the same way: what is an orphan
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,13 +19,14 @@ from drkit.audit.reading import Reader, keep
 from drkit.audit.scope import observe_scope
 from drkit.audit.session import SparkRuntime, spark_session
 from drkit.config import Config
+from drkit.config.callables import named_callable
 from drkit.config.relation_schema import RECORD_KEY, RelationConfig
 from drkit.model.audit import AuditRequest, Orphan, RelationAudit, TopicChoice
 from drkit.model.clock import from_millis, to_millis
-from drkit.model.errors import ConfigError
 from drkit.store.api import Store
 
 _SHOWN = 100
+_WHERE = "where drkit and Spark's workers run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def check_decoders(relations: Sequence[RelationConfig]) -> None:
         for key in ("decoder", "parent_decoder"):
             name: str | None = getattr(relation, key)
             if name is not None:
-                _imported(name, f"relations.{key} of {relation.child}")
+                named_callable(name, f"relations.{key} of {relation.child}", _WHERE)
 
 
 def audit_relation(
@@ -146,23 +145,7 @@ def _decoding(name: str) -> Callable[[bytes | None], str | None]:
     def decode(value: bytes | None) -> str | None:
         if value is None:
             return None
-        found = _imported(name, "relations.decoder")(bytes(value))
+        found = named_callable(name, "relations.decoder", _WHERE)(bytes(value))
         return None if found is None else json.dumps(found, default=str)
 
     return decode
-
-
-def _imported(name: str, key: str) -> Callable[[bytes], object]:
-    module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigError(
-            f"{key} = {name!r}: module {module_name} can't be imported: {type(error).__name__}: {error}",
-            remedy="Install it where drkit and Spark's workers run, or put its folder on PYTHONPATH",
-        ) from error
-    found: Callable[[bytes], object] | None = getattr(module, function_name, None)
-    if not callable(found):
-        file = Path(getattr(module, "__file__", None) or module_name).name
-        raise ConfigError(f"{key} = {name!r}: {file} has no function {function_name}", remedy="Mend the name")
-    return found

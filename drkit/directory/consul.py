@@ -5,10 +5,9 @@ from __future__ import annotations
 from base64 import b64decode
 from urllib.parse import quote
 
-from drkit.directory.api import Entry, contended, from_json, must_write, not_ours, to_json
+from drkit.directory.api import Entry, compare_and_set, from_json, not_ours
 from drkit.directory.http import HttpServer, refused
 
-_ATTEMPTS = 5
 _OK, _NOT_FOUND = 200, 404
 
 
@@ -40,16 +39,13 @@ class ConsulDirectory:
 
     def publish(self, entry: Entry) -> bool:
         """Put it with the index of what was looked at."""
-        for _ in range(_ATTEMPTS):
-            kept, index = self._kept()
-            if not must_write(kept, entry, self.name):
-                return False
-            answer = self._server.request("PUT", f"{self._path}?cas={index}", to_json(entry).encode())
-            if answer.status != _OK:
-                raise refused(self.name, answer, "The token needs key_prefix write on this key")
-            if answer.json(self.name) is True:
-                return True
-        raise contended(self.name)
+        return compare_and_set(self.name, entry, self._kept, self._put)
+
+    def _put(self, text: str, index: int) -> bool:
+        answer = self._server.request("PUT", f"{self._path}?cas={index}", text.encode())
+        if answer.status != _OK:
+            raise refused(self.name, answer, "The token needs key_prefix write on this key")
+        return answer.json(self.name) is True
 
     def _kept(self) -> tuple[Entry | None, int]:
         """The entry and its index (0: the key isn't there)."""

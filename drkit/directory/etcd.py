@@ -6,11 +6,10 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any
 
-from drkit.directory.api import Entry, contended, from_json, must_write, not_ours, to_json
+from drkit.directory.api import Entry, compare_and_set, from_json, not_ours
 from drkit.directory.http import HttpServer, refused
 from drkit.model.errors import DrkitError
 
-_ATTEMPTS = 5
 _OK = 200
 
 
@@ -47,21 +46,18 @@ class EtcdDirectory:
 
     def publish(self, entry: Entry) -> bool:
         """Put it if the key's revision still is the one looked at."""
-        for _ in range(_ATTEMPTS):
-            kept, revision = self._kept()
-            if not must_write(kept, entry, self.name):
-                return False
-            value = b64encode(to_json(entry).encode()).decode()
-            answer = self._ask(
-                "/v3/kv/txn",
-                {
-                    "compare": [{"key": self._key, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}],
-                    "success": [{"request_put": {"key": self._key, "value": value}}],
-                },
-            )
-            if answer.get("succeeded") is True:
-                return True
-        raise contended(self.name)
+        return compare_and_set(self.name, entry, self._kept, self._put)
+
+    def _put(self, text: str, revision: int) -> bool:
+        value = b64encode(text.encode()).decode()
+        answer = self._ask(
+            "/v3/kv/txn",
+            {
+                "compare": [{"key": self._key, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}],
+                "success": [{"request_put": {"key": self._key, "value": value}}],
+            },
+        )
+        return answer.get("succeeded") is True
 
     def _kept(self) -> tuple[Entry | None, int]:
         """The entry and its revision (0: the key isn't there)."""

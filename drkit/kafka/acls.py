@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -86,33 +86,36 @@ async def _describe(wire: Wire, node: int | None) -> frozenset[Acl]:
 
 def create_acls(wire: Wire, acls: Collection[Acl]) -> dict[Acl, str]:
     """Put rules; returns why, by rule, for those that were refused. Rules that are there already are fine."""
-    wanted = sorted(acls)
-    failures: dict[Acl, str] = {}
 
-    async def step(wire: Wire) -> None:
-        for start in range(0, len(wanted), _A_REQUEST):
-            chunk = wanted[start : start + _A_REQUEST]
-            response = await wire.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))
-            _judge(chunk, response.results, failures)
+    async def ask(wire: Wire, chunk: Sequence[Acl]) -> Any:
+        return (await wire.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
 
-    if wanted:
-        wire.call("put ACLs", step)
-    return failures
+    return _each(wire, "put ACLs", acls, ask)
 
 
 def delete_acls(wire: Wire, acls: Collection[Acl]) -> dict[Acl, str]:
     """Remove exactly these rules; returns why, by rule, for those that were refused. Absent ones are fine."""
+
+    async def ask(wire: Wire, chunk: Sequence[Acl]) -> Any:
+        return (await wire.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
+
+    return _each(wire, "remove ACLs", acls, ask)
+
+
+def _each(
+    wire: Wire, what: str, acls: Collection[Acl], ask: Callable[[Wire, Sequence[Acl]], Awaitable[Any]]
+) -> dict[Acl, str]:
+    """Ask for so many rules at a time; `ask` returns a result for each."""
     wanted = sorted(acls)
     failures: dict[Acl, str] = {}
 
     async def step(wire: Wire) -> None:
         for start in range(0, len(wanted), _A_REQUEST):
             chunk = wanted[start : start + _A_REQUEST]
-            response = await wire.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))
-            _judge(chunk, response.filter_results, failures)
+            _judge(chunk, await ask(wire, chunk), failures)
 
     if wanted:
-        wire.call("remove ACLs", step)
+        wire.call(what, step)
     return failures
 
 

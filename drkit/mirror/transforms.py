@@ -16,14 +16,13 @@ something else, stops the partition before that record (`AlterationFailed`): non
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 
 from confluent_kafka import Message
 
 from drkit.config import Config
+from drkit.config.callables import named_callable
 from drkit.mirror.provenance import NAMES, Hop, origin, passed, stamped
 from drkit.model.errors import ConfigError
 from drkit.model.record import Header, Record
@@ -156,19 +155,8 @@ def load(name: str, key: str) -> Callable[[Record], object]:
     Raises:
         ConfigError: it can't be imported, isn't callable, or can't be called with one record.
     """
-    module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigError(
-            f"{key} = {name!r}: module {module_name} can't be imported: {type(error).__name__}: {error}",
-            remedy="Install it where drkit is installed, or put its folder on PYTHONPATH",
-        ) from error
-    found: Callable[[Record], object] | None = getattr(module, function_name, None)
-    file = Path(getattr(module, "__file__", None) or module_name).name
-    if found is None:
-        raise ConfigError(f"{key} = {name!r}: {file} has no {function_name}", remedy="Mend the name")
-    if not callable(found) or inspect.isclass(found):
+    found: Callable[[Record], object] = named_callable(name, key, "where drkit is installed")
+    if inspect.isclass(found):
         raise ConfigError(f"{key} = {name!r}: that is no function", remedy="Name a function that takes one Record")
     if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):
         raise ConfigError(
@@ -183,7 +171,7 @@ def load(name: str, key: str) -> Callable[[Record], object]:
         signature.bind(_PROBE)
     except TypeError as error:
         raise ConfigError(
-            f"{key} = {name!r}: {function_name}{signature} can't be called with one record: {error}",
+            f"{key} = {name!r}: {name.partition(':')[2]}{signature} can't be called with one record: {error}",
             remedy="Give it one parameter, the Record",
         ) from error
     return found

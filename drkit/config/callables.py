@@ -1,0 +1,38 @@
+"""Callables of the user's that a configuration names: `module:function`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from drkit.model.errors import ConfigError
+
+
+def named_callable(name: str, key: str, where: str) -> Callable[..., Any]:
+    """Import what is named.
+
+    Args:
+        name: the callable, as ``module:function``.
+        key: file and key of the configuration that name it, for the error.
+        where: where it has to be installed, for the remedy.
+
+    Raises:
+        ConfigError: it can't be imported, isn't there, or can't be called.
+    """
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's module does at import
+        raise ConfigError(
+            f"{key} = {name!r}: module {module_name} can't be imported: {type(error).__name__}: {error}",
+            remedy=f"Install it {where}, or put its folder on PYTHONPATH",
+        ) from error
+    found: Callable[..., Any] | None = getattr(module, function_name, None)
+    if found is None:
+        file = Path(getattr(module, "__file__", None) or module_name).name
+        raise ConfigError(f"{key} = {name!r}: {file} has no {function_name}", remedy="Mend the name")
+    if not callable(found):
+        raise ConfigError(f"{key} = {name!r}: that is no function", remedy="Name a function")
+    return found
