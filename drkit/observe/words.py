@@ -41,7 +41,9 @@ def treatment(statistics: EngineStatistics) -> str:
     dropped = sum(statistics.records_dropped.values())
     if dropped:
         parts.append(f"{dropped:,} left out ({_by_reason(statistics.records_dropped)})")
-    return ", ".join(parts) or "record by record"
+    if parts:
+        return ", ".join(parts)
+    return "record by record" if statistics.records else "nothing sent yet"
 
 
 def latency(found: Latency | None) -> str:
