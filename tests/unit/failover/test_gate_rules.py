@@ -6,7 +6,18 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.config.schema import Config
-from drkit.failover.gate_rules import GateRecord, GateState, Means, closing, excepting, newest, older, record_text
+from drkit.failover.gate_rules import (
+    GateRecord,
+    GateState,
+    Means,
+    closing,
+    excepting,
+    for_everybody,
+    newest,
+    older,
+    record_text,
+    unspoken,
+)
 from drkit.model.acls import Acl
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -96,3 +107,17 @@ def test_the_writer_as_whom_it_is_shown_is_drkit_unless_another_is_named():
 def test_what_a_fence_cannot_be_is_refused(fence, said):
     with pytest.raises(ValueError, match=said):
         Config.model_validate(config(**fence))
+
+
+def test_a_rule_to_go_on_as_before_is_for_what_no_rule_is_about():
+    there = [
+        Acl("topic", "orders.", "prefixed", "User:app", "*", "read", "allow"),
+        Acl("group", "billing", "literal", "User:app", "*", "read", "allow"),
+    ]
+    found = unspoken(["orders.items", "returns"], ["billing", "shipping"], there)
+    assert {(rule.resource, rule.name, rule.operation, rule.permission) for rule in found} == {
+        ("topic", "returns", "all", "allow"),
+        ("group", "shipping", "all", "allow"),
+    }
+    assert unspoken(["returns"], [], [Acl("topic", "*", "literal", "User:app", "*", "read", "allow")]) == frozenset()
+    assert for_everybody(found) == frozenset(), "they close nothing"

@@ -1,0 +1,18 @@
+"""What a look at the world has learned."""
+
+from dataclasses import replace
+
+from tests.unit.failover.worlds import Log, position, world
+
+
+def test_news_are_positions_that_the_store_does_not_hold_so():
+    stood = [position(3, group="a"), position(5, group="b"), position(7, group="c")]
+    moved = replace(stood[1], offset=6)
+    marked = replace(stood[2], metadata="other")
+    came = position(1, group="d")
+    found = replace(world([Log("r" * 10).view()], [stood[0], moved, marked, came], source_reachable=True), stored=stood)
+    assert found.news() == [moved, marked, came]
+
+
+def test_a_source_that_did_not_answer_has_no_news():
+    assert world([Log("r" * 10).view()], [position(3)]).news() == []
