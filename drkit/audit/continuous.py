@@ -31,7 +31,7 @@ from drkit.audit.watermark_stream import closed_ranges
 from drkit.config import Config
 from drkit.model.clock import from_millis, iso, now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -202,7 +202,7 @@ class ContinuousAudit:
             try:
                 session = spark_session(self._runtime)
                 found = reconcile(lot, request.link, self._store, self._config, session)
-            except (Unreachable, LogMoved) as error:
+            except (Unreachable, NotLetIn, LogMoved) as error:
                 if self.problem != error.what:
                     self._say(f"waiting: {error.what}")
                 self.problem = error.what

@@ -22,6 +22,7 @@ from drkit.audit.scope import PartitionScope, Scope, log_starts, observe_scope
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.continuous import GONE, KINDS, Closed, Reconciled, Sample
+from drkit.model.errors import ConfigError, NotLetIn
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -36,11 +37,18 @@ def reconcile(
 
     Raises:
         LogMoved: retention moved the logs faster than they could be read.
-        Unreachable: a cluster or the store doesn't answer; nothing was decided.
+        Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in; nothing was decided.
         DrkitError: Spark failed.
     """
     for attempt in range(1, _ATTEMPTS + 1):
-        whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
+        try:
+            whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
+        except NotLetIn:
+            raise
+        except ConfigError as error:  # a topic that has been deleted since
+            if len(ranges) == 1:
+                return [Reconciled(ranges[0], link.target_topic(ranges[0].topic), problem=error.what)]
+            return [found for each in ranges for found in reconcile([each], link, store, config, spark)]
         scope, kept, aside = _cut_down(whole, ranges, store)
         if not kept:
             return aside

@@ -22,7 +22,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from drkit.model.clock import now, to_millis
 from drkit.model.continuous import Closed
 from drkit.model.errors import DrkitError
-from drkit.model.topology import LinkId
+from drkit.model.topology import LinkId, is_canary
 from drkit.store import open_store
 from drkit.store.api import Store
 
@@ -162,7 +162,8 @@ class WatermarkReader(DataSourceStreamReader):
         throughs = {
             (mark.topic, mark.partition, mark.epoch): mark.source_through
             for mark in marks
-            if not self._wanted or {mark.topic, f"{mark.topic}:{mark.partition}"} & self._wanted
+            if not is_canary(mark.topic)
+            and (not self._wanted or {mark.topic, f"{mark.topic}:{mark.partition}"} & self._wanted)
         }
         return position(throughs, to_millis(now()), self._last)
 

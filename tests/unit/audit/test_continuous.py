@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drkit.audit import reconcile as reconciling
 from drkit.audit.continuous import STATE_FILE, STREAM, keep_progress, load_progress
 from drkit.audit.watermark_stream import between, from_anywhere, position
 from drkit.model.audit import Counts
 from drkit.model.clock import now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.topology import Link, LinkId
 
 RANGES = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 50), st.integers(0, 40)),
@@ -80,6 +82,21 @@ def test_a_relative_store_is_found_from_any_folder(tmp_path, monkeypatch):
     assert from_anywhere("sqlite:///drkit.db?timeout=3") == f"sqlite:///{tmp_path.resolve()}/drkit.db?timeout=3"
     for url in ("sqlite:////var/drkit.db", "cassandra://u:p@h:9042/drkit?dc=dr"):
         assert from_anywhere(url) == url
+
+
+def test_a_range_of_a_topic_that_was_deleted_since_is_unknown_and_stops_nothing(monkeypatch):
+    def observe(request, store, config):  # noqa: ARG001 - as observe_scope has it
+        raise ConfigError(f"the link has no such topic: {len(request.topics)}")
+
+    monkeypatch.setattr(reconciling, "observe_scope", observe)
+    ranges = [Closed(topic, 0, 0, 0, 10, 1) for topic in ("t", "u")]
+    link = Link(LinkId("a", "b"), topics=(".*",), groups=())
+
+    found = reconciling.reconcile(ranges, link, None, None, None)
+
+    assert [(each.closed, each.problem, each.deviates) for each in found] == [
+        (each, "the link has no such topic: 1", False) for each in ranges
+    ]
 
 
 def progress() -> Progress:
