@@ -130,12 +130,13 @@ def joined_records(scope: Scope, from_source: DataFrame, from_target: DataFrame,
         from_target: as `Reader.target` gives them.
         shift: of chunks.
     """
+    # One number for partition and place: what is joined by a single number is sorted by its bits alone.
+    count = len(scope.partitions)
     source = from_source.select(
+        F.when(F.col("placed"), F.col("e") * count + F.col("p")).alias("s_slot"),
         "p",
         "s",
         "e",
-        "placed",
-        F.when(F.col("placed"), F.col("e")).alias("place"),
         F.col("h1").alias("s1"),
         F.col("h2").alias("s2"),
         F.col("ts").alias("s_ts"),
@@ -143,6 +144,7 @@ def joined_records(scope: Scope, from_source: DataFrame, from_target: DataFrame,
         F.col("null_value").alias("s_null"),
     )
     target = from_target.select(
+        (F.col("t") * count + F.col("p")).alias("t_slot"),
         F.col("p").alias("q"),
         "t",
         F.col("h1").alias("t1"),
@@ -151,7 +153,9 @@ def joined_records(scope: Scope, from_source: DataFrame, from_target: DataFrame,
         F.col("key").alias("t_key"),
         F.col("null_value").alias("t_null"),
     )
-    joined = source.join(target, (F.col("p") == F.col("q")) & (F.col("place") == F.col("t")), "full_outer")
+    joined = source.join(target, F.col("s_slot") == F.col("t_slot"), "full_outer").withColumn(
+        "placed", F.when(F.col("s").isNotNull(), F.col("s_slot").isNotNull())
+    )
     equal = F.coalesce((F.col("s1") == F.col("t1")) & (F.col("s2") == F.col("t2")), F.lit(False))
     marked = joined.withColumn("equal", equal)
     # One aggregation makes a stretch of equal records, which have no residual, and leaves every residual
