@@ -29,7 +29,7 @@ from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
 from drkit.model.errors import ExitCode, PartlyDone
-from drkit.model.links import Direction
+from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
 
@@ -48,13 +48,15 @@ class CopyDeviates(PartlyDone):
 class Reverse:
     """Let data flow the way back: the old primary becomes the target.
 
-    `level`: topics of which it holds all that was mirrored: their record is turned round, not begun anew.
+    `level`: of these topics it holds all that was mirrored: their record is turned round, not begun anew. Else they
+    were scrubbed: the mirror takes the new ones as of its own making, so that their offsets are preserved.
     `for_good`: the way back is to be the link of the configuration: its versions (which are the epochs of what
     directories say) go on above those of the link that it replaces.
     """
 
     configured: LinkId
-    level: tuple[ScrubTopic, ...] = ()
+    topics: tuple[ScrubTopic, ...]
+    level: bool = False
     for_good: bool = False
     name: str = "reverse"
 
@@ -77,9 +79,11 @@ class Reverse:
             store.forget_link_data(back)
             if self.level:  # of other topics the mirror begins a record of its own
                 forward = context.link.reversed()
-                before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.level}
+                before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.topics}
                 reason = f"turned round by failback {context.run}"
                 keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
+            else:
+                store.put_topic_states(back, self._made_anew(context))
         turned = decide_link(
             context.estate,
             self.configured,
@@ -99,6 +103,26 @@ class Reverse:
         )
         what = "; ".join(filter(None, (f"data flows {back}", admitted)))
         return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
+
+    def _made_anew(self, context: StageContext) -> list[TopicState]:
+        """The scrubbed topics as the way back's own; one that isn't on the live cluster any more isn't mirrored."""
+        ids = context.facts.scrubbed or {}
+        scrubbed = {topic.live_topic: topic for topic in self.topics if topic.topic in ids}
+        live = context.estate.admin(self.configured.target).topics(scrubbed)
+        return [
+            TopicState(
+                topic=name,
+                target_topic=scrubbed[name].topic,
+                source_topic_id=info.topic_id,
+                target_topic_id=ids[scrubbed[name].topic],
+                epoch=1,
+                partitions=info.partitions,
+                created_by_drkit=True,
+                engine="batch",  # the mirror puts its own in, and why
+                reason=f"made anew by failback {context.run}",
+            )
+            for name, info in live.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

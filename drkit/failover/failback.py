@@ -113,7 +113,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
     brought_back = (
         Salvage(old, cluster_id, live, plan.topics),
         Scrub(old, cluster_id, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
-        Reverse(plan.link, plan.topics if plan.level else (), for_good=kept),
+        Reverse(plan.link, plan.topics, level=plan.level, for_good=kept),
         Reseed(live, old, cluster_id, plan.by_spark),
         Audit(live, old),
     )

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -123,7 +123,7 @@ class OwnLink:
         try:
             metadata = consumer.list_topics(topic, TIMEOUT).topics[topic]
             partitions = sorted(metadata.partitions)
-            consumer.assign([ClientPartition(topic, partition, 0) for partition in partitions])
+            consumer.assign([ClientPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             left = set(partitions)
             found: dict[int, dict[int, str]] = {partition: {} for partition in partitions}
             deadline = time.monotonic() + TIMEOUT

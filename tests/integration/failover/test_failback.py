@@ -12,9 +12,11 @@ from drkit.failover.failback import make_failback_plan
 from drkit.failover.machine import Outcome, State
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.ports import AuditVerdict
+from drkit.failover.positions import Strategy
 from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction
+from drkit.model.topology import TopicPartition
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.rooms import reading_ports
 from tests.support.wait import wait_until
@@ -117,6 +119,29 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert back.error is None
     assert back.machine.facts.salvaged == 0
     assert plan.level, "all of the primary was mirrored before it was left"
+
+
+def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_log_starts_later(own, tmp_path):
+    topic = own.create("primary", "t", partitions=2)
+    own.produce("primary", topic, texts("before", 50))
+    group = own.commit("primary", "g", topic, {0: 30, 1: 50})
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2))
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 5))
+    own.commit("dr", "g", topic, {0: 45, 1: 55})
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topic, 0): 40})
+    unread = own.unread("dr", group, topic)
+    _plan, result = fail_back(own, tmp_path)
+    assert result.error is None
+    assert own.records("primary", topic) == own.records("dr", topic), "by offset"
+    assert min(own.records("primary", topic)[0]) == 40
+    assert own.unread("primary", group, topic) == unread
+    assert {position.strategy for position in result.positions} == {Strategy.PRESERVED}
+    own.produce("primary", topic, texts("after", 5))
+    assert mirror(own) == 10
+    assert own.records("primary", topic) == own.records("dr", topic)
 
 
 def test_a_primary_that_holds_nothing_of_its_own_is_not_scrubbed(own, tmp_path):
