@@ -92,9 +92,10 @@ class Bench:
         records: Iterable[Record],
         *,
         transactions: str = "",
+        transaction: int = 7,
         batched: int = 10_000,
     ) -> None:
-        """Write records in order. `transactions`: of each batch of seven, commit (c) or abort (a) in turn.
+        """Write records in order. `transactions`: of each `transaction` records, commit (c) or abort (a) in turn.
         `batched`: records a batch, at most."""
         settings = {"linger_ms": 5, "enable_idempotence": True, "batch_num_messages": batched}
         producer = Producer(
@@ -121,10 +122,11 @@ class Bench:
         else:
             producer.init_transactions(30)
             everything = list(records)
-            for number, start in enumerate(range(0, len(everything), 7)):
+            for number, start in enumerate(range(0, len(everything), transaction)):
                 producer.begin_transaction()
-                for record in everything[start : start + 7]:
+                for record in everything[start : start + transaction]:
                     send(record)
+                    producer.poll(0)
                 if transactions[number % len(transactions)] == "c":
                     producer.commit_transaction(30)
                 else:
