@@ -26,6 +26,7 @@ from drkit.failover.gate_rules import (
     older,
     probing,
     record_text,
+    spoken_of,
     unspoken,
 )
 from drkit.failover.quiet import settled_ends
@@ -123,49 +124,63 @@ class Gate:
         link = self._acting.link
         ours = self._ours()
         seen = self._topics()
-        topics = sorted({*seen, *_named(ours, "topic")})  # what a rule of ours hides from drkit stays closed
+        # what a rule of ours hides from drkit stays closed
+        topics = sorted({*seen, *(name for name in _named(ours, "topic") if link.covers_topic(name))})
         listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
         listed |= {position.group for position in self._store.group_positions(link.id)} | _named(ours, "group")
         groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
+        unreadable = self._unreadable(groups)
         wanted = closing(topics, groups)
-        there = admin.acls()
-        also = unspoken(topics, groups, there - ours)
-        if also and (also <= ours or self._open_by_default(record)):
+        there, elsewhere = admin.acls(), self._wanted_elsewhere()
+        others = there - ours - elsewhere  # rules that no fence of drkit's has put
+        also = unspoken(topics, groups, others)
+        if also and (also <= ours or self._open_by_default(record, others)):
             wanted |= also
-        failures = self._apply(record, put=wanted - there, ours=wanted & ours, remove=ours - wanted)
+        failures = self._apply(record, put=wanted - there, ours=wanted & (ours | elsewhere), remove=ours - wanted)
         if failures:
             rule, why = next(iter(failures.items()))
             raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
         self._everywhere(wanted)
-        hidden = set(seen) - set(self._topics())
+        hidden = {*seen} - {*self._topics()} | (self._unreadable(groups) - unreadable)
         if hidden:
             raise DrkitError(
-                f"drkit itself doesn't see {len(hidden)} topics any more, e.g. {min(hidden)}",
-                remedy="Grant drkit's principal DESCRIBE and READ on the topics of the link",
+                f"drkit itself doesn't see {len(hidden)} topics and groups any more, e.g. {min(hidden)}",
+                remedy="Grant drkit's principal DESCRIBE and READ on the link's topics, DESCRIBE on its groups",
             )
         shown = self._denied(topics, _AT_ONCE)
         return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
 
-    def _open_by_default(self, record: GateRecord) -> bool:
-        """Whether drkit may do what it may only because no rule is about it (`allow.everyone.if.no.acl.found`)."""
-        rule = probing(record.run)
-        if not self._may_see(rule.name):
-            return False
-        failures = self._apply(record, put=frozenset({rule}), ours=frozenset(), remove=frozenset())
-        if failures:
-            raise DrkitError(f"the rule '{rule}' was refused: {failures[rule]}")
-        self._everywhere(frozenset({rule}))
-        let_in = self._may_see(rule.name)
-        self._remove(record, frozenset({rule}), forget=frozenset({rule}))
-        return not let_in
+    def _open_by_default(self, record: GateRecord, there: frozenset[Acl]) -> bool:
+        """Whether the brokers allow what no rule is about (`allow.everyone.if.no.acl.found`), as far as can be seen."""
+        for rule in probing(record.run):
+            if spoken_of(rule.resource, rule.name, there) or not self._lets_see(rule):
+                continue
+            failures = self._apply(record, put=frozenset({rule}), ours=frozenset(), remove=frozenset())
+            if failures:
+                raise DrkitError(f"the rule '{rule}' was refused: {failures[rule]}")
+            self._everywhere(frozenset({rule}))
+            still = self._lets_see(rule)
+            self._remove(record, frozenset({rule}), forget=frozenset({rule}))
+            if not still:
+                return True
+        return False
 
-    def _may_see(self, topic: str) -> bool:
-        """Whether drkit may see a topic, or that there is none of that name."""
-        try:
-            self._admin().topics([topic])
-        except Refused:
-            return False
+    def _lets_see(self, rule: Acl) -> bool:
+        """Whether an ordinary client (for groups: drkit) may see what the rule is about, or that it isn't there."""
+        if rule.resource == "group":
+            return not self._unreadable([rule.name])
+        with ClusterAdmin(
+            self._cluster, self._config.writer(), timeout_seconds=self._estate.timeout_seconds
+        ) as ordinary:
+            try:
+                ordinary.topics([rule.name])
+            except Refused:
+                return False
         return True
+
+    def _unreadable(self, groups: Collection[str]) -> set[str]:
+        """Groups whose committed offsets the cluster doesn't show drkit."""
+        return set(self._estate.groups(self._cluster).fetch(groups).failures)
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
         """Every broker goes by all the rules."""

@@ -108,13 +108,24 @@ def unspoken(topics: Iterable[str], groups: Iterable[str], there: Collection[Acl
     return frozenset(
         Acl(resource, name, "literal", _EVERYBODY, "*", "all", "allow")
         for resource, name in named
-        if not any(rule.resource == resource and _about(rule, name) for rule in there)
+        if not spoken_of(resource, name, there)
     )
 
 
-def probing(run: str) -> Acl:
-    """A rule about a topic that doesn't exist, for somebody who doesn't either: who loses by it was let in by none."""
-    return Acl("topic", f"drkit-probe-{run}", "literal", "User:drkit-probe", "*", "describe", "allow")
+def probing(run: str) -> tuple[Acl, Acl]:
+    """Rules about a topic and a group that don't exist, for somebody who doesn't either: who loses by one of them was
+    let in by none.
+    """
+    name = f"drkit-probe-{run}"
+    topic, group = (
+        Acl(resource, name, "literal", "User:drkit-probe", "*", "describe", "allow") for resource in ("topic", "group")
+    )
+    return topic, group
+
+
+def spoken_of(resource: str, name: str, there: Iterable[Acl]) -> bool:
+    """Whether a rule is about it."""
+    return any(rule.resource == resource and _about(rule, name) for rule in there)
 
 
 def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:

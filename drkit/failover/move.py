@@ -67,6 +67,12 @@ class Translate:
                 meaning="A planned move takes groups from where they stand, not from where they were last seen",
                 remedy=f"Bring {self.source} back",
             )
+        if context.facts.mode is Mode.PLANNED and world.notes:
+            raise DrkitError(
+                world.notes[0],
+                meaning="A planned move takes groups from where they stand, not from where they were last seen",
+                remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
+            )
         context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
         if offsets is None:
             positions = choose_positions(world, self.selection, self.at)

@@ -50,9 +50,9 @@ class _Memory:
     control: LinkControl | None
     topics: Mapping[str, TopicState]
     watermarks: Mapping[TopicPartition, Watermark]
-    positions: tuple[GroupPosition, ...]
     mirror: str | None
-    past: Mapping[Key, PastPosition]
+    positions: tuple[GroupPosition, ...] = ()
+    past: Mapping[Key, PastPosition] = field(default_factory=dict)
 
 
 def observe(
@@ -82,12 +82,11 @@ def observe(
         Unreachable: the store doesn't answer.
     """
     selection = selection or Selection()
+    memory = _remember(estate, link)
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link))
-        memory = _remember(estate, link, at)
-        stored = memory.positions
-        if seen:
-            memory = replace(memory, positions=_merge_positions(seen, stored))
+        stored, past = _remember_groups(estate, link, at)  # many, so the source is asked meanwhile
+        memory = replace(memory, positions=_merge_positions(seen, stored) if seen else stored, past=past)
         remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
         remembered |= set(selection.named)
         there = sorted(remembered) if target_groups else []
@@ -133,27 +132,32 @@ def mirror_at_work(estate: Estate, link: Link) -> str | None:
     return next((worker.owner for worker in live_workers(estate.store, link.id, at)), None)
 
 
-def _remember(estate: Estate, link: Link, at: Moment | None) -> _Memory:
+def _remember(estate: Estate, link: Link) -> _Memory:
+    """All but the groups'. Before the source is asked: its ends are then at or beyond the watermarks."""
     store = estate.store
+    return _Memory(
+        control=store.link_control(link.id),
+        topics={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
+        watermarks={tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)},
+        mirror=mirror_at_work(estate, link),
+    )
 
+
+def _remember_groups(
+    estate: Estate, link: Link, at: Moment | None
+) -> tuple[tuple[GroupPosition, ...], Mapping[Key, PastPosition]]:
+    """Where groups stood last, and at the moment asked for."""
+    store = estate.store
     covers_group, covers_topic = cache(link.covers_group), cache(link.covers_topic)
 
     def covers(group: str, topic: str) -> bool:
         return covers_group(group) and covers_topic(topic)
 
     positions = tuple(p for p in store.group_positions(link.id) if covers(p.group, p.topic))
-    past: Mapping[Key, PastPosition] = {}
-    if at is not None and at.by_commits:
-        states = store.group_states_around(link.id, at.instant)
-        past = positions_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
-    return _Memory(
-        control=store.link_control(link.id),
-        topics={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
-        watermarks={tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)},
-        positions=positions,
-        mirror=mirror_at_work(estate, link),
-        past=past,
-    )
+    if at is None or not at.by_commits:
+        return positions, {}
+    states = store.group_states_around(link.id, at.instant)
+    return positions, positions_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
 
 
 # -- the clusters ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin
@@ -19,7 +19,7 @@ from drkit.mirror.problems import Problems
 from drkit.model.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topic_policy import AclMode
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class AclSync:
         target: where they are put.
         store: groups of the link, and the notes.
         problems: where what an operator must know goes.
+        links: the configuration's, whose fences may have put rules on the source.
         clock: monotonic seconds.
     """
 
@@ -54,9 +55,11 @@ class AclSync:
         store: Store,
         problems: Problems,
         *,
+        links: Sequence[LinkId] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = link
+        self._links = {link.id, link.id.reversed(), *links}
         self._source = source
         self._target = target
         self._store = store
@@ -92,8 +95,7 @@ class AclSync:
     def _fences(self) -> set[Acl]:
         """Rules that drkit has put on the source to keep clients out: they are about that cluster."""
         kind = fence_rules_kind(self._link.id.source)
-        sides = (self._link.id, self._link.id.reversed())
-        return {Acl.parse(key) for link in sides for key in self._store.notes(link, kind)}
+        return {Acl.parse(key) for link in self._links for key in self._store.notes(link, kind)}
 
     def _bring_in_step(self, topics: Collection[str]) -> None:
         theirs, there = self._source.acls() - self._fences(), self._target.acls()

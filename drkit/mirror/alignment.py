@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from drkit.kafka import records
+from drkit.kafka.batch import MAGIC, Batch
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.pieces import Run
 from drkit.model.topology import TopicPartition
@@ -41,6 +42,18 @@ def fillers(partition: BatchPartition, fill_to: int) -> int:
     return queued
 
 
+def is_filler(batch: Batch) -> bool:
+    """Whether a batch is filler and nothing else."""
+    count = batch.records_count
+    if batch.magic != MAGIC or batch.codec != _ZSTD or not 0 < count <= FILLER_RECORDS:
+        return False
+    return bytes(batch.records) == (_payload(count) if count == FILLER_RECORDS else _compressed(count))
+
+
+def _compressed(count: int) -> bytes:
+    return records.compress(_ZSTD, records.filler(count))
+
+
 @lru_cache(maxsize=2)
 def _payload(count: int) -> bytes:
-    return records.compress(_ZSTD, records.filler(count))
+    return _compressed(count)

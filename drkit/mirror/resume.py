@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
-from drkit.mirror.alignment import LARGEST_ALIGNMENT
-from drkit.mirror.engine import OFFSETS_DIFFER, PartitionStart
+from drkit.mirror.engine import PartitionStart
+from drkit.mirror.filling import Filling, Observed
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
 from drkit.mirror.tail import Tail, TailVerifier
@@ -53,21 +53,6 @@ RESUME_KINDS = frozenset(
     {"source_truncated", "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"}
 )
 """Problems for which a partition stands still; a start that succeeds settles them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """One partition as both sides and the store show it. Offsets as in `Watermark`."""
-
-    tp: TopicPartition
-    topic: ReadyTopic
-    source_start: int
-    source_stable_end: int
-    source_end: int
-    target_start: int
-    target_end: int
-    watermark: Watermark | None
-    last_sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +101,7 @@ class Resumer:
         self._problems = problems
         self._verifier = verifier
         self._producer = producer
+        self._filling = Filling(link, store, problems, verifier)
 
     def resume(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Resumed]:
         """Where these partitions go on. Those that stand still have a problem; those that have neither
@@ -332,7 +318,7 @@ class Resumer:
         self._store.put_watermarks(self._link, [watermark])
         if point.superseded:
             self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
-        fill_to = self._fill_to(seen, source_offset, point, row)
+        fill_to = None if self._producer is None else self._filling.fill_to(seen, source_offset, point, row)
         if row is None:
             target_offset = point.target_offset if fill_to is None else fill_to
             row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
@@ -357,37 +343,6 @@ class Resumer:
             return start
         sequence = self._producer.next_sequence(seen.last_sequence, target_offset)
         return replace(start, producer_id=self._producer.id(), sequence=sequence)
-
-    def _fill_to(self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None) -> int | None:
-        """The offset to which the target is to be filled, so that the delta is 0; None where it isn't.
-
-        What is below it is removed then, so nothing of it may be a mirrored record: either no row is valid
-        yet (what is there is filler of a start that was interrupted), or nothing is visible at all.
-        """
-        if self._producer is None or not seen.topic.alignable:
-            return None
-        short = source_offset - point.target_offset
-        if row is None:
-            bare = point.last_row is None or seen.target_start == seen.target_end
-            if bare and short > LARGEST_ALIGNMENT:
-                self._note_far(seen, short)
-            return source_offset if bare and 0 < short <= LARGEST_ALIGNMENT else None
-        filled = (row.source_offset, row.target_offset) == (source_offset, source_offset) and short == 0
-        if not filled or seen.target_start >= source_offset:
-            return None
-        before = self._store.floor_mapping(self._link, seen.tp, seen.topic.state.epoch, source_offset - 1)
-        return source_offset if before is None else None
-
-    def _note_far(self, seen: Observed, short: int) -> None:
-        self._problems.put(
-            OFFSETS_DIFFER,
-            seen.tp.topic,
-            seen.tp.partition,
-            f"{seen.tp} begins {short} offsets above {self._link.target}'s; more than {LARGEST_ALIGNMENT} are not "
-            "filled, so offsets differ by that much",
-            "Nothing is lost: offsets are translated (`drkit translate`)",
-            halted=False,
-        )
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1

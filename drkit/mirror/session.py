@@ -133,7 +133,15 @@ class Session:
             stop=self._ending,
             compression=options.compression,
         )
-        self._sync = TopicSync(link, self._source, self._target, store, self._problems, engine=self._engine.name)
+        self._sync = TopicSync(
+            link,
+            self._source,
+            self._target,
+            store,
+            self._problems,
+            engine=self._engine.name,
+            links=[each.link().id for each in config.links],
+        )
         self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
         self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine)
         self._catch_up = CatchUp(

@@ -16,8 +16,9 @@ import threading
 from collections.abc import Sequence
 
 from drkit.mirror.engine import PartitionStart
+from drkit.mirror.filling import Observed
 from drkit.mirror.provenance import last_hop
-from drkit.mirror.resume import Halt, Observed, Resumed, Resumer
+from drkit.mirror.resume import Halt, Resumed, Resumer
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.transforms import Alteration
 from drkit.model.topology import TopicPartition

@@ -17,6 +17,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import confluent_config
+from drkit.kafka.log_reader import LogReader
+from drkit.mirror.alignment import is_filler
 from drkit.mirror.producers import client_log
 from drkit.mirror.realign import Realigned, realign
 from drkit.model.errors import Unreachable
@@ -72,6 +74,16 @@ class TailVerifier:
         self._source = source
         self._target = target
         self._silence = silence_seconds
+
+    def only_filler(self, target: TopicPartition, begin: int, end: int) -> bool:
+        """Whether all that stands in a stretch of the target is the empty records that an alignment writes.
+
+        Raises:
+            Unreachable: the target didn't answer.
+        """
+        with LogReader("the target", self._target, timeout_seconds=self._silence) as reader:
+            found = (batch for batches in reader.read(*target, begin, end) for batch in batches)
+            return all(is_filler(batch) for batch in found)
 
     def mismatch(self, tail: Tail) -> str | None:
         """None where the stretch holds what the mirror wrote, else what is wrong and where.

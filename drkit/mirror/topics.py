@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
@@ -32,7 +32,7 @@ from drkit.model.errors import Unreachable
 from drkit.model.links import TopicState
 from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, note_of
 from drkit.model.topic_policy import AclMode
-from drkit.model.topology import Link, OffsetMode
+from drkit.model.topology import Link, LinkId, OffsetMode
 from drkit.store.api import Store
 
 __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
@@ -67,6 +67,7 @@ class TopicSync:
         store: where topic states are kept.
         problems: where what an operator must know goes.
         engine: the engine's name, for the topic states.
+        links: the configuration's.
         clock: monotonic seconds.
     """
 
@@ -79,6 +80,7 @@ class TopicSync:
         problems: Problems,
         *,
         engine: str,
+        links: Sequence[LinkId] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.in_step = False
@@ -101,7 +103,9 @@ class TopicSync:
             TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
         )
         self._acls = (
-            AclSync(link, source, target, store, problems, clock=clock) if link.acls is not AclMode.OFF else None
+            AclSync(link, source, target, store, problems, links=links, clock=clock)
+            if link.acls is not AclMode.OFF
+            else None
         )
         self._writer = TopicWriter(link, target, problems)
         self._aligning = Aligning(link, source, store)

@@ -8,6 +8,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.aligning import ALIGNING
+from drkit.model.links import TopicState
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
@@ -133,3 +134,25 @@ def test_an_interrupted_alignment_goes_on_where_it_was(mirrored: Mirrored) -> No
     assert mirrored.source.read(topic)[0].offset == 20_000_000
     mirrored.assert_translates(topic, commits=[20_000_000, 20_000_007, 20_000_010])
     assert not mirrored.problems()
+
+
+def test_records_of_somebody_else_are_not_removed_to_align(mirrored: Mirrored) -> None:
+    topic = mirrored.name("strangers")
+    mirrored.source.create(topic)
+    _begin_at(mirrored, topic, 5_000)
+    _write(mirrored.source, topic, 20)
+    mirrored.target.create(topic)
+    _write(mirrored.target, topic, 3)
+    before = mirrored.target.read(topic)
+    ids = []
+    for side in (mirrored.source, mirrored.target):
+        with ClusterAdmin("side", ClusterConfig(bootstrap_servers=side.bootstrap)) as admin:
+            ids.append(admin.topics([topic])[topic].topic_id)
+    state = TopicState(topic, topic, ids[0], ids[1], 1, 1, created_by_drkit=True, engine="batch")
+    mirrored.store.put_topic_states(mirrored.link.id, [state])  # as a failback notes a topic that it has made anew
+    assert mirrored.catch_up().caught_up
+    after = mirrored.target.read(topic)
+    assert after[:3] == before
+    assert len(after) == 23
+    (problem,) = mirrored.problems()
+    assert "holds records that aren't the mirror's" in problem.reason
