@@ -111,11 +111,11 @@ class Soak:
     # -- playing -----------------------------------------------------------------------------------
 
     def _warm_up(self) -> None:
-        """Until records of every kind have come to the target."""
+        """Until records have come to the target, and every topic is there."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
             moved = sum(int((worker.last() or {}).get("records", 0)) for worker in self._world.mirrors.workers)
-            if moved >= _WARM_RECORDS:
+            if moved >= _WARM_RECORDS and self._world.target.has(self._world.topics):
                 return
             if time.monotonic() > deadline:
                 raise SoakError("the mirror doesn't begin")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
@@ -82,6 +82,10 @@ class Side:
             for number, partition in topic.partitions.items()
             if partition.leader != partition.replicas[0]
         ]
+
+    def has(self, topics: Iterable[str]) -> bool:
+        """Whether all of these topics are there."""
+        return set(topics) <= self._topics().keys()
 
     def replicas(self, topic: str) -> dict[int, list[int]]:
         """The replicas of each partition, the preferred leader first."""
