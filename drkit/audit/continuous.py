@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from drkit.audit.failures import LogMoved, in_words
-from drkit.audit.reconcile import reconcile
+from drkit.audit.reconcile import begin, reconcile
 from drkit.audit.run import refuse_altered
 from drkit.audit.session import SparkRuntime, quietly, spark_session
 from drkit.audit.watermark_stream import closed_ranges
@@ -44,6 +46,7 @@ OFFSETS_A_SLICE = 2_000_000
 _POLL_SECONDS = 0.3
 _RETRY_SECONDS = 5.0
 
+Found = TypeVar("Found")
 Told = Callable[[Sequence[Reconciled], Progress], None]
 """Called after each batch with its ranges and the sum; must not fail for what can be done again."""
 
@@ -183,9 +186,9 @@ class ContinuousAudit:
                 remedy="Give another --checkpoint to begin anew",
             )
         closed = [Closed(*row) for row in rows.collect()]
-        found: list[Reconciled] = []
-        for lot in slices(closed, OFFSETS_A_SLICE):
-            found += self._patiently(lot)
+        kept, found, progress = self._begun(closed, batch, progress)
+        for lot in slices(kept, OFFSETS_A_SLICE):
+            found += self._patiently(partial(self._compared, lot))
         at = now()
         oldest = min((each.closed_ms for each in closed), default=None)
         latency = 0.0 if oldest is None else max(0.0, (at - from_millis(oldest)).total_seconds())
@@ -195,13 +198,31 @@ class ContinuousAudit:
         keep_progress(self._request.checkpoint, progress)
         self._progress = progress
 
-    def _patiently(self, lot: Sequence[Closed]) -> list[Reconciled]:
-        """Compare; again and again while a cluster or the store doesn't answer."""
-        request = self._request
+    def _begun(
+        self, closed: Sequence[Closed], batch: int, progress: Progress
+    ) -> tuple[list[Closed], list[Reconciled], Progress]:
+        """What of a batch is to be compared, what can be said at once, and the sum: where ranges begin is kept in it
+        before anything is compared, so that a batch that is run again begins where it did."""
+        unsure = [each for each in closed if each.opening or each.until - each.first > OFFSETS_A_SLICE]
+        if not unsure:
+            return list(closed), [], progress
+        begins = progress.begins if progress.begins_of == batch else None
+        kept, aside, found = self._patiently(
+            lambda: begin(unsure, begins, self._request.link, self._store, self._config)
+        )
+        if begins is None:
+            progress = replace(progress, begins=found, begins_of=batch)
+            keep_progress(self._request.checkpoint, progress)
+        return sorted({*closed} - {*unsure} | {*kept}), aside, progress
+
+    def _compared(self, lot: Sequence[Closed]) -> list[Reconciled]:
+        return reconcile(lot, self._request.link, self._store, self._config, spark_session(self._runtime))
+
+    def _patiently(self, look: Callable[[], Found]) -> Found:
+        """Look; again and again while a cluster or the store doesn't answer."""
         while not self._stop.is_set():
             try:
-                session = spark_session(self._runtime)
-                found = reconcile(lot, request.link, self._store, self._config, session)
+                found = look()
             except (Unreachable, NotLetIn, LogMoved) as error:
                 if self.problem != error.what:
                     self._say(f"waiting: {error.what}")

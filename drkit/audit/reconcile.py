@@ -6,8 +6,9 @@ target. So a verdict is the audit's own, on less.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession, Window
@@ -23,6 +24,7 @@ from drkit.config import Config
 from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.continuous import GONE, KINDS, Closed, Reconciled, Sample
 from drkit.model.errors import ConfigError, NotLetIn
+from drkit.model.links import TopicState
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -67,6 +69,87 @@ def reconcile(
     )
 
 
+def begin(
+    ranges: Sequence[Closed], begins: Mapping[str, int] | None, link: Link, store: Store, config: Config
+) -> tuple[list[Closed], list[Reconciled], dict[str, int]]:
+    """Where ranges begin, however long they are: what the logs no longer hold isn't cut into lots.
+
+    A partition's opening range begins where both logs begin when it is seen first: what retention had
+    taken by then was never promised. Of any other, what the source's retention took is unknown.
+
+    Args:
+        ranges: of different partitions.
+        begins: what an earlier look at the same ranges has found; it holds. None: this is the first look.
+        link: whose they are.
+        store: mapping rows and topics' epochs.
+        config: both clusters.
+
+    Returns:
+        What is to be compared, what can be said at once, and where those ranges begin that don't at their `first`, by
+        `Closed.name`.
+
+    Raises:
+        Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in.
+    """
+    try:
+        whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
+    except NotLetIn:
+        raise
+    except ConfigError as error:  # a topic that has been deleted since
+        if len(ranges) == 1:
+            return [], [Reconciled(ranges[0], link.target_topic(ranges[0].topic), problem=error.what)], {}
+        looks = [begin([each], begins, link, store, config) for each in ranges]
+        return (
+            [found for kept, _, _ in looks for found in kept],
+            [found for _, aside, _ in looks for found in aside],
+            {name: at for _, _, known in looks for name, at in known.items()},
+        )
+    observed = {(each.topic, each.partition): each for each in whole.partitions}
+    states = store.topic_states(link.id)
+    kept: list[Closed] = []
+    aside: list[Reconciled] = []
+    found: dict[str, int] = {}
+    for each in ranges:
+        scope = observed[each.topic, each.partition]
+        if (other := _another(each, scope, states)) is not None:
+            aside.append(other)
+            continue
+        at = _start(scope, each) if begins is None else begins.get(each.name, each.first)
+        if at > each.first:
+            found[each.name] = at
+            if not each.opening:
+                aside.append(_taken(each._replace(until=at), scope.target_topic))
+        if at < each.until:
+            kept.append(each._replace(first=at))
+        elif each.opening:
+            aside.append(Reconciled(each._replace(first=at), scope.target_topic))
+    return kept, aside, found
+
+
+def _start(scope: PartitionScope, closed: Closed) -> int:
+    """The range's first offset that the source's log holds; of a partition's first range, and the target's too."""
+    at = min(max(closed.first, scope.source_start), closed.until)
+    if not closed.opening or scope.target_start == 0:
+        return at
+    held = range(at, closed.until)
+    return at + bisect_left(held, scope.target_start, key=lambda offset: place(scope.zones, offset))
+
+
+def _another(closed: Closed, scope: PartitionScope, states: Mapping[str, TopicState]) -> Reconciled | None:
+    """What is said of a range whose topic was deleted and made anew since."""
+    state = states.get(closed.topic)
+    if state is None or state.epoch == closed.epoch:
+        return None
+    problem = f"the topic is another one by now (epoch {state.epoch}, not {closed.epoch})"
+    return Reconciled(closed, scope.target_topic, problem=problem)
+
+
+def _taken(closed: Closed, target_topic: str) -> Reconciled:
+    taken = closed.until - closed.first
+    problem = f"the source's retention took {taken} offsets of it before they were looked at"
+    return Reconciled(closed, target_topic, problem=problem)
+
+
 def _choices(ranges: Sequence[Closed]) -> tuple[TopicChoice, ...]:
     by_topic: defaultdict[str, set[int]] = defaultdict(set)
     for each in ranges:
@@ -83,20 +166,17 @@ def _cut_down(whole: Scope, ranges: Sequence[Closed], store: Store) -> tuple[Sco
     aside: list[Reconciled] = []
     for each in ranges:
         scope = observed[each.topic, each.partition]
-        state = states.get(each.topic)
-        if state is not None and state.epoch != each.epoch:
-            problem = f"the topic is another one by now (epoch {state.epoch}, not {each.epoch})"
-            aside.append(Reconciled(each, scope.target_topic, problem=problem))
+        if (other := _another(each, scope, states)) is not None:
+            aside.append(other)
             continue
-        taken = min(each.until, scope.source_start) - each.first
-        if taken > 0 and each.first > 0:
-            problem = f"the source's retention took {taken} offsets of it before they were looked at"
-            aside.append(Reconciled(each._replace(until=each.first + taken), scope.target_topic, problem=problem))
+        taken = min(each.until, scope.source_start)
+        if taken > each.first:
+            aside.append(_taken(each._replace(until=taken), scope.target_topic))
         first = max(each.first, scope.source_start)
         until = max(first, min(each.until, scope.source_end))
         # after the place of the last before, so that ranges leave no gap between them where the delta changes
         target_until = min(max(_after(scope, until), scope.target_start), scope.target_end)
-        target_from = max(_after(scope, first), scope.target_start) if each.first > 0 else scope.target_start
+        target_from = scope.target_start if each.opening else max(_after(scope, first), scope.target_start)
         parts.append(
             replace(
                 scope,
@@ -127,7 +207,7 @@ def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> li
             closed,
             part.target_topic,
             counts=_live(audit.counts),
-            gone=audit.counts.target_retired if closed.first > 0 and not part.target_compacted else 0,
+            gone=0 if part.target_compacted else audit.counts.target_retired,
             first=tuple(first[part.number]),
         )
         for closed, part, audit in zip(ranges, scope.partitions, audits, strict=True)

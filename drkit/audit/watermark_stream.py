@@ -2,8 +2,8 @@
 
 The stream's offsets are how far each partition is mirrored: `{"at": ms, "through": {"epoch/partition/topic": offset}}`.
 Spark keeps them in its checkpoint before a batch runs, so a batch that was cut short is run again with the same ranges.
-A row is a range that was closed between two such offsets; a partition (or epoch) that is new begins at offset 0, which
-stands for the log's start.
+A row is a range that was closed between two such offsets. The range of a partition (or epoch) that is new is `opening`
+and begins at offset 0, whatever the logs still hold: `drkit.audit.reconcile.begin` looks at that.
 
 Spark plans a stream in a process of its own, which opens the store by itself.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from drkit.model.clock import now, to_millis
 from drkit.model.continuous import Closed
@@ -36,6 +36,7 @@ CLOSED_ROW = StructType(
         StructField("first", LongType()),
         StructField("until", LongType()),
         StructField("closed_ms", LongType()),
+        StructField("opening", BooleanType()),
     ]
 )
 """As `Closed`."""
@@ -81,7 +82,7 @@ def between(start: Position, end: Position) -> list[Closed]:
         epoch, partition, topic = name.split("/", 2)
         first = before.get(name, 0)
         if first < until:
-            found.append(Closed(topic, int(partition), int(epoch), first, until, at))
+            found.append(Closed(topic, int(partition), int(epoch), first, until, at, opening=first == 0))
     return sorted(found)
 
 
@@ -110,7 +111,12 @@ class _Share(InputPartition):
 
 
 class WatermarkReader(DataSourceStreamReader):
-    """Reads the watermarks, in the process that plans."""
+    """Reads the watermarks, in the process that plans.
+
+    Spark asks a new stream for `latestOffset`, then for `initialOffset`. Where a stream goes on, what it asks the new
+    reader first is the `partitions` between the newest offset of the checkpoint and that same one: so it tells what was
+    seen last, and no later offset goes behind that.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url = options[_STORE]
@@ -122,7 +128,7 @@ class WatermarkReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new stream begins."""
-        return dict(self._look()) if self._from_now else {"at": 0, "through": {}}
+        return dict(self._last or self._look()) if self._from_now else {"at": 0, "through": {}}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """What is mirrored now; what was seen last while the store doesn't answer."""
@@ -136,7 +142,7 @@ class WatermarkReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One task with the ranges between two offsets."""
-        if self._last is None or self._last["at"] < end["at"]:  # a batch that is run again after a restart
+        if self._last is None or self._last["at"] < end["at"]:  # where the stream goes on
             self._last = end
         rows = [tuple(each) for each in between(start, end)]
         return [_Share(rows)] if rows else []

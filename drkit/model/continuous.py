@@ -23,7 +23,8 @@ FORMAT = "drkit-continuous-audit/1"
 class Closed(NamedTuple):
     """Source offsets [first, until) of a partition in one epoch that are on the target, says the mirror.
 
-    `closed_ms`: when that was seen first, ms since the epoch.
+    `closed_ms`: when that was seen first, ms since the epoch. `opening`: nothing of the partition was looked at before
+    it. It begins where the logs do, and what stands on the target before its first record is looked at with it.
     """
 
     topic: str
@@ -32,6 +33,12 @@ class Closed(NamedTuple):
     first: int
     until: int
     closed_ms: int
+    opening: bool = False
+
+    @property
+    def name(self) -> str:
+        """`epoch/partition/topic`."""
+        return f"{self.epoch}/{self.partition}/{self.topic}"
 
 
 KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered")
@@ -93,7 +100,7 @@ def slices(ranges: Sequence[Closed], most: int) -> list[list[Closed]]:
                 lot.append(each._replace(until=until))
                 room -= until - each.first
             if until < each.until:
-                left.append(each._replace(first=until))
+                left.append(each._replace(first=until, opening=each.opening and until == each.first))
         lots.append(lot)
         rest = left
     return lots
@@ -105,7 +112,8 @@ class Progress:
 
     `batch`: the last of the stream's batches that is in it. `topics`: counts by source topic. `alerts`: ranges that
     deviated; `unknown`: ranges that could not be reconciled. `latency_seconds`: of the last batch, from when its
-    oldest range was seen closed until its verdict.
+    oldest range was seen closed until its verdict. `begins`: of the batch `begins_of`, the first offsets of those
+    of its ranges that the logs no longer held whole at the first look, by `Closed.name`; kept before it is reconciled.
     """
 
     run: str
@@ -120,6 +128,8 @@ class Progress:
     reconciled_at: str | None = None
     topics: dict[str, Counts] = field(default_factory=dict)
     through: dict[str, int] = field(default_factory=dict)
+    begins: dict[str, int] = field(default_factory=dict)
+    begins_of: int = -1
 
     @property
     def counts(self) -> Counts:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drkit.audit import continuous, watermark_stream
 from drkit.audit import reconcile as reconciling
-from drkit.audit.continuous import STATE_FILE, STREAM, keep_progress, load_progress
-from drkit.audit.watermark_stream import between, from_anywhere, position
-from drkit.model.audit import Counts
+from drkit.audit.continuous import (
+    OFFSETS_A_SLICE,
+    STATE_FILE,
+    STREAM,
+    ContinuousAudit,
+    ContinuousRequest,
+    keep_progress,
+    load_progress,
+)
+from drkit.audit.places import zones
+from drkit.audit.scope import PartitionScope, Scope
+from drkit.audit.watermark_stream import WatermarkReader, between, from_anywhere, position
+from drkit.model.audit import Basis, Counts
 from drkit.model.clock import now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.topology import Link, LinkId
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition
 
 RANGES = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 50), st.integers(0, 40)),
@@ -35,6 +51,57 @@ def test_lots_hold_every_offset_once_in_order_and_no_more_than_they_may(ranges, 
         ]
 
 
+OPTIONS = {"secret_store": "sqlite:///none", "link": "a->b", "wanted": "[]", "from_now": ""}
+
+
+class Marks:
+    """A store's watermarks."""
+
+    def __init__(self, through: dict[tuple[str, int, int], int]) -> None:
+        self.through = through
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:  # noqa: ARG002 - as a store has it
+        return {
+            TopicPartition(topic, number): Watermark(topic, number, epoch, through, through, 0, through, 0, now())
+            for (topic, number, epoch), through in self.through.items()
+        }
+
+    def close(self) -> None:
+        pass
+
+
+def went_on(last) -> WatermarkReader:
+    """A reader of a stream that goes on, after what Spark (4.0) asks it first; a new stream's isn't asked that."""
+    reader = WatermarkReader(OPTIONS)
+    if last["at"]:
+        assert reader.partitions(last, last) == []
+    return reader
+
+
+def test_a_mirror_that_went_back_while_the_audit_was_stopped_gets_nothing_counted_twice(monkeypatch):
+    seen = {("t", 0, 0): 7}
+    monkeypatch.setattr(watermark_stream, "open_store", lambda url, create: Marks(seen))  # noqa: ARG005 - as it is called
+    last = WatermarkReader(OPTIONS).latestOffset()
+    seen["t", 0, 0] = 3
+
+    reader = went_on(last)
+
+    assert reader.latestOffset() == last
+    seen["t", 0, 0] = 9
+    assert between(last, reader.latestOffset()) == [Closed("t", 0, 0, 7, 9, reader.latestOffset()["at"])]
+
+
+def test_from_now_on_begins_at_what_spark_has_asked_for_first(monkeypatch):
+    seen = {("t", 0, 0): 7}
+    monkeypatch.setattr(watermark_stream, "open_store", lambda url, create: Marks(seen))  # noqa: ARG005 - as it is called
+    reader = WatermarkReader({**OPTIONS, "from_now": "1"})
+    latest = reader.latestOffset()
+    seen["t", 0, 0] = 9
+
+    assert reader.initialOffset() == latest
+    assert [each[3:5] for each in between(latest, reader.latestOffset())] == [(7, 9)]
+
+
 LOOKS = st.lists(
     st.dictionaries(st.tuples(st.sampled_from(["t/a", "u"]), st.integers(0, 1), st.just(3)), st.integers(0, 20)),
     min_size=1,
@@ -48,23 +115,27 @@ def test_a_topic_that_was_deleted_and_comes_again_begins_anew():
     back = position({("t", 0, 0): 3, ("u", 0, 0): 7}, 30, gone)
 
     assert between(first, gone) == []
-    assert between(gone, back) == [Closed("t", 0, 0, 0, 3, 30)]
+    assert between(gone, back) == [Closed("t", 0, 0, 0, 3, 30, opening=True)]
 
 
 @given(LOOKS, st.sets(st.integers(0, 5)))
 def test_the_streams_offsets_close_every_source_offset_once_whenever_it_is_restarted(looks, restarts):
-    last, closed, highest = {"at": 0, "through": {}}, [], {}
-    memory = None
-    seen: dict[tuple[str, int, int], int] = {}
-    for at, look in enumerate(looks, 1):
-        seen |= look  # the store forgets nothing
-        if at in restarts:
-            memory = last  # what Spark's checkpoint says
-        memory = position(seen, at, memory)
-        closed += between(last, memory)
-        last = memory
-        for name, through in look.items():
-            highest[name] = max(through, highest.get(name, 0))
+    closed, highest = [], {}
+    seen: dict[tuple[str, int, int], int] = {}  # the store forgets nothing, but a mirror may go back
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watermark_stream, "open_store", lambda url, create: Marks(seen))  # noqa: ARG005 - as it is called
+        reader = WatermarkReader(OPTIONS)
+        last = reader.initialOffset()
+        for at, look in enumerate(looks, 1):
+            seen |= look
+            if at in restarts:
+                reader.stop()
+                reader = went_on(last)
+            newest = reader.latestOffset()
+            closed += [Closed(*row) for share in reader.partitions(last, newest) for row in reader.read(share)]
+            last = newest
+            for name, through in look.items():
+                highest[name] = max(through, highest.get(name, 0))
     for (topic, partition, epoch), through in highest.items():
         mine = [each for each in closed if each[:3] == (topic, partition, epoch)]
         assert [offset for each in mine for offset in range(each.first, each.until)] == [*range(through)]
@@ -137,3 +208,144 @@ def test_what_the_target_removed_is_no_longer_clean_although_it_is_no_loss_of_th
     assert removed.deviates
     assert removed.lost == 2
     assert str(removed) == "t:0 source offsets 5 to 9: 2 gone from the target"
+
+
+FAR = 1_000_000_000
+
+
+class Logs:
+    """Two clusters with one partition of which the mirror has carried source offsets [FAR, FAR + 1000) to 0 and on."""
+
+    def __init__(self, monkeypatch, folder) -> None:
+        self.source_start, self.target_start = FAR, 0
+        self.epoch = 0
+        self.compared: list[Closed] = []
+        self.dies = False
+        self.told = []
+        self.folder = folder
+        self.link = Link(LinkId("a", "b"), topics=(".*",), groups=())
+        for name, value in {
+            "observe_scope": lambda request, store, config: self.scope(),  # noqa: ARG005 - as it is called
+            "log_starts": lambda scope, config: scope.starts(),  # noqa: ARG005 - as it is called
+            "Reader": lambda spark, scope: scope,  # noqa: ARG005 - as it is called
+            "judge": lambda scope: scope,
+            "count": self.count,
+            "_first": lambda scope: defaultdict(list),  # noqa: ARG005 - as it is called
+        }.items():
+            monkeypatch.setattr(reconciling, name, value)
+        monkeypatch.setattr(continuous, "spark_session", lambda runtime: None)  # noqa: ARG005 - as it is called
+
+    def topic_states(self, link: LinkId) -> dict[str, SimpleNamespace]:  # noqa: ARG002 - as a store has it
+        return {"t": SimpleNamespace(epoch=self.epoch)}
+
+    def scope(self) -> Scope:
+        part = PartitionScope(
+            number=0, topic="t", target_topic="t", partition=0,
+            source_start=self.source_start, source_end=FAR + 1000, target_start=self.target_start, target_end=1000,
+            source_from=self.source_start, target_from=self.target_start,
+            zones=zones([OffsetMapping("t", 0, 0, FAR, 0)]), basis=Basis.MAPPING, first_place=0,
+            mirrored_through=FAR + 1000, sealed_at=None, earlier_until=None,
+            source_compacted=False, target_compacted=False,
+        )  # fmt: skip
+        return Scope(self.link, (part,), {}, {}, None, None, False, None, None, now(), ())
+
+    def count(self, scope: Scope, _: object) -> list[SimpleNamespace]:
+        """Every record is there that the target's retention has left."""
+        if self.dies:
+            raise RuntimeError("killed")
+        found = []
+        for each in scope.partitions:
+            records = each.source_end - each.source_from
+            retired = max(0, min(each.source_end, FAR + each.target_start) - each.source_from)
+            counts = Counts(source_records=records - retired, matched=records - retired, target_retired=retired)
+            found.append(SimpleNamespace(counts=counts))
+            self.compared.append((each.source_from, each.source_end, each.target_from, each.target_end))
+        return found
+
+    def batch(self, number: int, *closed: Closed) -> Progress:
+        """Reconcile a batch in an audit that has just been started."""
+        request = ContinuousRequest(self.link, self.folder, "sqlite:///none")
+        audit = ContinuousAudit(request, self, None, None, lambda found, _: self.told.extend(found), print)
+        audit._stop = threading.Event()
+        audit._progress = load_progress(self.folder, "a->b") or Progress("audit-1", "a->b", "2026-11-20T04:02:59Z")
+        audit._reconcile(SimpleNamespace(collect=lambda: [tuple(each) for each in closed]), number)
+        return audit.progress
+
+
+@pytest.fixture
+def logs(monkeypatch, tmp_path) -> Logs:
+    return Logs(monkeypatch, tmp_path)
+
+
+def taken(count: int) -> str:
+    return f"the source's retention took {count} offsets of it before they were looked at"
+
+
+OPENING = Closed("t", 0, 0, 0, FAR + 1000, 1, opening=True)
+
+
+def test_what_retention_took_before_the_audit_began_is_never_claimed_and_costs_nothing(logs):
+    done = logs.batch(0, OPENING)
+
+    assert [str(each) for each in logs.told] == [f"t:0 source offsets {FAR} to {FAR + 999}: equal"]
+    assert (done.verdict, done.ranges, done.counts.matched) == ("clean", 1, 1000)
+    assert logs.compared == [(FAR, FAR + 1000, 0, 1000)]
+
+
+def test_a_target_whose_log_begins_later_has_lost_nothing_of_what_the_audit_began_with(logs):
+    logs.target_start = 30
+    done = logs.batch(0, OPENING)
+    assert (done.verdict, done.gone, done.counts.matched) == ("clean", 0, 970)
+
+    logs.target_start = 1000
+    done = logs.batch(1, OPENING)
+    assert (done.verdict, done.gone, done.through) == ("clean", 0, {"t:0": FAR + 1000})
+
+
+def test_an_audit_that_is_killed_begins_its_first_ranges_where_it_began_them(logs):
+    logs.dies = True
+    with pytest.raises(RuntimeError, match="killed"):
+        logs.batch(0, OPENING)
+    logs.dies = False
+    logs.source_start, logs.target_start = FAR + 5, 7
+
+    done = logs.batch(0, OPENING)
+
+    assert [str(each) for each in logs.told] == [
+        f"t:0 source offsets {FAR} to {FAR + 4}: {taken(5)}",
+        f"t:0 source offsets {FAR} to {FAR + 999}: 2 gone from the target",
+    ]
+    assert (done.alerts, done.unknown, done.begins) == (1, 1, {})
+
+
+def test_what_retention_took_since_is_one_range_however_long(logs):
+    done = logs.batch(0, OPENING._replace(first=10, opening=False))
+
+    assert [str(each) for each in logs.told] == [
+        f"t:0 source offsets 10 to {FAR - 1}: {taken(FAR - 10)}",
+        f"t:0 source offsets {FAR} to {FAR + 999}: equal",
+    ]
+    assert (done.verdict, done.unknown, done.through) == ("unknown", 1, {"t:0": FAR + 1000})
+
+
+def test_a_long_range_of_a_topic_made_anew_is_one_range(logs):
+    logs.epoch = 1
+
+    done = logs.batch(0, OPENING)
+
+    assert (done.ranges, done.unknown) == (1, 1)
+    assert "another one by now" in str(logs.told[0])
+
+
+def test_only_the_first_lot_of_an_opening_range_opens():
+    opening = Closed("t", 0, 0, 5, 5 + 2 * OFFSETS_A_SLICE, 1, opening=True)
+    other = opening._replace(topic="a")
+
+    lots = slices([other, opening], OFFSETS_A_SLICE)
+
+    assert [(each.topic, each.first, each.opening) for lot in lots for each in lot] == [
+        ("a", 5, True),
+        ("a", 5 + OFFSETS_A_SLICE, False),
+        ("t", 5, True),
+        ("t", 5 + OFFSETS_A_SLICE, False),
+    ]
