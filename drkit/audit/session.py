@@ -9,10 +9,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,6 +23,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from drkit.audit.folder import OwnFolder, make_folder
 from drkit.audit.jvm import LOG, Jvm, launch_jvm
 from drkit.audit.shipping import ARCHIVE, code_archive
 from drkit.model.errors import DrkitError
@@ -74,8 +73,13 @@ class _Alive:
     runtime: SparkRuntime
     session: SparkSession
     jvm: Jvm
-    folder: Path
+    owned: OwnFolder
     pid: int
+
+    @property
+    def folder(self) -> Path:
+        """Where Spark writes."""
+        return self.owned.path
 
 
 _lock = threading.RLock()
@@ -105,7 +109,8 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
         if foreign is not None:
             _ship_to(foreign)
             return foreign
-        folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
+        owned = make_folder()
+        folder = owned.path
         try:
             with quietly():
                 session, jvm = _start(runtime, folder, brief=brief)
@@ -114,7 +119,7 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
                 context.addPyFile(str(code_archive(folder)))
         except BaseException as error:
             tail = log_tail(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+            owned.remove()
             if not isinstance(error, Exception):
                 raise
             raise DrkitError(
@@ -122,7 +127,7 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
                 meaning=f"Its log ends with: {tail}" if tail else "It wrote no log",
                 remedy="Check the master's address, free memory (--driver-memory) and the Java runtime",
             ) from error
-        _alive = _Alive(runtime, session, jvm, folder, os.getpid())
+        _alive = _Alive(runtime, session, jvm, owned, os.getpid())
         atexit.register(stop_session)
         return session
 
@@ -133,9 +138,9 @@ def _ship_to(session: SparkSession) -> None:
     application = session.sparkContext.applicationId
     if _shipped != application:
         if not any(Path(each).name == ARCHIVE for each in session.sparkContext.listFiles):  # else by --py-files
-            folder = Path(tempfile.mkdtemp(prefix="drkit-spark-"))
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            session.sparkContext.addPyFile(str(code_archive(folder)))
+            owned = make_folder()
+            atexit.register(owned.remove)
+            session.sparkContext.addPyFile(str(code_archive(owned.path)))
         session.conf.set(_HIDDEN_OPTIONS, f"(?:{session.conf.get(_HIDDEN_OPTIONS)})|{_HIDDEN}")
         _shipped = application
 
@@ -159,7 +164,7 @@ def stop_session(*, gently: bool = True) -> None:
                 alive.jvm.end()
             alive.jvm.kill()
             _forget_gateway()
-        shutil.rmtree(alive.folder, ignore_errors=True)
+        alive.owned.remove()
 
 
 @contextmanager

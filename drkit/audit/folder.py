@@ -1,0 +1,55 @@
+"""A temporary folder that is one process's own: removed at its end, or by the next one if it had no time to.
+
+A lock, which dies with its process, says whose it is. A process id could be another's by now, or be counted in another
+container that shares the folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+PREFIX = "drkit-spark-"
+OWNER = "owner"
+"""The file that its process has locked."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFolder:
+    """`path` is this process's until it is removed."""
+
+    path: Path
+    _lock: TextIO
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def make_folder() -> OwnFolder:
+    """Make one, and remove those that processes which were killed have left."""
+    sweep()
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    new = path / f"{OWNER}.new"
+    lock = new.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(path / OWNER)  # under this name it is locked from the first moment
+    return OwnFolder(path, lock)
+
+
+def sweep() -> None:
+    """Remove this user's folders whose process is gone; one without an owner's file is nobody's to judge."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # gone meanwhile, another user's, or in use
+            if path.lstat().st_uid != os.getuid():
+                continue
+            with (path / OWNER).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
