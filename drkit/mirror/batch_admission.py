@@ -17,10 +17,11 @@ from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import OFFSETS_DIFFER, IncidentKind, KeepRows, Notice, Stopped
+from drkit.mirror.engine import OFFSETS_DIFFER, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
 from drkit.mirror.pieces import Piece, TooLarge, pieces
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +119,14 @@ class Admission:
         return rows
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
-        """Make rows durable, then let their partitions go on."""
+        """Make rows durable, then let their partitions go on; withdrawn ones sleep until they are forgotten."""
+        withdrawn: frozenset[TopicPartition] = frozenset()
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows)
         except Stopped:
             return
+        except Withdrawn as found:
+            withdrawn = found.tps
         except DrkitError as error:
             log.warning("mapping rows could not be kept: %s", error)
             for partition in waiting:
@@ -130,6 +134,8 @@ class Admission:
             self._flow.uncertain(waiting, f"its mapping rows could not be kept: {error}")
             return
         for partition in waiting:
+            if partition.tp in withdrawn:
+                continue
             stashed = self._stash.pop(partition, [])
             partition.asleep = partition.keeping = False
             if partition.incident is not None or not partition.wanted:

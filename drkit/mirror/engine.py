@@ -32,11 +32,22 @@ from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
 KeepRows = Callable[[Sequence[OffsetMapping]], None]
-"""Makes mapping rows durable; returns only when they are. Raises `Stopped` when told to stop meanwhile."""
+"""Makes mapping rows durable; returns only when they are.
+
+Raises `Stopped` when told to stop meanwhile, `Withdrawn` where only some are kept.
+"""
 
 
 class Stopped(Exception):
     """The runtime was told to stop while something was being waited for. Not an error."""
+
+
+class Withdrawn(Exception):
+    """`tps` aren't this engine's any more: none of their rows is kept, all of the others' are. Not an error."""
+
+    def __init__(self, tps: Iterable[TopicPartition]) -> None:
+        super().__init__()
+        self.tps = frozenset(tps)
 
 
 OFFSETS_DIFFER = "offsets_differ"

@@ -22,14 +22,17 @@ class Throttle:
     Args:
         bytes_per_second: the limit; None: there is none.
         clock: monotonic seconds.
+        filled: whether the bucket holds its second's worth at the beginning; false where many begin in turn.
     """
 
-    def __init__(self, bytes_per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, bytes_per_second: float | None, clock: Callable[[], float] = time.monotonic, *, filled: bool = True
+    ) -> None:
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise ValueError(f"a limit of {bytes_per_second} bytes per second lets nothing through")
         self._rate = bytes_per_second
         self._clock = clock
-        self._tokens = bytes_per_second or 0.0
+        self._tokens = (bytes_per_second or 0.0) if filled else 0.0
         self._filled_at = clock()
 
     @property
@@ -37,12 +40,17 @@ class Throttle:
         """Whether there is a limit."""
         return self._rate is not None
 
+    def limit(self, bytes_per_second: float) -> None:
+        """Change the limit, from the next `take` on. May be called from any thread."""
+        self._rate = bytes_per_second
+
     def take(self, size: int) -> float:
         """Take `size` bytes; returns how many seconds to wait before they may be sent (0.0: none)."""
-        if self._rate is None:
+        rate = self._rate
+        if rate is None:
             return 0.0
         at = self._clock()
-        self._tokens = min(self._rate, self._tokens + (at - self._filled_at) * self._rate)
+        self._tokens = min(rate, self._tokens + (at - self._filled_at) * rate)
         self._filled_at = at
         self._tokens -= size
-        return max(0.0, -self._tokens / self._rate)
+        return max(0.0, -self._tokens / rate)

@@ -68,6 +68,7 @@ class SparkEngine:
         keep_rows: makes mapping rows durable.
         may_produce: whether the session holds the right to produce.
         range_offsets: of one partition, how many a task takes at most.
+        bytes_per_second: the link's bandwidth limit, for all tasks together.
     """
 
     name = "batch"
@@ -80,12 +81,14 @@ class SparkEngine:
         keep_rows: KeepRows,
         may_produce: Callable[[], bool],
         range_offsets: int = RANGE_OFFSETS,
+        bytes_per_second: float | None = None,
     ) -> None:
         self._jobs = jobs
         self._ends = ends
         self._keep_rows = keep_rows
         self._may_produce = may_produce
         self._range = range_offsets
+        self._limit = bytes_per_second
         self._lock = threading.RLock()
         self._ledger = Ledger()
         self._failure: BaseException | None = None
@@ -252,30 +255,37 @@ class SparkEngine:
                 return {"over": True, "kept": False}
             if said["ask"] == "work":
                 work = self._ledger.take_up(name)
-                return {"over": True} if work is None else {"work": work, "valid": self._grant(name)}
+                return {"over": True} if work is None else {"work": work, **self._grant(name)}
             if said["ask"] == "rows":
                 rows = rows_from(said["rows"])
-                mine = self._ledger.owns(name, {TopicPartition(row.topic, row.partition) for row in rows})
+                mine = self._ledger.keep(name, {_place(row) for row in rows})
             else:
                 answer = self._ledger.beat(name, said)
                 if said["ask"] == "done":
                     self._ledger.done(name, said["handed"])
-                return {**answer, "valid": self._grant(name)}
-        return self._kept(rows) if mine else {"kept": False}
+                return {**answer, **self._grant(name)}
+        return self._kept(rows, mine)
 
-    def _kept(self, rows: Sequence[OffsetMapping]) -> dict[str, Any]:
-        """Make rows durable. Without the lock: it may take as long as the store is down."""
+    def _kept(self, rows: Sequence[OffsetMapping], mine: frozenset[TopicPartition]) -> dict[str, Any]:
+        """Make rows durable, those of `mine`. Without the lock: it may take as long as the store is down."""
+        owned = [row for row in rows if _place(row) in mine]
         try:
-            self._keep_rows(rows)
+            if owned:
+                self._keep_rows(owned)
         except Stopped:
             return {"kept": False}
         except DrkitError as error:
             return {"failed": str(error)}
-        return {"kept": True}
+        finally:
+            with self._lock:
+                self._ledger.kept(mine)
+        return {"kept": True, "withdrawn": sorted({_place(row) for row in rows} - mine)}
 
-    def _grant(self, name: str) -> float:
-        """Let a task produce for a while, if the session may."""
-        return self._ledger.grant(name, 0.0 if self._cut_off or not self._may_produce() else VALID_SECONDS)
+    def _grant(self, name: str) -> dict[str, Any]:
+        """Let a task produce for a while, if the session may; its share of the link's limit as it is now."""
+        valid = self._ledger.grant(name, 0.0 if self._cut_off or not self._may_produce() else VALID_SECONDS)
+        share = None if self._limit is None else self._limit / max(1, self._ledger.producing())
+        return {"valid": valid, "share": share}
 
     def _ended(self, name: str, error: BaseException | None) -> None:
         """Spark says that a task is over. One that failed before it had begun will fail again: that ends the seed."""
@@ -302,3 +312,7 @@ class SparkEngine:
                         remedy="Look at the executors' logs; run it again when the cause is removed",
                     )
                 )
+
+
+def _place(row: OffsetMapping) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)

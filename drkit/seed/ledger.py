@@ -8,6 +8,9 @@ What holds, and why it is exact:
     a partition that was handed over goes on from exactly there (offsets, delta, sequence number); of any other that
     a task had, nothing is believed: it becomes an incident, and the session looks at both clusters
 
+    no partition becomes an incident while rows of it are on their way into the store: none lands after it was
+    looked at (`keep`, `kept`)
+
     what a task says of a partition counts only while the partition is the task's, in the generation that it was
     given: a late word changes nothing
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 import itertools
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -56,11 +60,15 @@ class Part:
 
 @dataclass(slots=True)
 class Task:
-    """A task given out. `may_until`: until when it may produce; `ended`: it handed over; `lost`: it is gone."""
+    """A task given out.
+
+    `begun`: when it was taken up; `may_until`: until when it may produce; `ended`: it handed over; `lost`: it is gone.
+    """
 
     parts: Mapping[TopicPartition, int]
     submitted: float
     taken_up: bool = False
+    begun: float = 0.0
     ended: bool = False
     lost: bool = False
     may_until: float = 0.0
@@ -90,6 +98,9 @@ class Ledger:
         self._numbers = itertools.count(1)
         self._orders = 0
         self._moved_at_loss = 0
+        self._lost_at = float("-inf")
+        self._keeping: Counter[TopicPartition] = Counter()
+        self._untold: dict[TopicPartition, Incident] = {}
 
     # -- what the session wants --------------------------------------------------------------------
 
@@ -98,11 +109,13 @@ class Ledger:
         for start in starts:
             at = Position(start.source_offset, start.target_offset)
             self._parts[start.tp] = Part(start, next(self._numbers), at)
+            self._untold.pop(start.tp, None)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """These are mirrored no more; tasks are told with their next beat."""
         for tp in tps:
             self._parts.pop(tp, None)
+            self._untold.pop(tp, None)
         self._orders += 1
 
     def hold(self, tps: Iterable[TopicPartition]) -> None:
@@ -171,6 +184,10 @@ class Ledger:
         """How many tasks have a place."""
         return sum(1 for task in self._tasks.values() if task.alive)
 
+    def producing(self) -> int:
+        """How many tasks may produce, now or once they begin; lost ones count until that is over."""
+        return sum(1 for task in self._tasks.values() if not task.ended)
+
     def give(self, ranges: Sequence[Ready]) -> str:
         """Make a task of these ranges, all of them ready; its id."""
         name = f"seed-{next(self._numbers)}"
@@ -203,7 +220,7 @@ class Ledger:
         task = self._tasks[name]
         if task.taken_up:
             return None
-        task.taken_up, task.orders = True, self._orders
+        task.taken_up, task.begun, task.orders = True, self._clock(), self._orders
         return [start_document(part.start, part.generation, part.goal) for _, part in self._of(task)]
 
     def grant(self, name: str, seconds: float) -> float:
@@ -212,9 +229,22 @@ class Ledger:
         task.may_until = max(task.may_until, self._clock() + seconds)  # it may not have heard yet that it may not
         return seconds
 
-    def owns(self, name: str, tps: Iterable[TopicPartition]) -> bool:
-        """Whether all of these are with this task now."""
-        return set(tps) <= {tp for tp, _ in self._of(self._tasks[name])}
+    def keep(self, name: str, tps: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Which of these are with this task now: rows of them may be kept. `kept` is due for them afterwards."""
+        mine = frozenset(tps) & {tp for tp, _ in self._of(self._tasks[name])}
+        self._keeping.update(mine)
+        return mine
+
+    def kept(self, tps: Iterable[TopicPartition]) -> None:
+        """Rows of these are on their way no more, kept or not; what had to wait for that is told."""
+        for tp in tps:
+            self._keeping[tp] -= 1
+            if self._keeping[tp] > 0:
+                continue
+            del self._keeping[tp]
+            incident = self._untold.pop(tp, None)
+            if incident is not None:
+                self.incidents.put(incident)
 
     def beat(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
         """A task tells how far it is; what it is to do."""
@@ -230,7 +260,7 @@ class Ledger:
         for incident in map(incident_from, said["incidents"]):
             if incident.tp in mine:
                 mine[incident.tp].still, mine[incident.tp].task = True, None
-                self.incidents.put(incident)
+                self._tell(incident)
         for notice in said["notices"]:
             self.notices.put(notice_from(notice))
         task.counted, task.in_flight, task.orders = said["counted"], said["in_flight"], said["orders"]
@@ -251,12 +281,20 @@ class Ledger:
         task.ended, task.in_flight, self.losses = True, 0, 0
 
     def gone(self, name: str) -> None:
-        """A task that was begun is heard no more. `losses` counts those in a row between which nothing moved."""
+        """A task that was begun is heard no more. `losses` counts those in a row between which nothing moved.
+
+        Tasks that ran side by side count once: a worker that dies takes all of its own with it.
+        """
         task = self._tasks[name]
         task.lost, task.in_flight = True, 0
         moved = self.statistics().records
-        self.losses = 1 if moved > self._moved_at_loss else self.losses + 1
-        self._moved_at_loss = moved
+        if moved > self._moved_at_loss:
+            self.losses = 1
+        elif task.begun > self._lost_at:
+            self.losses += 1
+        else:
+            return
+        self._moved_at_loss, self._lost_at = moved, self._clock()
 
     def find_lost(self) -> None:
         """Forget tasks that are over; partitions of lost ones are uncertain once these can't produce any more."""
@@ -279,7 +317,14 @@ class Ledger:
 
     def _uncertain(self, tp: TopicPartition, part: Part, reason: str) -> None:
         part.still, part.task = True, None
-        self.incidents.put(Incident(tp, IncidentKind.UNCERTAIN, reason))
+        self._tell(Incident(tp, IncidentKind.UNCERTAIN, reason))
+
+    def _tell(self, incident: Incident) -> None:
+        """Tell the session, which then looks at the partition: not before its rows have landed, or surely won't."""
+        if self._keeping[incident.tp] > 0:
+            self._untold[incident.tp] = incident
+        else:
+            self.incidents.put(incident)
 
 
 def _sum(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

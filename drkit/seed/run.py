@@ -11,12 +11,11 @@ from drkit.audit.session import SparkRuntime, quietly, spark_session
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.shipped import packed
-from drkit.mirror.choice import BATCH, engine_for
 from drkit.mirror.engine import Engine, KeepRows
 from drkit.mirror.events import OnEvent
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.errors import ConfigError
 from drkit.model.topology import Link
+from drkit.seed.checks import check_seedable
 from drkit.seed.engine import SparkEngine
 from drkit.seed.ranges import RANGE_OFFSETS
 from drkit.store.api import Store
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
     from drkit.seed.spark import SparkJobs
 
 _ADMIN_SECONDS = 10.0
-
-
-def check_seedable(link: Link) -> None:
-    """Raise ConfigError where a link's records aren't forwarded as batches, which is what tasks do."""
-    engine = engine_for(link)
-    if engine.name != BATCH:
-        raise ConfigError(
-            f"{link.id} can't be seeded by Spark: {engine.reason}", remedy="Leave --engine out: the mirror seeds it"
-        )
 
 
 def bulk_seed(
@@ -61,8 +51,8 @@ def bulk_seed(
         range_offsets: offsets of one partition that one task brings over at most.
 
     Raises:
-        ConfigError: the link isn't forwarded in batches, or a property of Spark's doesn't go with a seed.
-        Refused: the link is sealed, reversed or paused.
+        ConfigError: a property of Spark's doesn't go with a seed.
+        Refused: the link isn't forwarded in batches, or is sealed, reversed or paused.
         Unreachable: a cluster or the store stays away.
         DrkitError: Spark fails; says why.
     """
@@ -71,7 +61,7 @@ def bulk_seed(
     check_seedable(link)
     with in_words("the bulk seed"), quietly():
         session = spark_session(runtime)
-        jobs = SparkJobs(session, _payload(config, link, max(1, session.sparkContext.defaultParallelism)))
+        jobs = SparkJobs(session, _payload(config, link))
     source = ClusterAdmin(link.id.source, config.clusters[link.id.source], timeout_seconds=_ADMIN_SECONDS)
     try:
         seeding = MirrorRuntime(config, link, store, engine=_maker(jobs, source, link, range_offsets))
@@ -92,19 +82,18 @@ def _maker(jobs: SparkJobs, source: ClusterAdmin, link: Link, range_offsets: int
             keep_rows=keep_rows,
             may_produce=may_produce,
             range_offsets=range_offsets,
+            bytes_per_second=link.max_bytes_per_second,
         )
 
     return make
 
 
-def _payload(config: Config, link: Link, tasks: int) -> dict[str, object]:
-    limit = link.max_bytes_per_second
+def _payload(config: Config, link: Link) -> dict[str, object]:
     source, target = (packed(alias, config.clusters[alias]) for alias in (link.id.source, link.id.target))
     return {
         "source": source,
         "target": target,
         "committed": link.committed,
         "buffer_bytes": link.buffer_bytes,
-        "bytes_per_second": None if limit is None else limit / tasks,
         "rack": "",  # a worker's own place isn't known here
     }

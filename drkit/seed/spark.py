@@ -8,14 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from drkit.model.errors import ConfigError
+from drkit.seed.checks import seed_port
 from drkit.seed.task import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PORT = "spark.drkit.seed.port"
-"""Spark property: the port at which the driver listens for the seed's tasks (any that is free by default)."""
 
 _MOST_TASKS = 256
 
@@ -35,17 +32,9 @@ class SparkJobs:
     def __init__(self, session: SparkSession, payload: Mapping[str, Any]) -> None:
         self._context = session.sparkContext
         conf = self._context.getConf()
-        if conf.get("spark.speculation", "false") == "true":
-            raise ConfigError(
-                "spark.speculation is true: Spark would start second copies of the seed's tasks and kill the first",
-                remedy="Give --spark-conf spark.speculation=false",
-            )
-        port = conf.get(PORT, "0") or "0"
-        if not port.isdecimal():
-            raise ConfigError(f"{PORT} is {port!r}", remedy="Give the number of a port")
+        self.port = seed_port(dict(conf.getAll()))
         self.host = conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         self.bind = conf.get("spark.driver.bindAddress", self.host) or self.host
-        self.port = int(port)
         self._payload = payload
         self._group = f"drkit-seed-{id(self)}"
         self._pool = ThreadPoolExecutor(max_workers=_MOST_TASKS, thread_name_prefix="drkit-seed-job")

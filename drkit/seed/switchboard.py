@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any
 
 from drkit.model.errors import DrkitError
-from drkit.seed.wire import receive, send
+from drkit.seed.wire import receive, send, tune
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Switchboard:
             except OSError:
                 return
             there.settimeout(None)
-            there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tune(there)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             thread = threading.Thread(
                 target=self._serve, args=(Connection(there.detach()), address[0]), name="drkit-seed-task", daemon=True

@@ -8,6 +8,7 @@ is none: what the first one left is found by the driver, by looking at both clus
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from drkit.audit.log_tasks import FAILED
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.shipped import unpacked
 from drkit.mirror.batch_engine import BatchEngine
-from drkit.mirror.engine import Stopped
+from drkit.mirror.engine import Stopped, Withdrawn
 from drkit.mirror.throttle import Throttle
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
@@ -35,7 +36,9 @@ from drkit.seed.wire import (
 )
 
 _LOOK_SECONDS = 0.02
-_DRAIN_SECONDS = 10.0
+_SETTLE_SECONDS = 30.0
+"""For so long nothing settles until a task gives up what is in flight: longer than the target may take to answer."""
+
 _ADMIN_SECONDS = 15.0
 
 
@@ -67,8 +70,8 @@ def _run(job: dict[str, Any]) -> int:
             source, target = (stack.enter_context(unpacked(job[side])) for side in ("source", "target"))
             names = job["source"]["alias"], job["target"]["alias"]
             admin = stack.enter_context(ClusterAdmin(names[1], target, timeout_seconds=_ADMIN_SECONDS))
-            task = _Task(job["task"], line, rows, order, asked, admin)
-            throttle = Throttle(job["bytes_per_second"])
+            throttle = Throttle(order["share"], filled=False)
+            task = _Task(job["task"], line, rows, order, asked, admin, throttle)
             engine = BatchEngine(
                 (names[0], source),
                 (names[1], target),
@@ -94,11 +97,21 @@ class _Task:
         line, rows: connections to the driver.
         order: the driver's answer to `work`, asked for at `asked` (monotonic seconds).
         admin: of the target.
+        throttle: its share of the link's limit.
     """
 
     def __init__(
-        self, name: str, line: Line, rows: Line, order: dict[str, Any], asked: float, admin: ClusterAdmin
+        self,
+        name: str,
+        line: Line,
+        rows: Line,
+        order: dict[str, Any],
+        asked: float,
+        admin: ClusterAdmin,
+        throttle: Throttle,
     ) -> None:
+        self._throttle = throttle
+        self._given_up = threading.Event()  # rows can't be kept any more: nothing would go on
         self._admin = admin
         self._name = name
         self._line = line
@@ -119,7 +132,7 @@ class _Task:
 
     def valid(self) -> bool:
         """Whether it may produce now: the driver answered lately."""
-        return time.monotonic() < self._valid_until
+        return time.monotonic() < self._valid_until and not self._given_up.is_set()
 
     def trim(self, target: TopicPartition, offset: int) -> None:
         """Remove a target partition's filler."""
@@ -131,19 +144,26 @@ class _Task:
         try:
             answer = self._rows.ask("rows", task=self._name, rows=rows_document(rows))
         except (OSError, EOFError):
-            self._valid_until = 0.0
+            self._given_up.set()
             raise Stopped from None
         if "failed" in answer:
             raise DrkitError(answer["failed"])
         if not answer["kept"]:
+            self._given_up.set()
             raise Stopped
+        if answer["withdrawn"]:  # the next beat's answer has them dropped
+            raise Withdrawn(TopicPartition(*each) for each in answer["withdrawn"])
 
     def run(self, engine: BatchEngine) -> int:
-        """Bring the partitions to their ends, settle what is in flight, tell the driver; the records brought over."""
+        """Bring the partitions to their ends, settle what is in flight, tell the driver; the records brought over.
+
+        It ends at once, without a word of what it has, where the driver gave it up or rows can't be kept any more: its
+        partitions are looked at then, and go on elsewhere.
+        """
         engine.start(self._starts)
         beaten = 0.0
         try:
-            while self._left:
+            while self._left and not self._given_up.is_set():
                 incidents = engine.round(_LOOK_SECONDS)
                 for incident in incidents:
                     self._left.pop(incident.tp, None)
@@ -152,7 +172,8 @@ class _Task:
                     beaten = time.monotonic()
                     if not self._beat(engine, [incident_document(each) for each in incidents]):
                         return engine.moved()
-            engine.drain(_DRAIN_SECONDS)
+            if not self._settle(engine):
+                return engine.moved()
             late = [incident_document(each) for each in engine.round(0.0)]
         finally:
             self._valid_until = 0.0  # nothing is sent any more: what is settled by now stays as it is
@@ -161,6 +182,21 @@ class _Task:
         starts = [start_document(start, self._generations[tp], 0) for tp, start in handed.items() if start is not None]
         self._line.ask("done", handed=starts, **self._state(engine, late))
         return engine.moved()
+
+    def _settle(self, engine: BatchEngine) -> bool:
+        """Read no more, and wait for what is in flight as long as some of it settles; false: all of it is over."""
+        before, since = None, time.monotonic()
+        while not self._given_up.is_set():
+            if engine.drain(BEAT_SECONDS):
+                return True
+            if not self._beat(engine, [incident_document(each) for each in engine.round(0.0)]):
+                return False
+            now = engine.moved(), engine.in_flight()
+            if now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > _SETTLE_SECONDS:
+                return True  # what isn't settled isn't handed over
+        return False
 
     def _take_reached(self, engine: BatchEngine) -> None:
         """Read no more of partitions that are where they were to go; what is in flight of them goes on."""
@@ -202,6 +238,8 @@ class _Task:
             self._valid_until = 0.0
             return False
         self._valid_until = asked + answer["valid"]
+        if answer["share"] is not None:
+            self._throttle.limit(answer["share"])
         if answer["valid"] == 0:
             engine.cut()
         dropped = [TopicPartition(*each) for each in answer["drop"]]

@@ -2,7 +2,8 @@
 
     task ── work ──▶ driver      what to bring over, from where, up to where
     task ── beat ──▶ driver      how far it is, what stands still; the answer renews the right to produce
-    task ── rows ──▶ driver      mapping rows; the answer comes when they are durable
+    task ── rows ──▶ driver      mapping rows; the answer comes when they are durable, and names partitions that
+                                 aren't the task's any more
     task ── done ──▶ driver      the last beat of a task
 
 Nothing here holds a secret: what tasks need to reach the clusters comes by Spark.
@@ -29,6 +30,7 @@ VALID_SECONDS = 1.5
 """How long a beat's answer lets a task produce: less than the margin that the driver's own note leaves."""
 
 _CONNECT_SECONDS = 20.0
+_LINE_SECONDS = 15
 _LARGEST = 64 << 20
 
 
@@ -47,7 +49,7 @@ class Line:
         try:
             there = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
             there.settimeout(None)
-            there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tune(there)
             self._connection = Connection(there.detach())
             answer_challenge(self._connection, key)
             deliver_challenge(self._connection, key)
@@ -72,6 +74,21 @@ class Line:
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+
+
+def tune(line: socket.socket) -> None:
+    """Send at once, and notice within about `_LINE_SECONDS` that the other side is gone, also while nothing is said.
+
+    A connection that was cut without a word (a firewall's, a machine that lost its power) would be waited on for
+    many minutes otherwise.
+    """
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": _LINE_SECONDS * 1_000}
+    for name, value in wanted.items():
+        option = getattr(socket, name, None)  # not every system has each of them
+        if option is not None:
+            line.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def send(connection: Connection, document: Mapping[str, Any]) -> None:

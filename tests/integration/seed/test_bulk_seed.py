@@ -12,7 +12,7 @@ import pytest
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.events import ProgressEvent
-from drkit.model.errors import ConfigError
+from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from drkit.seed.run import bulk_seed
 from drkit.seed.spark import SparkJobs
@@ -152,5 +152,5 @@ def kill_workers() -> list[int]:
 
 def test_a_link_that_works_on_records_is_not_seeded_by_spark(mirrored: Mirrored, spark) -> None:
     mirrored.configure('engine = "record"')
-    with pytest.raises(ConfigError, match=r"can't be seeded by Spark: record engine: the configuration asks for it"):
+    with pytest.raises(Refused, match=r"can't be seeded by Spark: record engine: the configuration asks for it"):
         bulk_seed(mirrored.config, mirrored.link, mirrored.store, spark)

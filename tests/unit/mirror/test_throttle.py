@@ -63,3 +63,13 @@ def test_over_any_length_of_time_the_limit_holds() -> None:
 def test_a_limit_that_lets_nothing_through_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match="lets nothing through"):
         Throttle(limit)
+
+
+def test_the_limit_can_be_changed_and_the_bucket_can_begin_empty() -> None:
+    clock = Clock()
+    throttle = Throttle(1_000, clock, filled=False)
+    assert throttle.take(500) == pytest.approx(0.5)
+    throttle.limit(250)
+    assert throttle.take(0) == pytest.approx(2.0)
+    clock.at += 2.0
+    assert throttle.take(250) == pytest.approx(1.0)

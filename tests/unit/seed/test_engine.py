@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ class Made:
         self.kept: list[OffsetMapping] = []
         self.may = True
         self.refusal: Exception | None = None
+        self.slow: Callable[[Any], None] | None = None
         self.engine = SparkEngine(
             self.jobs, lambda tps: dict.fromkeys(tps, 100), keep_rows=self.keep, may_produce=lambda: self.may
         )
@@ -59,7 +61,10 @@ class Made:
     def keep(self, rows: Any) -> None:
         if self.refusal is not None:
             raise self.refusal
-        self.kept += rows
+        if self.slow is not None:
+            self.slow(rows)
+        else:
+            self.kept += rows
 
 
 @pytest.fixture
@@ -87,9 +92,11 @@ def test_rows_are_kept_before_a_task_goes_on_and_progress_is_seen(made: Made) ->
     start, generation, until = start_from(work)
     assert (start.tp, until) == (TP, 100)
     row = OffsetMapping("t", 0, 1, 10, 12)
-    assert line.ask("rows", task=name, rows=rows_document([row])) == {"kept": True}
+    assert line.ask("rows", task=name, rows=rows_document([row])) == {"kept": True, "withdrawn": []}
     assert made.kept == [row]
-    assert line.ask("rows", task=name, rows=rows_document([OffsetMapping("t", 1, 1, 0, 0)])) == {"kept": False}
+    answer = line.ask("rows", task=name, rows=rows_document([OffsetMapping("t", 1, 1, 0, 0)]))
+    assert answer == {"kept": True, "withdrawn": [["t", 1]]}, "what isn't its own is not kept"
+    assert made.kept == [row]
     made.refusal = Stopped()
     assert line.ask("rows", task=name, rows=rows_document([row])) == {"kept": False}
     made.refusal = DrkitError("no", remedy="never")
@@ -128,3 +135,73 @@ def test_a_task_that_fails_before_it_began_ends_the_seed(made: Made) -> None:
     made.jobs.given[0][3](RuntimeError("no such module"))
     with pytest.raises(RuntimeError, match="no such module"):
         made.engine.round(0.05)
+
+
+def test_rows_of_partitions_that_are_still_a_task_s_are_kept_beside_those_of_one_taken_away(made: Made) -> None:
+    other = TopicPartition("t", 1)
+    made.engine.hold([TP, other])
+    made.engine.start([PartitionStart(other, "t", 1, 0, 0, 0, 1_000)])
+    made.engine.release([TP, other])
+    names = {}
+    for number in (0, 1):
+        name, line = made.jobs.take(number)
+        for each in line.ask("work", task=name)["work"]:
+            names[start_from(each)[0].tp] = name, line
+    name, line = names[TP]
+    made.engine.forget([other])
+    mine, gone = OffsetMapping("t", 0, 1, 10, 12), OffsetMapping("t", 1, 1, 10, 12)
+    assert line.ask("rows", task=name, rows=rows_document([gone, mine])) == {"kept": True, "withdrawn": [["t", 1]]}
+    assert made.kept == [mine]
+
+
+def test_a_lost_partition_is_told_only_when_its_rows_are_in_the_store_or_never_will_be(made: Made) -> None:
+    name, line = made.jobs.take(0)
+    line.ask("work", task=name)
+    rows, asked, go_on = Line("127.0.0.1", made.jobs.given[0][1], made.jobs.given[0][2]), Event(), Event()
+
+    def slow(kept: Any) -> None:
+        asked.set()
+        assert go_on.wait(20)
+        made.kept += kept
+
+    made.slow = slow
+    asking = Thread(target=lambda: rows.ask("rows", task=name, rows=rows_document([OffsetMapping("t", 0, 1, 1, 2)])))
+    asking.start()
+    assert asked.wait(20)
+    made.engine.hold([TP])
+    made.engine.start([PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000)])
+    line.close()
+    following, other = made.jobs.take(1)  # a later task is lost and told of meanwhile
+    other.ask("work", task=following)
+    other.close()
+    assert incident(made.engine).tp == TopicPartition("t", 1)
+    assert made.kept == []
+    go_on.set()
+    assert incident(made.engine).tp == TP
+    assert len(made.kept) == 1
+    asking.join()
+    rows.close()
+
+
+def test_tasks_share_the_link_s_limit_as_many_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "VALID_SECONDS", 0.05)
+    jobs = HandJobs()
+    limited = SparkEngine(
+        jobs,
+        lambda tps: dict.fromkeys(tps, 100),
+        keep_rows=lambda _: None,
+        may_produce=lambda: True,
+        bytes_per_second=900,
+    )
+    try:
+        limited.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+        name, line = jobs.take(0)
+        assert line.ask("work", task=name)["share"] == 900, "one task, whatever room there is for more"
+        limited.start([PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000)])
+        second, other = jobs.take(1)
+        assert other.ask("work", task=second)["share"] == 450
+        assert line.ask("beat", task=name, **beat(0, 0))["share"] == 450
+        other.ask("done", task=second, handed=[], **beat(0, 0))
+        assert line.ask("beat", task=name, **beat(0, 0))["share"] == 900
+    finally:
+        limited.close()

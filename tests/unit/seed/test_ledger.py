@@ -108,8 +108,7 @@ def test_a_late_word_changes_nothing(ledger: Ledger) -> None:
     answer = ledger.beat(name, said((A, 1, 90), (B, 2, 20)))
     assert answer["drop"] == [["t", 0]]
     assert ledger.positions() == {A: Position(10, 15), B: Position(20, 25)}
-    assert not ledger.owns(name, [A])
-    assert ledger.owns(name, [B])
+    assert ledger.keep(name, [A, B]) == {B}
     assert ledger.take_up(name) is None  # another attempt at it
 
 
@@ -164,3 +163,59 @@ def test_waiting_for_spark_is_noticed_only_while_nothing_runs(ledger: Ledger, cl
     assert ledger.idle_seconds() == 30.0
     ledger.take_up(name)
     assert ledger.idle_seconds() == 0
+
+
+def test_tasks_that_ran_side_by_side_are_one_loss(clock: Clock) -> None:
+    """An executor that dies takes all of its tasks with it, and those not heard of before are noticed in turn."""
+    ledger = Ledger(clock)
+    places = [TopicPartition("t", number) for number in range(9)]
+
+    def begin_all() -> list[str]:
+        ledger.start([begin(tp) for tp in places])
+        ledger.set_ends(dict.fromkeys(places, 100))
+        names = [ledger.give([each]) for each in ledger.ready()]
+        for name in names:
+            ledger.take_up(name)
+        return names
+
+    def lose(names: list[str]) -> None:
+        for name in names:
+            clock.at += 0.1
+            ledger.gone(name)
+        clock.at += 5.0
+        ledger.find_lost()
+
+    for losses in (1, 2, 3):
+        lose(begin_all())
+        assert ledger.losses == losses
+    names = begin_all()
+    ledger.beat(names[0], said(counted=EngineStatistics(records=10).document()))
+    lose(names)
+    assert ledger.losses == 1
+
+
+def test_no_partition_is_looked_at_while_rows_of_it_may_still_land(ledger: Ledger, clock: Clock) -> None:
+    name = give(ledger)
+    assert ledger.keep(name, [A]) == {A}
+    assert ledger.keep(name, [A, B]) == {A, B}
+    ledger.kept([A, B])
+    ledger.gone(name)
+    clock.at = 5.0
+    ledger.find_lost()
+    assert [each.tp for each in incidents(ledger)] == [B], "rows of A are on their way into the store"
+    assert [each.tp for each in ledger.ready()] == []
+    ledger.kept([A])
+    assert [each.tp for each in incidents(ledger)] == [A]
+
+    name = give_anew(ledger)
+    ledger.keep(name, [A])
+    ledger.done(name, [])
+    ledger.start([begin(A)])  # the session took it up for another reason
+    ledger.kept([A])
+    assert [each.tp for each in incidents(ledger)] == [B], "what was to be told is out of date"
+
+
+def give_anew(ledger: Ledger) -> str:
+    ledger.start([begin(A), begin(B)])
+    ledger.set_ends({A: 100, B: 60})
+    return give(ledger)

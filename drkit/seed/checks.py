@@ -1,0 +1,45 @@
+"""What can be known before a seed begins, and before anything is removed for it: no cluster and no Spark is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drkit.mirror.choice import BATCH, engine_for
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.topology import Link
+
+PORT = "spark.drkit.seed.port"
+"""Spark property: the port at which the driver listens for the seed's tasks (any that is free by default)."""
+
+_SPECULATION = "spark.speculation"
+_LAST_PORT = 65_535
+
+
+def why_not_seedable(link: Link) -> str | None:
+    """Why Spark can't seed a link: its records aren't forwarded as batches, which is what tasks do. None: it can."""
+    engine = engine_for(link)
+    return None if engine.name == BATCH else engine.reason
+
+
+def check_seedable(link: Link) -> None:
+    """Raise Refused where Spark can't seed a link."""
+    reason = why_not_seedable(link)
+    if reason is not None:
+        raise Refused(f"{link.id} can't be seeded by Spark: {reason}", remedy="Leave --engine out: the mirror seeds it")
+
+
+def seed_port(properties: Mapping[str, str]) -> int:
+    """Check Spark's properties, as far as a seed cares; the port to listen at (0: any).
+
+    Raises:
+        ConfigError: one doesn't go with a seed.
+    """
+    if properties.get(_SPECULATION, "false").strip().lower() == "true":
+        raise ConfigError(
+            f"{_SPECULATION} is true: Spark would start second copies of the seed's tasks and kill the first",
+            remedy=f"Give --spark-conf {_SPECULATION}=false",
+        )
+    port = properties.get(PORT) or "0"
+    if not (port.isascii() and port.isdecimal()) or int(port) > _LAST_PORT:
+        raise ConfigError(f"{PORT} is {port!r}", remedy=f"Give the number of a port, up to {_LAST_PORT}; 0: any")
+    return int(port)
