@@ -13,7 +13,7 @@ from drkit.cli.failover_run import confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine, failback_ports
-from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
+from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption, spark_properties
 from drkit.failover.estate import Estate
 from drkit.failover.failback import CLUSTER_ID, make_failback_plan
 from drkit.failover.failback_plan import FailbackPlan
@@ -22,6 +22,7 @@ from drkit.failover.ports import Ports
 from drkit.failover.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
+from drkit.seed.checks import check_seedable, seed_port
 
 
 def register(app: typer.Typer) -> None:
@@ -65,11 +66,22 @@ def failback(
         with Estate(run.config, run.store(create=not dry_run)) as estate:
             by_spark = engine is SeedEngine.SPARK
             plan = make_failback_plan(estate, to, chosen, keep_primary=keep_primary, by_spark=by_spark)
+            if by_spark:  # before anything is asked, let alone removed for a seed that can't be
+                _check_seed(run, plan, spark_conf)
             if dry_run:
                 show_dry_run(run, plan, standing_obstacles(plan))
                 return
             ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
             _act(run, estate, plan, ports, yes=yes, cluster_id=cluster_id, started_at=started_at)
+
+
+def _check_seed(run: Invocation, plan: FailbackPlan, properties: list[str] | None) -> None:
+    """Raise Refused where Spark can't seed the way back, ConfigError where a property of Spark's speaks against it."""
+    for configured in run.config.links:
+        link = configured.link()
+        if link.id == plan.link:
+            check_seedable(link.reversed())
+    seed_port(spark_properties(properties or []))
 
 
 def _act(

@@ -196,6 +196,8 @@ def test_failback_shows_and_refuses(own, orders):
     by_spark = document(own, "failback", "--dry-run", "--engine", "spark")
     assert (by_spark["engine"], by_spark["digest"] == planned["digest"]) == ("spark", False)
     assert "by Spark" in next(stage["reason"] for stage in by_spark["stages"] if stage["name"] == "reseed")
+    speculating = drkit(own, "failback", "--engine", "spark", "--spark-conf", "spark.speculation=true", "--yes", code=2)
+    assert "spark.speculation is true" in speculating.stderr
     assert sum(planned["deleted_group_offsets"].values()) == 3
     unconfirmed = drkit(own, "failback", "--yes", code=3)
     assert "--cluster-id" in unconfirmed.stderr
