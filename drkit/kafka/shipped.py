@@ -1,9 +1,10 @@
 """How a cluster is reached, as it travels to another machine: what files hold instead of their paths.
 
 Certificates and keys are files on the machine that reads the configuration; workers of a Spark cluster have none of
-them. So their contents are packed, and on the other side lie in a folder that only its owner can read, for as long
-as they are used (Python's TLS takes a client's certificate from files only). What is packed holds secrets: never
-print or log it.
+them. So their contents are packed, and on the other side become files again for as long as they are used (Python's
+TLS takes a client's certificate from files only). On Linux these are in memory and have no name in any folder: they
+end with the process, however that ends. Elsewhere they lie in a folder that only its owner can read. What is packed
+holds secrets: never print or log it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from drkit.model.errors import ConfigError
 
 _FILE = ".location"
 """How the names of properties that are paths end."""
+
+_MEMORY = hasattr(os, "memfd_create")
+_OPENED = "/proc/self/fd"
 
 
 def packed(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
@@ -41,16 +45,37 @@ def packed(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
 
 @contextmanager
 def unpacked(shipped: Mapping[str, Any]) -> Iterator[ClusterConfig]:
-    """The cluster of what `packed` made; its files are there until the end of the block."""
+    """The cluster of what `packed` made; its files are there until the end of the block, for this process only."""
     files = shipped.get("files", {})
-    with tempfile.TemporaryDirectory(prefix="drkit-files-") as folder:  # made with 0700
-        client = dict(shipped["client"])
-        for number, (name, text) in enumerate(files.items()):
-            path = Path(folder) / f"{number}.pem"
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-            client[name] = str(path)
+    with ExitStack() as stack:
+        made = _in_memory if _MEMORY and Path(_OPENED).is_dir() else _in_folder
+        client = {**shipped["client"], **made(stack, files)}
         yield ClusterConfig.model_validate({"bootstrap_servers": shipped["bootstrap_servers"], "client": client})
+
+
+def _in_memory(stack: ExitStack, files: Mapping[str, str]) -> dict[str, str]:
+    """Paths of files that are in memory: each time one is opened, it is read from its beginning."""
+    paths = {}
+    for name, text in files.items():
+        opened = os.memfd_create("drkit-file", os.MFD_CLOEXEC)
+        file = stack.enter_context(os.fdopen(opened, "w", encoding="utf-8"))
+        os.fchmod(opened, 0o600)
+        file.write(text)
+        file.flush()
+        paths[name] = f"{_OPENED}/{opened}"
+    return paths
+
+
+def _in_folder(stack: ExitStack, files: Mapping[str, str]) -> dict[str, str]:
+    """Paths of files in a folder of their own."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drkit-files-")))  # made with 0700
+    paths = {}
+    for number, (name, text) in enumerate(files.items()):
+        path = folder / f"{number}.pem"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        paths[name] = str(path)
+    return paths
 
 
 def _text(alias: str, name: str, path: str) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,11 @@ def cluster(folder: Path) -> ClusterConfig:
     return ClusterConfig.model_validate({"bootstrap_servers": "h:1", "client": client})
 
 
-def test_no_file_of_the_driver_is_needed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_no_file_of_the_driver_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
+    if in_memory and not hasattr(os, "memfd_create"):
+        pytest.skip("files in memory are Linux's")
+    monkeypatch.setattr("drkit.kafka.shipped._MEMORY", in_memory)
     shipped = json.loads(json.dumps(packed("primary", cluster(tmp_path))))
     for each in tmp_path.iterdir():
         each.unlink()
@@ -37,8 +44,34 @@ def test_no_file_of_the_driver_is_needed(tmp_path: Path) -> None:
         key = Path(properties["ssl.key.location"])
         assert (Path(properties["ssl.ca.location"]).read_text(), key.read_text()) == ("authority\n", "key\n")
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
-        assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
-    assert not key.parent.exists()
+        assert [key.read_text() for _ in range(2)] == ["key\n", "key\n"], "as often as it is opened"
+        if not in_memory:
+            assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert not key.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are Linux's")
+def test_a_worker_that_is_killed_leaves_no_key_behind(tmp_path: Path) -> None:
+    shipped = json.dumps(packed("primary", cluster(tmp_path)))
+    left = tmp_path / "left"
+    left.mkdir()
+    program = (
+        "import json, sys; from drkit.kafka.shipped import unpacked\n"
+        "with unpacked(json.loads(sys.argv[1])) as found:\n"
+        "    print(open(found.properties()['ssl.key.location']).read().strip(), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, shipped],
+        env={**os.environ, "TMPDIR": str(left)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "key\n"
+        worker.kill()
+        worker.wait(20)
+    assert list(left.iterdir()) == []
 
 
 def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
