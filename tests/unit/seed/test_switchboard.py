@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.model.errors import DrkitError, Unreachable
+from drkit.seed import switchboard, wire
 from drkit.seed.switchboard import Switchboard
 from drkit.seed.wire import Line
+from drkit.seed.wire import tune as wire_tune
 
 KEY = b"k" * 32
 
@@ -66,3 +68,20 @@ def test_who_does_not_know_the_key_is_not_heard(desk: Desk) -> None:
 def test_an_address_that_is_not_ours_is_said(desk: Desk) -> None:
     with pytest.raises(DrkitError, match="can't listen at"):
         Switchboard("127.0.0.1", desk.board.port, KEY, desk.handle, desk.gone.put)
+
+
+def test_a_line_that_is_cut_without_a_word_is_noticed_by_both_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said on a line for rows for long: only the system's own probes tell that nobody is there any more."""
+    tuned: list[socket.socket] = []
+    for module in (switchboard, wire):
+        monkeypatch.setattr(module, "tune", lambda line: (wire_tune(line), tuned.append(line.dup())))
+    line = Line("127.0.0.1", desk.board.port, KEY)
+    line.ask("rows", task="seed-1")
+    assert len(tuned) == 2
+    for each in tuned:
+        assert each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            assert each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+            assert each.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
+        each.close()
+    line.close()
