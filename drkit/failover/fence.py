@@ -140,6 +140,7 @@ class Drain:
         facts = replace(
             facts,
             mirror_stopped=True,
+            captured_at=world.observed_at if world.positions_live else None,
             lag=world.lag,
             loss=loss_at(world.partitions.values(), facts.fenced_at or now()),
         )

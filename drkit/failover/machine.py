@@ -176,6 +176,7 @@ class Facts:
 
     `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
+    `captured_at`: when all groups' positions were read on the source and kept in the store, while it drained.
     `places`: how many of the places where groups stand were seen to hold the record planned.
     """
 
@@ -196,6 +197,7 @@ class Facts:
     fence_reason: str | None = None
     fence_epoch: int | None = None
     fenced_at: datetime | None = None
+    captured_at: datetime | None = None
     mirror_stopped: bool = False
     lag: int | None = None
     ends: dict[str, int] = field(default_factory=dict)

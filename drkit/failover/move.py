@@ -10,7 +10,7 @@ from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
 from drkit.failover.gate import Gate
 from drkit.failover.look import look_again, look_at
-from drkit.failover.machine import Mode, Outcome
+from drkit.failover.machine import Facts, Mode, Outcome
 from drkit.failover.mirrormaker import LOSS_UNKNOWN, captured, look_at_mirrormaker, positions_by_mirrormaker
 from drkit.failover.observe import observe
 from drkit.failover.positions import Position, Selection, choose_positions
@@ -25,6 +25,7 @@ from drkit.model.topology import TopicPartition
 
 _GROUPS_AT_ONCE = 500
 _SHOWN = 5
+_MOMENT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,15 @@ class Translate:
         estate, link = context.estate, context.link
         offsets = None if self.mirrormaker is None else look_at_mirrormaker(estate, link, self.mirrormaker)
         seen = () if offsets is None else captured(link, offsets)
-        world = observe(estate, link, at=self.at, selection=self.selection, settle=False, seen=seen)
+        world = observe(
+            estate,
+            link,
+            at=self.at,
+            selection=self.selection,
+            settle=False,
+            seen=seen,
+            source_groups=not _just_captured(context.facts),
+        )
         if not world.target.reachable:
             raise DrkitError(
                 f"{self.target} does not answer: {world.target.reason}", remedy="Bring it back, then drkit resume"
@@ -238,6 +247,12 @@ class Close:
         again = sum(count for count in known if count is not None)
         least = "" if all(count is not None for count in known) else "at least "
         return StageReport(Outcome.OK, f"{lost}; {least}{again:,} records are read again", context.facts)
+
+
+def _just_captured(facts: Facts) -> bool:
+    """Whether an unplanned move's drain kept all positions a moment ago: nobody is waited for, so that is the state."""
+    at = facts.captured_at
+    return facts.mode is Mode.UNPLANNED and at is not None and abs((now() - at).total_seconds()) < _MOMENT_SECONDS
 
 
 def _same_cluster(context: StageContext, alias: str, planned: str | None) -> None:

@@ -63,6 +63,7 @@ def observe(
     selection: Selection | None = None,
     settle: bool | None = None,
     seen: Sequence[GroupPosition] = (),
+    source_groups: bool = True,
     target_groups: bool = True,
 ) -> World:
     """A snapshot of the link.
@@ -76,6 +77,7 @@ def observe(
         settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
             (default: yes, until the link is sealed; from then on clients may write there).
         seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
+        source_groups: whether to ask the source where groups stand; else the store's positions are taken.
         target_groups: whether to ask the target what groups have committed there, and their members.
 
     Raises:
@@ -84,7 +86,7 @@ def observe(
     selection = selection or Selection()
     memory = _remember(estate, link)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link))
+        asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link, groups=source_groups))
         stored, past = _remember_groups(estate, link, at)  # many, so the source is asked meanwhile
         memory = replace(memory, positions=_merge_positions(seen, stored) if seen else stored, past=past)
         remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
@@ -171,14 +173,20 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
         return _Side(ClusterView(alias, reachable=False, reason=str(error)))
 
 
-def _ask_source(estate: Estate, link: Link) -> _Side:
+def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
     alias = link.id.source
     admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
-    groups = estate.groups(alias, timeout_seconds=estate.patience_seconds(alias))
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, partial=True)
+    side = _Side(view, topics, start, end)
+    return _with_source_groups(estate, link, side) if groups else side
+
+
+def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
+    alias, topics = link.id.source, side.topics
+    groups = estate.groups(alias, timeout_seconds=estate.patience_seconds(alias))
     at = now()
     listed = [name for name, group in groups.list_groups().items() if link.covers_group(name) and group.type != "share"]
     fetched = groups.fetch(listed)
@@ -193,7 +201,7 @@ def _ask_source(estate: Estate, link: Link) -> _Side:
         f"the offsets of {group} on {alias} can't be read ({why}): its captured positions stand"
         for group, why in sorted(fetched.failures.items())
     )
-    return _Side(view, topics, start, end, {}, offsets, members, notes)
+    return replace(side, offsets=offsets, members=members, notes=notes)
 
 
 def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:
