@@ -140,11 +140,8 @@ class Reseed:
 
     def explain(self) -> str:
         """What it will do."""
-        how = (
-            f"bring {self.live}->{self.cluster} over by Spark, then mirror it"
-            if self.by_spark
-            else (f"mirror {self.live}->{self.cluster}")
-        )
+        way = f"{self.live}->{self.cluster}"
+        how = f"bring {way} over by Spark, then mirror it" if self.by_spark else f"mirror {way}"
         return f"{how} until it has caught up; {self.live} goes on serving"
 
     def execute(self, context: StageContext) -> StageReport:

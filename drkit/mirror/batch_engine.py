@@ -28,7 +28,7 @@ from drkit.mirror.batch_admission import RETRY, Admission
 from drkit.mirror.batch_flow import Flow, Throttle
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
-from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position
+from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
@@ -165,13 +165,7 @@ class BatchEngine:
 
     def round(self, wait_seconds: float) -> list[Incident]:
         """See `Engine.round`: the work is done on the engine's own thread."""
-        found: list[Incident] = []
-        try:
-            found.append(self._incidents.get(timeout=wait_seconds))
-            while True:
-                found.append(self._incidents.get_nowait())
-        except queue.Empty:
-            pass
+        found = gathered(self._incidents, wait_seconds)
         if self._failure is not None:
             raise self._failure
         return found

@@ -22,7 +22,9 @@ All methods are called from one thread, but for those that say otherwise.
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -114,6 +116,16 @@ class Notice(NamedTuple):
     kind: str
     reason: str
     remedy: str
+
+
+def gathered(incidents: queue.SimpleQueue[Incident], wait_seconds: float) -> list[Incident]:
+    """What other threads have put there; an empty list where nothing comes within the time."""
+    found: list[Incident] = []
+    with suppress(queue.Empty):
+        found.append(incidents.get(timeout=wait_seconds))
+        while True:
+            found.append(incidents.get_nowait())
+    return found
 
 
 class Engine(Protocol):

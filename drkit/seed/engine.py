@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from drkit.mirror.engine import Incident, KeepRows, Notice, PartitionStart, Position, Stopped
+from drkit.mirror.engine import Incident, KeepRows, Notice, PartitionStart, Position, Stopped, gathered
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
@@ -165,13 +165,7 @@ class SparkEngine:
 
     def round(self, wait_seconds: float) -> list[Incident]:
         """See `Engine.round`: the work is done by tasks."""
-        found: list[Incident] = []
-        try:
-            found.append(self._ledger.incidents.get(timeout=wait_seconds))
-            while True:
-                found.append(self._ledger.incidents.get_nowait())
-        except queue.Empty:
-            pass
+        found = gathered(self._ledger.incidents, wait_seconds)
         if self._failure is not None:
             raise self._failure
         return found
