@@ -1,12 +1,16 @@
 """Uncompressed batches of a few records, joined while they are read: what producers leave that hardly batch. Pure.
 
 There the work per batch is work per record, and what a record costs decides. So one pass over the
-fetched bytes checks each such batch and appends its records to a payload, without making an object of
+fetched bytes checks each such batch and adds its records to a payload, without making an object of
 it; everything else comes out as `Batch`, as `drkit.kafka.batch.parse` gives it.
+
+A record that joins others changes only at its beginning: its length, and what it is stamped and numbered by,
+which count from the batch's. The rest of it is taken as it lies there.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -15,9 +19,19 @@ from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGI
 from drkit.kafka.records import Record, encoded, read_plain, read_varint
 
 _MOST = 4_000
-_FEW = 4
+_FEW = 16
 _LARGEST = 256 * 1024
+_LEAST, _SMALL = 56, 8 * 1024
+"""Sizes of a batch, as its length says, in which a record's length takes at most two bytes."""
 _ONE_BYTE = 0x80
+
+_SOME_FIELDS = struct.Struct(">qiibIhiq22xi")
+"""A header without the highest timestamp and producer: unpacking all of them is a third of a batch's cost."""
+
+_HEADER_LEFT = HEADER_BYTES - CRC_FROM
+"""Bytes of the header that the checksum covers."""
+_SHORT, _LONG = _HEADER_LEFT + 2, _HEADER_LEFT + 3
+"""Where a batch's first record is stamped, by whether its length takes one byte or two."""
 
 
 class Joined(NamedTuple):
@@ -44,7 +58,7 @@ class Joined(NamedTuple):
 Found = Batch | Joined
 
 
-def scan(data: memoryview) -> tuple[list[Found], int | None]:  # noqa: C901, PLR0912, PLR0915 - one pass: a call for each batch would cost as much
+def scan(data: memoryview) -> tuple[list[Found], int | None]:
     """The complete batches in fetched bytes, runs of small ones joined.
 
     The second is the offset of the first batch that doesn't match its checksum; what is before it is
@@ -52,90 +66,98 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:  # noqa: C901, PLR
     """
     found: list[Found] = []
     at, end = 0, len(data)
-    unpack, small, numbers = FIELDS.unpack_from, _SMALL, _NUMBERS
-    out = bytearray()
-    count = batches = run_at = base = base_stamp = highest = epoch = 0
+    unpack = FIELDS.unpack_from
     while end - at >= HEADER_BYTES:
-        offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, _, _, _, _, records = unpack(data, at)
+        offset, length, _, magic, crc, attributes, last_delta, _, _, _, _, _, records = unpack(data, at)
         after = at + LOG_OVERHEAD + length
         if after > end:
             break
+        followed = end - after >= HEADER_BYTES
+        if followed and length < _SMALL and not attributes and magic == MAGIC and last_delta == records - 1 < _FEW:
+            joined, size = _join(data[at:])
+            if joined is not None:
+                if joined.batches > 1:
+                    found.append(joined)
+                else:  # one alone stays as it is
+                    found.extend(parse(data[at:after]))
+                at += size
+                continue
         if magic == MAGIC and crc32c(data[at + CRC_FROM : after]) != crc:
-            _flush(found, data[run_at:at], Joined(base, epoch, count, base_stamp, highest, b"", batches), out)
             return found, offset
-        body_at = at + HEADER_BYTES + 1
-        several: list[tuple[int, memoryview]] | None = None
-        if attributes or magic != MAGIC or last_delta != records - 1 or not 0 < records <= _FEW:
-            usual = False
-        elif records == 1:
-            while data[body_at - 1] >= _ONE_BYTE:  # the record's length
-                body_at += 1
-            usual = not (data[body_at + 1] or data[body_at + 2])  # its timestamp and offset deltas
-        else:
-            several = _several(data[at + HEADER_BYTES : after], records, stamp)
-            usual = several is not None
-        if not usual:
-            _flush(found, data[run_at:at], Joined(base, epoch, count, base_stamp, highest, b"", batches), out)
-            found.extend(parse(data[at:after]))
-            count, batches, out, at = 0, 0, bytearray(), after
-            continue
-        if count and (offset != base + count or count + records > _MOST or len(out) > _LARGEST):
-            _flush(found, data[run_at:at], Joined(base, epoch, count, base_stamp, highest, b"", batches), out)
-            count, batches, out = 0, 0, bytearray()
-        if not count:
-            run_at, base, base_stamp, highest = at, offset, stamp, stamp
-        epoch = leader_epoch
-        if several is None:
-            if stamp == base_stamp:
-                middle = b"\0\0" + numbers[count]
-            else:
-                highest = max(highest, stamp)
-                middle = b"\0" + encoded(stamp - base_stamp) + numbers[count]
-            size = (len(middle) + after - body_at - 3) << 1
-            out += small[size] if size < _ONE_BYTE else encoded(size >> 1)
-            out += middle
-            out += data[body_at + 3 : after]
-        else:
-            for number, (stamped, body) in enumerate(several):
-                highest = max(highest, stamped)
-                middle = b"\0" + encoded(stamped - base_stamp) + numbers[count + number]
-                out += encoded(len(middle) + len(body))
-                out += middle
-                out += body
-        count += records
-        batches += 1
+        found.extend(parse(data[at:after]))
         at = after
-    _flush(found, data[run_at:at], Joined(base, epoch, count, base_stamp, highest, b"", batches), out)
     found.extend(parse(data[at:]))
     return found, None
 
 
-def _several(data: memoryview, count: int, base_timestamp: int) -> list[tuple[int, memoryview]] | None:
-    """Timestamp and body of each record of a payload; None where they aren't what the header says."""
+def _join(data: memoryview) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
+    """The small batches that the data begin with as one, up to the first that is unlike them, doesn't match its
+    checksum or doesn't follow; and how many bytes they are. None where already the first one is such."""
+    chunk = bytes(data[:_LARGEST])  # slices of bytes cost less than those of a view, and stay
+    unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, _NUMBERS, _UNSTAMPED
+    base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk)
+    end, last_start, at = len(chunk), len(chunk) - HEADER_BYTES, 0
+    count = batches = highest = 0
+    parts: list[bytes] = []
+    add = parts.append
+    while at <= last_start and count <= _MOST - _FEW:
+        offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, records = unpack(chunk, at)
+        after = at + LOG_OVERHEAD + length
+        if after > end or attributes or offset != base + count or magic != MAGIC:
+            break
+        if last_delta != records - 1 or not 0 < records <= _FEW or not _LEAST <= length < _SMALL:
+            break
+        covered = chunk[at + CRC_FROM : after]
+        if crc32c(covered) != crc:
+            break
+        delta = stamp - base_stamp
+        place = _LONG if covered[_HEADER_LEFT] >= _ONE_BYTE else _SHORT  # behind the record's length and attributes
+        if records == 1 and not (covered[place] or covered[place + 1]):
+            several: tuple[tuple[int, bytes], ...] = ((delta, covered[place + 2 :]),)
+        else:
+            found = _several(covered, records, delta)
+            if found is None:  # its records aren't what its header says: nobody touches them
+                break
+            several = found
+        for delta, body in several:
+            if not delta:
+                middle = unstamped[count]
+            elif 0 < delta < _MOST:
+                middle = b"\0" + numbers[delta] + numbers[count]
+            else:
+                middle = b"\0" + encoded(delta) + numbers[count]
+            if delta > highest:  # noqa: PLR1730 - `max` takes twice the time, for each record
+                highest = delta
+            size = len(middle) + len(body)
+            add(numbers[size] if size < _MOST else encoded(size))
+            add(middle)
+            add(body)
+            count += 1
+        epoch = leader_epoch
+        batches += 1
+        at = after
+    if not batches:
+        return None, 0
+    return Joined(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches), at
+
+
+def _several(covered: bytes, records: int, since: int) -> tuple[tuple[int, bytes], ...] | None:
+    """What a batch's records are stamped by, `since` added, and what they hold; None where they aren't what its header
+    says. `covered`: the batch from its attributes on."""
     found = []
-    at = 0
+    stop, end = _HEADER_LEFT, len(covered)
     try:
-        for number in range(count):
-            length, at = read_varint(data, at)
-            end = at + length
-            delta, at = read_varint(data, at + 1)
-            index, at = read_varint(data, at)
-            if index != number:
+        for number in range(records):
+            size, at = read_varint(covered, stop)
+            stop = at + size
+            stamp, at = read_varint(covered, at + 1)
+            if covered[at] != number << 1:
                 return None
-            found.append((base_timestamp + delta, data[at:end]))
-            at = end
+            found.append((since + stamp, covered[at + 1 : stop]))
     except IndexError:
         return None
-    return found if at == len(data) else None
+    return tuple(found) if stop == end else None
 
 
-def _flush(found: list[Found], run: memoryview, joined: Joined, out: bytearray) -> None:
-    """Add the open run; one batch alone stays as it is."""
-    if joined.batches == 1:
-        found.extend(parse(run))
-    elif joined.batches:
-        found.append(joined._replace(payload=bytes(out)))
-
-
-_SMALL = [bytes([value]) for value in range(_ONE_BYTE)]
 _NUMBERS = [encoded(value) for value in range(_MOST)]
+_UNSTAMPED = [b"\0\0" + number for number in _NUMBERS]

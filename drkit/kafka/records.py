@@ -173,7 +173,7 @@ def _body(key: bytes | None, value: bytes | None) -> bytes:
     return bytes(out)
 
 
-def read_varint(data: memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """A zigzag-coded varint, and where it ends."""
     byte = data[at]
     at += 1

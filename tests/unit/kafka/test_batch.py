@@ -101,6 +101,34 @@ def test_batches_of_one_are_joined_into_what_they_say(rows):
     assert [(r.offset, r.timestamp) for r in run.records()] == [(40 + i, row[0]) for i, row in enumerate(rows)]
 
 
+@settings(max_examples=80)
+@given(data=st.data())
+def test_small_batches_of_any_shape_hold_what_they_held(data):
+    """Whatever lies in a row: values of every length class, stamps that go back, batches too large to be joined."""
+    value = st.one_of(st.binary(max_size=40), st.integers(0, 20_000).map(bytes))
+    row = st.tuples(st.integers(0, 2**41), st.none() | st.binary(max_size=100), value, st.just([]))
+    sizes = st.one_of(st.just(1), st.integers(1, 20))
+    batches = data.draw(
+        st.lists(sizes.flatmap(lambda n: st.lists(row, min_size=n, max_size=n)), min_size=1, max_size=12)
+    )
+    parts, rows = [], []
+    for batch_rows in batches:
+        parts.append(batch_bytes(batch_rows, base_offset=len(rows)))
+        rows += batch_rows
+    found, damaged = scan(memoryview(b"".join(parts)))
+    assert damaged is None
+    seen = []
+    for each in found:
+        assert each.base_offset == len(seen)
+        if isinstance(each, Joined):
+            built = records.Built(each.records_count, each.base_timestamp, each.max_timestamp, each.payload)
+            assert each.max_timestamp == max(stamp for stamp, *_ in rows[len(seen) : len(seen) + each.records_count])
+            seen += [plain[1:] for plain in _read(_produced(built, 0))]
+        else:
+            seen += [plain[1:] for plain in _read(bytes(each.whole))]
+    assert seen == rows
+
+
 def test_only_plain_neighbours_are_joined():
     one = [(5, b"k", b"v", [])]
     parts = [
@@ -110,11 +138,11 @@ def test_only_plain_neighbours_are_joined():
         batch_bytes(one, base_offset=4, codec=3),
         batch_bytes(one * 2, base_offset=5),
         batch_bytes(one, base_offset=7),
-        batch_bytes(one * 5, base_offset=8),
+        batch_bytes(one * 17, base_offset=8),
     ]
     found, _ = scan(memoryview(b"".join(parts)))
     kinds = [(type(each).__name__, each.base_offset, each.records_count) for each in found]
-    assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Joined", 5, 3), ("Batch", 8, 5)]
+    assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Joined", 5, 3), ("Batch", 8, 17)]
 
 
 @pytest.mark.parametrize("at", [17, 30, 66])

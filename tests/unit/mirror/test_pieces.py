@@ -171,11 +171,11 @@ def test_a_few_small_batches_are_forwarded_each_by_itself():
 def test_small_batches_before_one_that_is_taken_apart_come_first():
     parts = [
         *(batch_bytes([_ROW] * 2, base_offset=2 * i) for i in range(4)),
-        batch_bytes([(7, b"k", b"x" * 300, [])] * 10, base_offset=8),
-        batch_bytes([_ROW] * 2, base_offset=18),
+        batch_bytes([(7, b"k", b"x" * 150, [])] * 17, base_offset=8),
+        batch_bytes([_ROW] * 2, base_offset=25),
     ]
     cut = _cut(*parts, rules=RULES._replace(limit=2_000))
-    assert [(each.source_first, each.source_next) for each in cut] == [(0, 8), (8, 13), (13, 18), (18, 20)]
+    assert [(each.source_first, each.source_next) for each in cut] == [(0, 8), (8, 18), (18, 25), (25, 27)]
 
 
 def test_what_comes_before_a_record_above_the_limit_is_told():
