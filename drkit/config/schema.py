@@ -169,6 +169,7 @@ class LinkConfig(_Strict):
     buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024)
     timeline: TimelineConfig = TimelineConfig()
     canary: bool = False
+    range_digests: bool = True
     _aliases: tuple[str, ...] = PrivateAttr(default=())
     _shares_target: bool = PrivateAttr(default=False)
 
@@ -225,6 +226,7 @@ class LinkConfig(_Strict):
             engine=self.engine,
             timeline=self.timeline.policy(),
             canary=self.canary,
+            range_digests=self.range_digests,
             filter=self.filter,
             transform=self.transform,
             provenance=self.provenance,

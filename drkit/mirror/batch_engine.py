@@ -29,6 +29,8 @@ from drkit.mirror.batch_flow import Flow, Throttle
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
+from drkit.mirror.ranges import Ranges
+from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
@@ -55,6 +57,7 @@ class BatchEngine:
         buffer_bytes: how much may be read and not yet acknowledged.
         throttle: the link's bandwidth limit.
         rack: of this worker, for reading from a replica near it.
+        range_digests: keep digests of what is forwarded.
     """
 
     name = "batch"
@@ -71,10 +74,12 @@ class BatchEngine:
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         throttle: Throttle | None = None,
         rack: str = "",
+        range_digests: bool = False,
     ) -> None:
         self._keep_rows = keep_rows
         self._trim = trim
         self._rack = rack
+        self._keeps_digests = range_digests
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self._failure: BaseException | None = None
@@ -121,6 +126,15 @@ class BatchEngine:
     def leader_epochs(self) -> dict[TopicPartition, int]:
         """The source's leader epoch of the last batch read, where one was. May be called from any thread."""
         return {tp: p.leader_epoch for tp, p in self._partitions().items() if p.leader_epoch >= 0}
+
+    def range_digests(self, *, opened: bool) -> list[RangeDigest]:
+        """See `Engine.range_digests`. Called by one thread, any."""
+        ended = self._flow.ranges_ended if self._flow is not None else ()
+        found = [ended.popleft() for _ in range(len(ended))] if ended else []
+        if opened and self._keeps_digests:
+            rows = (p.ranges.opened() for p in self._partitions().values() if p.ranges is not None)
+            found += [row for row in rows if row is not None]
+        return found
 
     def notices(self) -> list[Notice]:
         """See `Engine.notices`."""
@@ -278,6 +292,8 @@ class BatchEngine:
         self._forget([start.tp for start in starts])
         for start in starts:
             partition = BatchPartition(start, matches=not flow.markers_refused)
+            if self._keeps_digests:
+                partition.ranges = Ranges(start.tp, start.epoch, flow.ranges_ended)
             flow.partitions[start.tp] = partition
             if start.fill_to is not None:
                 partition.asleep = True

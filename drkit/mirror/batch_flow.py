@@ -6,13 +6,14 @@ Everything here is touched by the engine's event loop only; the counters may be 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.engine import Incident, IncidentKind, Notice
+from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
@@ -64,6 +65,8 @@ class Flow:
         self.in_flight_records = 0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False
+        self.ranges_ended: deque[RangeDigest] = deque()
+        """Range digests of ranges that ended, until somebody takes them."""
         self.moving: set[BatchPartition] = set()
         """Partitions that are to be read from another broker now."""
         self.failure: BaseException | None = None

@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import Iterable
 
 from drkit.kafka.batch import header, next_sequence
+from drkit.kafka.batch_digest import placed_digest
 from drkit.kafka.messages import Payload
 from drkit.mirror.engine import Incident, PartitionStart
 from drkit.mirror.inflight import InFlight, Mark
 from drkit.mirror.pieces import Hole, Piece, Rules, Run
+from drkit.mirror.ranges import Ranges
 from drkit.model.offsets import OffsetMapping
 
 LARGEST_MATCH = 1_000
@@ -33,10 +35,11 @@ class Append:
     """One batch to be produced.
 
     `forgettable`: stamped so long ago that the broker may forget who wrote it. `gated`: only once the rows
-    that its admission asked for are durable.
+    that its admission asked for are durable. `digest`: at its place, where it is a batch of the source as it
+    was and range digests are kept.
     """
 
-    __slots__ = ("count", "forgettable", "gated", "mark", "payload", "size", "source_first")
+    __slots__ = ("count", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Append:
         self.mark = mark
         self.size = len(payload[0]) + len(payload[1])
         self.source_first = source_first
+        self.digest: int | None = None
         self.forgettable = self.gated = False
 
 
@@ -79,7 +83,8 @@ class BatchPartition:
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
     `apart`: nothing may follow what was sent last before that is answered. `keeping`: rows are being made
-    durable, nothing that needs them is sent.
+    durable, nothing that needs them is sent. `ranges`: folds what is acknowledged into range digests, where they
+    are kept.
     """
 
     __slots__ = (
@@ -110,6 +115,7 @@ class BatchPartition:
         "producer_id",
         "queue",
         "queued_bytes",
+        "ranges",
         "sequence",
         "stuck_since",
         "target_topic",
@@ -148,6 +154,7 @@ class BatchPartition:
         self.asleep = False
         self.aside = False
         self.wanted = True
+        self.ranges: Ranges | None = None
         self._budget = _MARKER_BURST
         self._budget_at = time.monotonic()
 
@@ -194,6 +201,8 @@ class BatchPartition:
             for index, source in piece.gaps:
                 self._row(rows, source, self.next_target + index)
             item = self._append(piece)
+            if self.ranges is not None and piece.reason is None:  # now, while the bytes are in the cores' caches
+                item.digest = placed_digest(self.next_target - piece.records_count, *item.payload)
             item.forgettable, item.gated = piece.max_timestamp < horizon, bool(rows)
             self._put(item)
             reason = piece.reason or "forwarded"

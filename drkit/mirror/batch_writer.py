@@ -236,6 +236,9 @@ class Sender:
                 partition.known = not item.forgettable
                 flow.records += item.count
                 flow.bytes += item.size
+                if partition.ranges is not None:
+                    first = item.mark.after.target_end - item.count
+                    partition.ranges.take(item.source_first, first, item.count, item.size, item.digest)
             else:
                 flow.stand_still(partition, IncidentKind.UNCERTAIN, partition.window.stopped)
         elif result.error in _REFUSED and not (result.error == _TOO_LARGE and item.count > 1):

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from drkit.model.digests import RangeDigest
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
@@ -156,6 +157,10 @@ class Engine(Protocol):
 
     def leader_epochs(self) -> dict[TopicPartition, int]:
         """The source's leader epoch of the last batch read, where that is known. From any thread."""
+
+    def range_digests(self, *, opened: bool) -> list[RangeDigest]:
+        """Digests of what was forwarded: of ranges that ended since the last call and (`opened`) of those that are
+        open, as they stand. None where an engine keeps none. From any thread."""
 
     def notices(self) -> list[Notice]:
         """What is to be told since the last call. May be called from any thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
+from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -103,6 +104,17 @@ class HeldMappings:
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         return self._store.watermarks(link)
+
+    def put_range_digests(self, link: LinkId, digests: Sequence[RangeDigest], claims: Claims | None = None) -> None:
+        self._store.put_range_digests(link, digests, self._with(claims))
+
+    def range_digests(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[RangeDigest]:
+        return self._store.range_digests(link, tp, epoch)
+
+    def forget_range_digests(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_start: int, claims: Claims | None = None
+    ) -> None:
+        self._store.forget_range_digests(link, tp, epoch, target_start, self._with(claims))
 
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
         self._store.put_group_positions(link, positions)

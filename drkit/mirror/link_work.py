@@ -76,6 +76,7 @@ class LinkWork:
                 buffer_bytes=link.buffer_bytes,
                 throttle=throttle if throttle.limits else None,
                 rack=source.properties().get("client.rack", ""),
+                range_digests=link.keeps_range_digests,
             )
         return RecordEngine(
             source,

@@ -1,4 +1,4 @@
-"""Progress as the store keeps it: watermarks, about once a second, also while nothing moves.
+"""Progress as the store keeps it: watermarks, about once a second, also while nothing moves; and range digests.
 
 A watermark joins two things that are learned apart: how far the mirror is (the engine's position,
 exact) and what was last seen of both logs (an observation, with its time). When the source is gone
@@ -7,6 +7,9 @@ the observation stays as it was: it is what the recovery point is reckoned from.
 `behind_since` is the time at which an end beyond the present position was first seen. Ends seen are
 kept with their times until the position has passed them; where there are too many, neighbours are
 merged so that the answer can only come out older, never younger, than it is.
+
+Digests of ranges that ended are kept with the next watermarks, that of an open range every few seconds; those below
+the target's log start are removed when it has moved.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from datetime import datetime
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.engine import Engine, Position
 from drkit.model.clock import now
+from drkit.model.digests import RangeDigest
+from drkit.model.errors import Fenced
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
@@ -28,6 +33,9 @@ from drkit.store.api import MappingStore
 _ENDS_KEPT = 600
 _ALL_AT_ONCE = 500
 _REFRESH_SECONDS = 10.0
+_OPEN_SECONDS = 5.0
+_MOST_UNSAVED = 10_000
+_FORGOTTEN_AT_ONCE = 100
 
 
 class SeenEnds:
@@ -58,7 +66,7 @@ class SeenEnds:
 class _Tracked:
     """One partition's last observation and what is kept of it."""
 
-    __slots__ = ("ends", "kept", "kept_at", "last", "target")
+    __slots__ = ("digests_from", "ends", "kept", "kept_at", "last", "target")
 
     def __init__(self, watermark: Watermark, target: TopicPartition) -> None:
         self.last = watermark
@@ -68,6 +76,30 @@ class _Tracked:
             self.ends.note(watermark.behind_since, watermark.source_end)
         self.kept: Watermark | None = None
         self.kept_at = 0.0
+        self.digests_from = (0, 0)  # epoch and target start below which no digest is kept
+
+
+class _Digests:
+    """Range digests on their way to the store. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.unsaved: dict[tuple[TopicPartition, int, int], RangeDigest] = {}
+        self.opened_at = 0.0
+        self._open: dict[TopicPartition, RangeDigest] = {}
+
+    def add(self, digests: Iterable[RangeDigest]) -> None:
+        """Those that the engine gives out; one that hasn't grown isn't written again."""
+        for each in digests:
+            if self._open.get(each.tp) != each:
+                self._open[each.tp] = each
+                self.unsaved[each.tp, each.epoch, each.target_start] = each
+        while len(self.unsaved) > _MOST_UNSAVED:  # the store is down for long: the oldest stay uncovered
+            del self.unsaved[next(iter(self.unsaved))]
+
+    def drop(self, tps: Iterable[TopicPartition]) -> None:
+        """These are another worker's now."""
+        gone = set(tps)
+        self.unsaved = {key: each for key, each in self.unsaved.items() if key[0] not in gone}
 
 
 class Progress:
@@ -78,6 +110,7 @@ class Progress:
         source, target: the clusters.
         store: where watermarks are kept.
         engine: knows its positions, and the source's leader epochs.
+        range_digests: whether it keeps digests of what it forwards.
     """
 
     def __init__(
@@ -87,12 +120,16 @@ class Progress:
         target: ClusterAdmin,
         store: MappingStore,
         engine: Engine,
+        *,
+        range_digests: bool = False,
     ) -> None:
         self._link = link
         self._source = source
         self._target = target
         self._store = store
         self._engine = engine
+        self._digests = _Digests() if range_digests else None
+        self._saving = threading.Lock()
         self._lock = threading.Lock()
         self._tracked: dict[TopicPartition, _Tracked] = {}
 
@@ -147,11 +184,18 @@ class Progress:
             ]
 
     def save(self, *, everything: bool = False) -> None:
-        """Keep the watermarks that changed (of few partitions, all).
+        """Keep the watermarks that changed (of few partitions, all), and the digests of what was forwarded.
 
         Raises:
+            Fenced: partitions are another worker's.
             Unreachable: the store doesn't answer.
         """
+        self._save_watermarks(everything=everything)
+        if self._digests is not None:
+            with self._saving:
+                self._save_digests(self._digests, everything=everything)
+
+    def _save_watermarks(self, *, everything: bool) -> None:
         watermarks = self.current()
         due = watermarks if everything or len(watermarks) <= _ALL_AT_ONCE else self._due(watermarks)
         if not due:
@@ -168,6 +212,38 @@ class Progress:
         """What the store holds as mirrored, by partition, as of the last `save`."""
         with self._lock:
             return {tp: t.kept.source_through for tp, t in self._tracked.items() if t.kept is not None}
+
+    def _save_digests(self, digests: _Digests, *, everything: bool) -> None:
+        at = time.monotonic()
+        with self._lock:
+            every = _OPEN_SECONDS * (1 + len(self._tracked) // _ALL_AT_ONCE)
+        opened = everything or at - digests.opened_at >= every
+        digests.add(self._engine.range_digests(opened=opened))
+        if opened:
+            digests.opened_at = at
+        with self._lock:
+            digests.drop({key[0] for key in digests.unsaved} - self._tracked.keys())
+        due = list(digests.unsaved.values())
+        if due:
+            try:
+                self._store.put_range_digests(self._link, due)
+            except Fenced as error:
+                digests.drop(error.partitions)
+                raise
+            digests.unsaved.clear()
+        self._forget_digests()
+
+    def _forget_digests(self) -> None:
+        """Remove what lies below the target's log start, and of earlier topics of the name."""
+        with self._lock:
+            found = [
+                (tracked, (tracked.last.epoch, tracked.last.target_start))
+                for tracked in self._tracked.values()
+                if tracked.digests_from < (tracked.last.epoch, tracked.last.target_start)
+            ][:_FORGOTTEN_AT_ONCE]
+        for tracked, (epoch, target_start) in found:
+            self._store.forget_range_digests(self._link, tracked.last.tp, epoch, target_start)
+            tracked.digests_from = epoch, target_start
 
     def _due(self, watermarks: Sequence[Watermark]) -> list[Watermark]:
         """Of many partitions: those that moved, and each of the others every few seconds."""

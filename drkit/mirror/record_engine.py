@@ -35,6 +35,7 @@ from drkit.mirror.shared import SharedInFlight
 from drkit.mirror.statistics import EngineStatistics
 from drkit.mirror.throttle import Throttle
 from drkit.mirror.transforms import Alteration, AlterationFailed
+from drkit.model.digests import RangeDigest
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
 
@@ -154,6 +155,10 @@ class RecordEngine:
     def leader_epochs(self) -> dict[TopicPartition, int]:
         """See `Engine.leader_epochs`: librdkafka's consumer doesn't tell."""
         return {}
+
+    def range_digests(self, *, opened: bool) -> list[RangeDigest]:  # noqa: ARG002 - there are none
+        """See `Engine.range_digests`: records are put into batches anew, so it keeps none."""
+        return []
 
     def notices(self) -> list[Notice]:
         """See `Engine.notices`: records that are told apart leave nothing to tell."""

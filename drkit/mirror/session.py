@@ -143,7 +143,14 @@ class Session:
             links=[each.link().id for each in config.links],
         )
         self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
-        self._progress = Progress(link.id, self._source, self._target, self._sharing.mappings, self._engine)
+        self._progress = Progress(
+            link.id,
+            self._source,
+            self._target,
+            self._sharing.mappings,
+            self._engine,
+            range_digests=link.keeps_range_digests,
+        )
         self._catch_up = CatchUp(
             link.id,
             store,

@@ -108,7 +108,8 @@ class Link:
     provenance). `max_bytes_per_second` (None: unlimited) and `buffer_bytes` are of one worker.
 
     `timeline`: how much of its groups' past is kept. `canary`: whether drkit sends itself a record a
-    second through the link, to measure how long it takes.
+    second through the link, to measure how long it takes. `range_digests`: whether digests of what was forwarded are
+    kept, for `drkit audit --since-digest`.
 
     `deletion_limit`: how many topics may be deleted on the target without an operator's word.
     """
@@ -137,6 +138,13 @@ class Link:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     timeline: TimelinePolicy = field(default_factory=TimelinePolicy)
     canary: bool = False
+    range_digests: bool = True
+
+    @property
+    def keeps_range_digests(self) -> bool:
+        """Whether the mirror keeps digests of what it forwards. Not where aborted records go along: an audit reads
+        what is committed."""
+        return self.range_digests and self.committed
 
     @property
     def committed(self) -> bool:

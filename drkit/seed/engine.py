@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from drkit.mirror.engine import Incident, KeepRows, Notice, PartitionStart, Position, Stopped, gathered
+from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
@@ -133,6 +134,10 @@ class SparkEngine:
         """See `Engine.leader_epochs`."""
         with self._lock:
             return self._ledger.epochs()
+
+    def range_digests(self, *, opened: bool) -> list[RangeDigest]:  # noqa: ARG002 - there are none
+        """See `Engine.range_digests`: a bulk seed keeps none: its tasks come and go."""
+        return []
 
     def notices(self) -> list[Notice]:
         """See `Engine.notices`."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from drkit.model.digests import RangeDigest
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
@@ -24,7 +25,7 @@ Claims = Mapping[TopicPartition, int]
 
 
 class MappingStore(Protocol):
-    """Offsets of links: mapping rows, watermarks, group positions.
+    """Offsets of links: mapping rows, watermarks, range digests, group positions.
 
     Each partition (in each epoch) is held by the newest **generation** that claimed it. A write names
     the generations it holds its partitions with (`claims`) and is refused (`Fenced`) where a newer one
@@ -90,6 +91,28 @@ class MappingStore(Protocol):
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         """The newest watermark of every partition of the link, by source topic."""
 
+    def put_range_digests(self, link: LinkId, digests: Sequence[RangeDigest], claims: Claims | None = None) -> None:
+        """Keep digests of ranges; one of the same place (epoch, topic, partition, target start) is replaced.
+
+        A newer generation's is never replaced by an older one's. A home may leave it at that and not raise;
+        each is kept with its writer's generation.
+
+        Raises:
+            Fenced: a newer generation holds partitions; none of the digests was kept.
+        """
+
+    def range_digests(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[RangeDigest]:
+        """All digests of a partition in an epoch, ascending by target start. They may overlap."""
+
+    def forget_range_digests(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_start: int, claims: Claims | None = None
+    ) -> None:
+        """Remove a partition's digests of earlier epochs, and those of this epoch that begin below a target offset.
+
+        Raises:
+            Fenced: a newer generation holds the partition. (A home may not notice.)
+        """
+
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
         """Replace the captured position of each (group, topic, partition) named."""
 
@@ -117,11 +140,11 @@ class LinkStore(Protocol):
         """States by source topic."""
 
     def forget_link_data(self, link: LinkId) -> None:
-        """Remove mapping rows, watermarks, group positions, topic states and problems of a link (its
+        """Remove mapping rows, watermarks, range digests, group positions, topic states and problems of a link (its
         control and notes stay). Used when a link's data is re-seeded."""
 
     def forget_topic(self, link: LinkId, topic: str) -> None:
-        """Remove mapping rows, watermarks, group positions, the state and the problems of one topic (its
+        """Remove mapping rows, watermarks, range digests, group positions, the state and the problems of one topic (its
         deletion was mirrored). Notes stay: their names are their writers' matter."""
 
     def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:

@@ -31,6 +31,7 @@ from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims
 from drkit.store.cassandra_claims import CassandraClaims
+from drkit.store.cassandra_digests import CassandraDigests, DigestStatements
 from drkit.store.cassandra_session import CassandraSession
 from drkit.store.cassandra_statements import Statements
 from drkit.store.cassandra_timeline import CassandraTimeline
@@ -40,7 +41,7 @@ _RUN_LIST = "runs"  # one partition holds the listing: runs are few
 _LARGEST_PAUSE_SECONDS = 0.1
 
 
-class CassandraStore(CassandraTimeline):
+class CassandraStore(CassandraTimeline, CassandraDigests):
     """A `Store` in a keyspace; see `drkit.store.api` for what each method promises.
 
     Args:
@@ -51,6 +52,7 @@ class CassandraStore(CassandraTimeline):
         super().__init__(session)
         self._do = Statements.prepare(session)
         self._claims = CassandraClaims(session, self._do, self._decided)
+        self._digests = DigestStatements.prepare(session)
 
     # ---- mapping rows -------------------------------------------------------------------------
 
@@ -161,6 +163,7 @@ class CassandraStore(CassandraTimeline):
     def forget_link_data(self, link: LinkId) -> None:
         name = str(link)
         generation = self._claims.forget(link)
+        self._forget_digests(link, generation, self._claims.partitions(link))
         self._session.write(self._do.forget_watermarks, (generation, name))
         for statement in (
             self._do.forget_group_positions,
@@ -173,6 +176,7 @@ class CassandraStore(CassandraTimeline):
     def forget_topic(self, link: LinkId, topic: str) -> None:
         name = str(link)
         generation = self._claims.forget(link, topic)
+        self._forget_digests(link, generation, self._claims.partitions(link, topic))
         committed = [row[:3] for row in self._session.rows(self._do.group_positions, (name,)) if row[1] == topic]
         self._put(link, self._do.forget_group_position, map(tuple, committed))
         self._session.write(self._do.forget_topic_watermarks, (generation, name, topic))

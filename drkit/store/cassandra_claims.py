@@ -167,6 +167,11 @@ class CassandraClaims:
         self._change(link, removals, {tp: generation for tp, _ in places})
         return generation
 
+    def partitions(self, link: LinkId, topic: str | None = None) -> list[TopicPartition]:
+        """The partitions that were ever claimed, of a link or of one topic of it."""
+        noted = self._session.rows(self._do.noted_partitions, (str(link),))
+        return sorted({TopicPartition(row[0], row[1]) for row in noted if topic in {None, row[0]}})
+
     # -- watermarks --------------------------------------------------------------------------------
 
     def dates(self, claims: Claims) -> Callable[[TopicPartition], int]:

@@ -96,7 +96,15 @@ _VERSION_4 = (
     )""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5 = (
+    """CREATE TABLE IF NOT EXISTS {keyspace}.range_digest (
+        link text, topic text, partition int, epoch int, target_start bigint, target_end bigint, source_start bigint,
+        batches bigint, records bigint, digest blob, generation bigint,
+        PRIMARY KEY ((link, topic, partition), epoch, target_start)
+    )""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def bring_up(session: CassandraSession, *, create: bool, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> bool:

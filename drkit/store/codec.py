@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from drkit.model.digests import RangeDigest
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, Watermark
-from drkit.model.topology import LinkId
+from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.leases import KeptLease
 
 WHOLE_TOPIC = -1
@@ -23,6 +24,7 @@ WHOLE_TOPIC = -1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DIGEST_BYTES = 16
 
 
 @lru_cache(maxsize=1024)  # a look's positions, tens of thousands, all have its time
@@ -81,6 +83,37 @@ def read_watermark(
         None if behind_since is None else from_micros(behind_since),
         leader_epoch,
     )
+
+
+def digest_row(each: RangeDigest) -> tuple[Any, ...]:
+    """topic, partition, epoch, target_start … digest (16 bytes); without the generation."""
+    return (
+        each.topic,
+        each.partition,
+        each.epoch,
+        each.target_start,
+        each.target_end,
+        each.source_start,
+        each.batches,
+        each.records,
+        each.digest.to_bytes(_DIGEST_BYTES, "big"),
+    )
+
+
+def read_digest(
+    tp: TopicPartition,
+    epoch: int,
+    target_start: int,
+    target_end: int,
+    source_start: int,
+    batches: int,
+    records: int,
+    digest: bytes,
+    generation: int,
+) -> RangeDigest:
+    """As `digest_row` wrote it, and the generation."""
+    total = int.from_bytes(digest, "big")
+    return RangeDigest(*tp, epoch, target_start, target_end, source_start, batches, records, total, generation)
 
 
 def group_position_row(position: GroupPosition) -> tuple[Any, ...]:

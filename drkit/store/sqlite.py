@@ -22,16 +22,18 @@ from drkit.store.api import Claims
 from drkit.store.leases import decide
 from drkit.store.sqlite_claims import check_claims, claim, next_generation, take_all
 from drkit.store.sqlite_connection import SqliteConnection
+from drkit.store.sqlite_digests import NAME as DIGEST_TABLE
+from drkit.store.sqlite_digests import SqliteDigests
 from drkit.store.sqlite_timeline import NAMES as TIMELINE_TABLES
 from drkit.store.sqlite_timeline import SqliteTimeline
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
 _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
-_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", *TIMELINE_TABLES)
+_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", DIGEST_TABLE, *TIMELINE_TABLES)
 
 
-class SqliteStore(SqliteTimeline):
+class SqliteStore(SqliteTimeline, SqliteDigests):
     """A `Store` in a SQLite file; see `drkit.store.api` for what each method promises.
 
     Args:

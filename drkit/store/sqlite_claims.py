@@ -27,7 +27,7 @@ def claim(
     """Take partitions; returns those that a newer generation holds, which it keeps."""
     fenced = []
     for tp, epoch in places:
-        if (_held(connection, link, tp, epoch) or 0) > generation:
+        if (held_generation(connection, link, tp, epoch) or 0) > generation:
             fenced.append(tp)
         else:
             connection.execute(
@@ -43,7 +43,9 @@ def check_claims(
     if claims is None:
         claim(connection, link, places, next_generation(connection, link))
         return
-    fenced = [tp for tp, epoch in places if tp not in claims or _held(connection, link, tp, epoch) != claims[tp]]
+    fenced = [
+        tp for tp, epoch in places if tp not in claims or held_generation(connection, link, tp, epoch) != claims[tp]
+    ]
     if fenced:
         raise Fenced(sorted(fenced))
 
@@ -56,6 +58,7 @@ def take_all(connection: sqlite3.Connection, link: str, topic: str | None = None
     )
 
 
-def _held(connection: sqlite3.Connection, link: str, tp: TopicPartition, epoch: int) -> int | None:
+def held_generation(connection: sqlite3.Connection, link: str, tp: TopicPartition, epoch: int) -> int | None:
+    """The generation that holds a partition; None where none does."""
     found = connection.execute(_HELD, (link, *tp, epoch)).fetchone()
     return None if found is None else int(found[0])

@@ -93,11 +93,20 @@ _VERSION_4 = (
     ) STRICT, WITHOUT ROWID""",
 )
 
+_VERSION_5 = (
+    """CREATE TABLE range_digest (
+        link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
+        target_start INTEGER NOT NULL, target_end INTEGER NOT NULL, source_start INTEGER NOT NULL,
+        batches INTEGER NOT NULL, records INTEGER NOT NULL, digest BLOB NOT NULL, generation INTEGER NOT NULL,
+        PRIMARY KEY (link, topic, partition, epoch, target_start)
+    ) STRICT, WITHOUT ROWID""",
+)
+
 _SCHEMA_VERSION = """CREATE TABLE schema_version (
     version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL
 ) STRICT"""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def bring_up(

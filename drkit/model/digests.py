@@ -1,0 +1,51 @@
+"""What a mirror keeps of a range that it forwarded, so that an audit can prove the target by reading it alone.
+
+A range covers record batches that went out byte for byte, with one delta between both sides. Its digest is the sum
+(modulo 2**128) of its batches' digests, each over the batch's first target offset, the header fields that its records
+are read by, and the records' bytes (`drkit.kafka.batch_digest`): so it binds every record and its place, and says
+nothing of what lies between batches (markers, which hold no records).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drkit.model.topology import TopicPartition
+
+DIGEST_MASK = (1 << 128) - 1
+"""Digests are added modulo this and one."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RangeDigest:
+    """One range: target offsets [target_start, target_end), of which batches with `records` records are all there is.
+
+    The record at `source_start` stands at `target_start`, every other one as far behind it as on the source.
+    `generation`: that of the claim with which it was written; the store fills it in.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    target_start: int
+    target_end: int
+    source_start: int
+    batches: int
+    records: int
+    digest: int
+    generation: int = 0
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition, by its source topic."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def delta(self) -> int:
+        """Target offset minus source offset, for the whole range."""
+        return self.target_start - self.source_start
+
+    @property
+    def source_end(self) -> int:
+        """The source offset (exclusive) at which it ends."""
+        return self.target_end - self.delta
