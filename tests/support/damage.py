@@ -31,6 +31,8 @@ from tests.support.batches import batch_bytes
 from tests.support.wait import wait_until
 
 LINK = LinkId("primary", "dr")
+_QUEUED = 50_000
+"""Records that a producer holds at most; it refuses more than 100,000."""
 STAMP = 1_700_000_000_000
 
 
@@ -105,6 +107,8 @@ class Bench:
         failed: list[object] = []
 
         def send(record: Record) -> None:
+            while len(producer) >= _QUEUED:
+                producer.poll(0.1)
             producer.produce(
                 topic,
                 key=record.key,
@@ -176,11 +180,12 @@ class Bench:
         found: list[Stored] = []
 
         def at_end() -> bool:
-            for message in consumer.consume(1000, 0.2):
-                if message.error() is None and message.offset() < end:
-                    headers = tuple((name, value) for name, value in message.headers() or [])
-                    record = Record(message.key(), message.value(), message.timestamp()[1], headers)
-                    found.append(Stored(message.offset(), record))
+            while messages := consumer.consume(10_000, 0.2):
+                for message in messages:
+                    if message.error() is None and message.offset() < end:
+                        headers = tuple((name, value) for name, value in message.headers() or [])
+                        record = Record(message.key(), message.value(), message.timestamp()[1], headers)
+                        found.append(Stored(message.offset(), record))
             return consumer.position([Place(topic, partition)])[0].offset >= end
 
         wait_until(at_end, what=f"the end of {topic}:{partition}")
@@ -417,7 +422,7 @@ def _spoiled(record: Record, rng: random.Random) -> Record:
         return replace(
             record, value=b"" if record.value is None else None if record.value == b"" else record.value[:-1]
         )
-    if part == "order" and len(set(record.headers)) > 1:
+    if part == "order" and record.headers != record.headers[::-1]:
         return replace(record, headers=record.headers[::-1])
     if part == "stamp":
         return replace(record, stamp=record.stamp + rng.choice([-1, 1]))
