@@ -56,7 +56,7 @@ class ContinuousRequest:
     """What to audit and where progress is kept.
 
     `checkpoint`: a folder (made if missing), of one link for good. `store_url`: the store, for the stream's planner.
-    `wanted`: `topic` or `topic:partition`, empty: all of the link's. `from_now`: begin at what is mirrored now.
+    `wanted`: what `TopicChoice` reads, empty: all of the link's. `from_now`: begin at what is mirrored now.
     """
 
     link: Link

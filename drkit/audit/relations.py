@@ -39,13 +39,12 @@ class _Keyed:
 
 def concerned(request: AuditRequest, config: Config) -> list[RelationConfig]:
     """The relations that an audit looks at: both topics are the link's, and the child was asked for."""
-    asked = {choice.topic for choice in request.topics}
     return [
         each
         for each in config.relations
         if request.link.covers_topic(each.child)
         and request.link.covers_topic(each.parent)
-        and (not asked or each.child in asked)
+        and (not request.topics or any(choice.names(each.child) for choice in request.topics))
     ]
 
 

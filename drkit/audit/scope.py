@@ -18,6 +18,7 @@ from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.kafka.clients import java_properties
 from drkit.model.audit import AuditRequest, Basis, TopicChoice
 from drkit.model.clock import now, to_millis
+from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
@@ -35,7 +36,8 @@ class PartitionScope:
     `number` names it in DataFrames. `source_start`, `target_start` are the logs' starts, and
     `source_from`, `target_from` where reading begins (the same unless a time window is asked for).
     `first_place`: the first target offset that stands for a source record. `earlier_until`: target
-    offsets below it may stand for records of an earlier topic of this name on the source.
+    offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
+    kept of ranges that it forwarded, where they are asked for.
     """
 
     number: int
@@ -56,6 +58,7 @@ class PartitionScope:
     earlier_until: int | None
     source_compacted: bool
     target_compacted: bool
+    digests: tuple[RangeDigest, ...] = ()
 
     @property
     def start_place(self) -> int:
@@ -79,6 +82,7 @@ class Scope:
     until_ms: int | None
     observed_at: datetime
     notes: tuple[str, ...]
+    by_digest: bool = False
 
     @property
     def offsets(self) -> int:
@@ -106,6 +110,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     control = store.link_control(link.id)
     states = store.topic_states(link.id)
     watermarks = store.watermarks(link.id)
+    digests = _digests(request, store, watermarks) if request.since_digest else {}
     with (
         ClusterAdmin(link.id.target, target_cluster, timeout_seconds=timeout_seconds) as target_admin,
         ClusterAdmin(link.id.source, source_cluster, timeout_seconds=timeout_seconds) as source_admin,
@@ -115,7 +120,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request)
         source = _Side.of(source_admin, chosen, request)
     sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-    builder = _Builder(link, store, states, watermarks, source, target, sealed=sealed)
+    builder = _Builder(link, store, states, watermarks, digests, source, target, sealed=sealed)
     for topic, partitions in chosen.items():
         builder.add_topic(topic, partitions)
     return Scope(
@@ -130,6 +135,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         until_ms=None if request.until is None else to_millis(request.until),
         observed_at=now(),
         notes=tuple(builder.notes),
+        by_digest=request.since_digest,
     )
 
 
@@ -150,23 +156,33 @@ def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -
     ]
 
 
+def _digests(
+    request: AuditRequest, store: Store, watermarks: Mapping[TopicPartition, Watermark]
+) -> dict[TopicPartition, tuple[RangeDigest, ...]]:
+    """The range digests of what is audited, read as early as the watermarks that they were written with."""
+    return {
+        tp: tuple(store.range_digests(request.link.id, tp, mark.epoch))
+        for tp, mark in watermarks.items()
+        if not request.topics or any(choice.covers(*tp) for choice in request.topics)
+    }
+
+
 def _chosen_topics(
     link: Link, choices: Iterable[TopicChoice], on_source: Mapping[str, TopicInfo], states: Mapping[str, TopicState]
 ) -> dict[str, frozenset[int] | None]:
     covered = sorted({name for name in (*on_source, *states) if link.covers_topic(name)})
     wanted: dict[str, frozenset[int] | None] = {}
     for choice in choices:
-        if choice.topic not in covered:
+        named = [topic for topic in covered if choice.names(topic)]
+        if not named:
             known = ", ".join(covered[:10]) + (" …" if len(covered) > 10 else "")  # noqa: PLR2004 - enough to recognise
             raise ConfigError(
                 f"--topic {choice.topic}: the link {link.id} has no such topic",
                 remedy=f"Its topics are: {known}" if covered else "The link covers no topic that exists on its source",
             )
-        before = wanted.get(choice.topic, frozenset())
-        if before is None or choice.partitions is None:
-            wanted[choice.topic] = None
-        else:
-            wanted[choice.topic] = before | choice.partitions
+        for topic in named:
+            before = wanted.get(topic, frozenset())
+            wanted[topic] = None if before is None or choice.partitions is None else before | choice.partitions
     return wanted or dict.fromkeys(covered)
 
 
@@ -215,6 +231,7 @@ class _Builder:
         store: Store,
         states: Mapping[str, TopicState],
         watermarks: Mapping[TopicPartition, Watermark],
+        digests: Mapping[TopicPartition, tuple[RangeDigest, ...]],
         source: _Side,
         target: _Side,
         *,
@@ -224,6 +241,7 @@ class _Builder:
         self._store = store
         self._states = states
         self._watermarks = watermarks
+        self._digests = digests
         self._source = source
         self._target = target
         self._sealed = sealed
@@ -304,6 +322,7 @@ class _Builder:
             earlier_until=earlier_until,
             source_compacted=topic in self._source.compacted,
             target_compacted=name in self._target.compacted,
+            digests=() if watermark is None else self._digests.get(tp, ()),
         )
 
     def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
+from drkit.model.audit import TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.continuous import Closed
 from drkit.model.errors import DrkitError
@@ -54,7 +55,7 @@ def closed_ranges(
         spark: where it runs.
         store_url: the store; it may hold a password, and is redacted.
         link: whose watermarks.
-        wanted: `topic` or `topic:partition`; empty: all.
+        wanted: what `TopicChoice` reads; empty: all.
         from_now: a new stream begins at what is mirrored now, not at the beginning.
     """
     spark.dataSource.register(WatermarkStream)
@@ -121,7 +122,7 @@ class WatermarkReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url = options[_STORE]
         self._link = LinkId.parse(options[_LINK])
-        self._wanted = frozenset(json.loads(options[_WANTED]))
+        self._wanted = [TopicChoice.parse(text) for text in json.loads(options[_WANTED])]
         self._from_now = bool(options.get(_FROM_NOW))
         self._store: Store | None = None
         self._last: Position | None = None
@@ -169,7 +170,7 @@ class WatermarkReader(DataSourceStreamReader):
             (mark.topic, mark.partition, mark.epoch): mark.source_through
             for mark in marks
             if not is_canary(mark.topic)
-            and (not self._wanted or {mark.topic, f"{mark.topic}:{mark.partition}"} & self._wanted)
+            and (not self._wanted or any(each.covers(mark.topic, mark.partition) for each in self._wanted))
         }
         return position(throughs, to_millis(now()), self._last)
 

@@ -74,7 +74,7 @@ def run_continuous(
         checkpoint=checkpoint.expanduser().resolve(),
         store_url=run.config.store.plain_url,
         interval_seconds=options.interval,
-        wanted=_wanted(choices),
+        wanted=tuple(choice.text for choice in choices),
         from_now=options.from_now,
     )
     teller = _Teller(run, store, link)
@@ -118,18 +118,6 @@ def refuse_without_continuous(given: Mapping[str, object]) -> None:
 
 def _folder(link: LinkId) -> str:
     return str(link).replace("->", "-to-")
-
-
-def _wanted(choices: Sequence[TopicChoice]) -> tuple[str, ...]:
-    return tuple(
-        name
-        for choice in choices
-        for name in (
-            [choice.topic]
-            if choice.partitions is None
-            else [f"{choice.topic}:{number}" for number in sorted(choice.partitions)]
-        )
-    )
 
 
 @dataclass

@@ -102,17 +102,15 @@ def refuse_window(since: str | None, until: str | None, out: Path | None) -> Non
 def _of_topics(move: GroupMove, choices: Sequence[TopicChoice]) -> GroupMove:
     if not choices:
         return move
-    wanted = {choice.topic: choice.partitions for choice in choices}
     known = sorted({place.topic for place in move.places})
-    for topic in wanted:
-        if topic not in known:
+    for choice in choices:
+        if not any(choice.names(topic) for topic in known):
             raise ConfigError(
-                f"--topic {topic}: {move.group} has no position on it", remedy=f"Its topics are: {', '.join(known)}"
+                f"--topic {choice.topic}: {move.group} has no position on it",
+                remedy=f"Its topics are: {', '.join(known)}",
             )
     places = tuple(
-        place
-        for place in move.places
-        if place.topic in wanted and (wanted[place.topic] is None or place.partition in (wanted[place.topic] or ()))
+        place for place in move.places if any(choice.covers(place.topic, place.partition) for choice in choices)
     )
     if not places:
         raise Refused(f"{move.group} has no position on these partitions", remedy="Leave the partitions out")

@@ -38,7 +38,9 @@ SparkConfOption = Annotated[
 TopicsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--topic", metavar="T", help="A topic of the source, whole (t) or some partitions (t:0,1); repeat it."
+        "--topic",
+        metavar="T",
+        help="A topic of the source (t), some partitions (t:0,1), or a pattern of whole names (orders.*); repeat it.",
     ),
 ]
 
@@ -86,7 +88,7 @@ def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:
     """The topics that `--topic` names.
 
     Raises:
-        ConfigError: one isn't t or t:0,1.
+        ConfigError: one is neither t nor t:0,1, nor a pattern.
     """
     try:
         return tuple(TopicChoice.parse(name) for name in names or ())

@@ -12,11 +12,13 @@ was sealed, is outside of both sums and counted on its own (`source_retired`, `t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
+from drkit.model.digests import Coverage
 from drkit.model.topology import Link, LinkId
 
 
@@ -91,20 +93,34 @@ class Counts:
         return None
 
 
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITIONS = re.compile(r":(\d+(?:,\d+)*)$")
+
+
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """A topic of the link's source, whole (`partitions` None) or some of its partitions."""
+    """Topics of the link's source, whole (`partitions` None) or some of their partitions.
+
+    `topic` is a name; where it holds a character that no name of Kafka's has, a regular expression of whole names.
+    """
 
     topic: str
     partitions: frozenset[int] | None = None
 
     @classmethod
     def parse(cls, text: str) -> TopicChoice:
-        """Read ``t`` or ``t:0,1``; raises ValueError where it isn't of that form.
+        """Read ``t``, ``t:0,1`` or the same with a pattern for t; raises ValueError where it isn't of that form.
 
-        Kafka's topic names hold no colon, so there is one reading.
+        Kafka's topic names hold no colon, so there is one reading. In a pattern only numbers at the end are partitions.
         """
         topic, colon, numbers = text.partition(":")
+        if not _NAME.fullmatch(topic) and topic:
+            pattern = _PARTITIONS.search(text)
+            topic, colon, numbers = (text, "", "") if pattern is None else (text[: pattern.start()], ":", pattern[1])
+            try:
+                re.compile(topic)
+            except re.error as error:
+                raise ValueError(f"{topic!r} is no regular expression: {error}") from None
         if not topic:
             raise ValueError(f"{text!r} names no topic; write t or t:0,1")
         if not colon:
@@ -116,6 +132,19 @@ class TopicChoice:
         if min(partitions) < 0:
             raise ValueError(f"{text!r}: a partition is not below 0")
         return cls(topic, partitions)
+
+    @property
+    def text(self) -> str:
+        """As `parse` reads it."""
+        return self.topic if self.partitions is None else f"{self.topic}:{','.join(map(str, sorted(self.partitions)))}"
+
+    def names(self, topic: str) -> bool:
+        """Whether this topic is one of those chosen."""
+        return self.topic == topic if _NAME.fullmatch(self.topic) else re.fullmatch(self.topic, topic) is not None
+
+    def covers(self, topic: str, partition: int) -> bool:
+        """Whether this partition is one of those chosen."""
+        return self.names(topic) and (self.partitions is None or partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +231,8 @@ class AuditRequest:
 
     `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their
     timestamps. `out`: the folder that gets the findings (made if missing). `full`: decode every record, also
-    where whole batches are equal on both sides.
+    where whole batches are equal on both sides. `since_digest`: read the target only where the mirror kept digests of
+    what it forwarded (not with a time window).
     """
 
     link: Link
@@ -211,11 +241,13 @@ class AuditRequest:
     since: datetime | None = None
     until: datetime | None = None
     full: bool = False
+    since_digest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What an audit found. `findings` are the first, gravest kinds first; the Parquet holds all."""
+    """What an audit found. `findings` are the first, gravest kinds first; the Parquet holds all. `coverage`: what was
+    proven by digest; None where that wasn't asked for."""
 
     link: LinkId
     counts: Counts
@@ -230,6 +262,7 @@ class AuditResult:
     since: datetime | None = None
     until: datetime | None = None
     relations: tuple[RelationAudit, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def verdict(self) -> Verdict:

@@ -66,7 +66,7 @@ def damage(bench: Bench, unique_name: str):
 def test_the_audit_writes_one_document_and_ends_with_5_where_something_deviates(lab, damage, tmp_path):
     topic, made = damage
 
-    done = drkit("audit", "--topic", topic, config=lab.config_path, folder=tmp_path)
+    done = drkit("audit", "--topic", f"{topic[:-1]}[0-9a-f]:0", config=lab.config_path, folder=tmp_path)
 
     assert done.returncode == 5, done.stderr
     no_trace(done)

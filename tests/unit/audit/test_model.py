@@ -36,10 +36,27 @@ def test_a_broken_sum_is_named():
         ("t", TopicChoice("t")),
         ("t:0", TopicChoice("t", frozenset({0}))),
         ("a.b:0,12", TopicChoice("a.b", frozenset({0, 12}))),
+        ("a.*", TopicChoice("a.*")),
+        ("(?:a|b)[.]c:1,2", TopicChoice("(?:a|b)[.]c", frozenset({1, 2}))),
     ],
 )
 def test_topics_are_chosen_whole_or_by_partition(text: str, choice: TopicChoice):
     assert TopicChoice.parse(text) == choice
+    assert TopicChoice.parse(choice.text) == choice
+
+
+def test_a_name_is_a_name_and_whatever_no_name_holds_makes_a_pattern():
+    assert TopicChoice("a.b").names("a.b")
+    assert not TopicChoice("a.b").names("axb")
+    assert TopicChoice("a.b+").names("axbb")
+    assert not TopicChoice("a.b+").names("prefix.a.b")
+    assert TopicChoice.parse("a.*:1").covers("a.b", 1)
+    assert not TopicChoice.parse("a.*:1").covers("a.b", 0)
+
+
+def test_a_broken_pattern_is_refused():
+    with pytest.raises(ValueError, match="no regular expression"):
+        TopicChoice.parse("a[")
 
 
 @pytest.mark.parametrize("text", ["", ":0", "t:", "t:x", "t:-1", "t:0,,1"])
