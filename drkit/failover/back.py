@@ -10,7 +10,7 @@ move back's own fence, drain and turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,6 +31,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition
+from drkit.model.standby import ALIGNING, is_compacted
 from drkit.model.topology import Link, LinkId
 
 MIRROR_SECONDS = 60.0
@@ -78,12 +79,15 @@ class Reverse:
             )
             store.forget_link_data(back)
             if self.level:  # of other topics the mirror begins a record of its own
+                self._to_be_aligned(context, back, [])
                 forward = context.link.reversed()
                 before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.topics}
                 reason = f"turned round by failback {context.run}"
                 keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
             else:
-                store.put_topic_states(back, self._made_anew(context))
+                made = self._made_anew(context)
+                self._to_be_aligned(context, back, [state.topic for state in made])
+                store.put_topic_states(back, made)
         turned = decide_link(
             context.estate,
             self.configured,
@@ -103,6 +107,14 @@ class Reverse:
         )
         what = "; ".join(filter(None, (f"data flows {back}", admitted)))
         return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
+
+    def _to_be_aligned(self, context: StageContext, back: LinkId, topics: Sequence[str]) -> None:
+        """Note the compacted ones: the mirror compacts them once they begin where the live cluster's do."""
+        store = context.estate.store
+        settings = context.estate.admin(self.configured.target).topic_configs(topics, keys=("cleanup.policy",))
+        compacted = {topic for topic in topics if is_compacted(settings.get(topic, {}))}
+        store.forget_notes(back, ALIGNING, sorted(set(store.notes(back, ALIGNING)) - compacted))
+        store.put_notes(back, ALIGNING, dict.fromkeys(compacted, ""))
 
     def _made_anew(self, context: StageContext) -> list[TopicState]:
         """The scrubbed topics as the way back's own; one that isn't on the live cluster any more isn't mirrored."""

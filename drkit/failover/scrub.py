@@ -18,6 +18,7 @@ from drkit.failover.quiet import differing, still_written
 from drkit.failover.stage import StageContext, StageReport
 from drkit.kafka.admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.standby import UNCOMPACTED, is_compacted
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 _SHOWN = 5
@@ -177,6 +178,7 @@ def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) ->
 def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
     """Create those that are missing, configure all as they were; their new ids by name.
 
+    Compacted ones are made so only when they begin where the live cluster's do: by the mirror (`reverse` notes them).
     Only settings that differ from what the cluster gives a new topic are set, so that broker
     defaults stay defaults.
     """
@@ -188,7 +190,8 @@ def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str
         raise DrkitError(
             f"topic {name} can't be created anew: {why}", remedy="Remove the cause named; nothing of it is lost"
         )
-    restore_configs(admin, topics)
+    waiting = [replace(t, config={**t.config, **UNCOMPACTED}) if is_compacted(t.config) else t for t in topics]
+    restore_configs(admin, waiting)
     return {name: info.topic_id for name, info in admin.topics([topic.topic for topic in topics]).items()}
 
 

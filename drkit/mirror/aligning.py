@@ -1,27 +1,24 @@
 """Compacted topics whose partitions are being aligned: they get `cleanup.policy=compact` only afterwards.
 
 A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
-source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete`, which is noted
-first, and stays so until every partition of it has been brought to where its source begins
-(`drkit.mirror.alignment`).
+source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete` and without any
+retention, which is noted first, and stays so until every partition of it has been brought to where its source
+begins (`drkit.mirror.alignment`). A failback notes the topics that it makes anew likewise.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.topic_look import Look, ReadyTopic
-from drkit.mirror.topic_settings import is_compacted
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.standby import ALIGNING, is_compacted
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
-
-ALIGNING = "aligning"
-"""The kind of the notes that name these topics."""
 
 
 class Aligning:
@@ -74,9 +71,17 @@ class Aligning:
             else:
                 done.append(topic)
         if done:
-            self._store.forget_notes(self._link.id, ALIGNING, done)
-            self.topics.difference_update(done)
+            self._forget(done)
             log.info("%s: aligned with their source: %s", self._link.id, ", ".join(sorted(done)))
+
+    def give_up(self) -> None:
+        """Offsets aren't preserved here: what is noted needn't be waited for."""
+        if self.topics:
+            self._forget(sorted(self.topics))
+
+    def _forget(self, topics: Sequence[str]) -> None:
+        self._store.forget_notes(self._link.id, ALIGNING, topics)
+        self.topics.difference_update(topics)
 
 
 def _is_aligned(mark: Watermark, row: OffsetMapping) -> bool:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drkit.model.standby import MIN_INSYNC, STANDBY
+from drkit.model.standby import MIN_INSYNC, STANDBY, UNCOMPACTED
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 
-__all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "Wanted", "is_compacted", "standby_settings"]
+__all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "Wanted", "standby_settings"]
 
 READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
 """What is to be read of both sides' topics, besides overrides."""
@@ -48,6 +48,7 @@ def standby_settings(
     target_replicas: int,
     policy: TopicSettings | None = None,
     topic: str = "",
+    aligning: bool = False,
 ) -> Wanted:
     """The settings to put on the target topic so that it follows its source.
 
@@ -58,6 +59,7 @@ def standby_settings(
         target_replicas: the target topic's replication factor.
         policy: the link's; None: all follow, nothing is overridden.
         topic: the topic's name on the source, for the policy.
+        aligning: it must not be compacted yet, whatever source and policy say (`drkit.mirror.aligning`).
 
     Returns:
         Those that differ; for a topic to be created, all. A setting that the source's brokers don't
@@ -65,6 +67,9 @@ def standby_settings(
     """
     policy = policy or TopicSettings()
     overrides = policy.overrides_of(topic)
+    if aligning:
+        source = {**source, **UNCOMPACTED}
+        overrides = {name: UNCOMPACTED.get(name, value) for name, value in overrides.items()}
     names = FOLLOWED if not policy.include else (*FOLLOWED, *OPTIONAL)
     followed = {
         name: source[name] for name in names if name in source and name not in overrides and policy.follows(name)
@@ -80,11 +85,6 @@ def standby_settings(
         {name: value for name, value in overrides.items() if name in target and target[name] != value},
         tuple(sorted(name for name in overrides if name not in target)),
     )
-
-
-def is_compacted(settings: Mapping[str, str]) -> bool:
-    """Whether the log cleaner may remove records from the middle of the topic."""
-    return "compact" in settings.get("cleanup.policy", "delete")
 
 
 def _at_most(value: str, replicas: int) -> str:

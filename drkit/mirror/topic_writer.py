@@ -99,14 +99,13 @@ class TopicWriter:
         source = look.source_settings.get(topic, {})
         if self._link.shares_target and target is not None:
             source = {}  # a link comes from there too: two that each follow the other would never agree
-        if topic in self.aligning:
-            source = {**source, "cleanup.policy": "delete"}
         return standby_settings(
             source,
             target,
             target_replicas=replicas,
             policy=self._link.settings_policy,
             topic=topic,
+            aligning=topic in self.aligning,
         )
 
     # -- following ---------------------------------------------------------------------------------

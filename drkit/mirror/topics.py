@@ -26,11 +26,11 @@ from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
 from drkit.mirror.problems import Problems
 from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic
-from drkit.mirror.topic_settings import READ, is_compacted
+from drkit.mirror.topic_settings import READ
 from drkit.mirror.topic_writer import TopicWriter
 from drkit.model.errors import Unreachable
 from drkit.model.links import TopicState
-from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, note_of
+from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, LinkId, OffsetMode
 from drkit.store.api import Store
@@ -121,6 +121,8 @@ class TopicSync:
         absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in look.target]
         if self._preserves:
             self._aligning.begin(look, absent)
+        else:
+            self._aligning.give_up()
         self._writer.aligning = self._aligning.topics
         for topic in self._writer.create(look, absent):
             self._adopt(look, topic, created=True)

@@ -3,6 +3,7 @@
 - `message.timestamp.type` is CreateTime and the limits on timestamps are wide open on the standby,
   or records would get another stamp or be refused.
 - `min.insync.replicas` is never above what the topic has replicas.
+- A compacted topic that is to begin where its source begins isn't compacted until it does (`UNCOMPACTED`).
 
 What the source has of these is noted in the store while the link runs (`SOURCE_SETTINGS`), because at
 the switch the source may be gone.
@@ -27,6 +28,20 @@ RELEASED = (*STANDBY, MIN_INSYNC)
 
 SOURCE_SETTINGS = "source_settings"
 """Kind of the notes that hold the source's values: by source topic, JSON."""
+
+
+ALIGNING = "aligning"
+"""Kind of the notes that name topics (by source topic) which get `cleanup.policy=compact` only once they begin where
+their source does."""
+
+UNCOMPACTED = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""What these have until then: a compacted topic refuses the filler (records without a key) and DeleteRecords, and
+one that isn't must not lose records to a retention that compaction keeps away from."""
+
+
+def is_compacted(settings: Mapping[str, str]) -> bool:
+    """Whether the log cleaner may remove records from the middle of a topic with these settings."""
+    return "compact" in settings.get("cleanup.policy", "delete")
 
 
 def note_of(settings: Mapping[str, str], kept: Mapping[str, str]) -> str:

@@ -121,8 +121,9 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert plan.level, "all of the primary was mirrored before it was left"
 
 
-def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_log_starts_later(own, tmp_path):
-    topic = own.create("primary", "t", partitions=2)
+@pytest.mark.parametrize("cleanup", ["delete", "compact,delete"])
+def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_log_starts_later(own, tmp_path, cleanup):
+    topic = own.create("primary", "t", partitions=3, cleanup_policy=cleanup, retention_ms="123456789")  # 2 stays empty
     own.produce("primary", topic, texts("before", 50))
     group = own.commit("primary", "g", topic, {0: 30, 1: 50})
     mirror(own)
@@ -139,6 +140,8 @@ def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_l
     assert min(own.records("primary", topic)[0]) == 40
     assert own.unread("primary", group, topic) == unread
     assert {position.strategy for position in result.positions} == {Strategy.PRESERVED}
+    settings = {key: topic_setting(own, "primary", topic, key) for key in ("cleanup.policy", "retention.ms")}
+    assert settings == {"cleanup.policy": cleanup, "retention.ms": "123456789"}
     own.produce("primary", topic, texts("after", 5))
     assert mirror(own) == 10
     assert own.records("primary", topic) == own.records("dr", topic)

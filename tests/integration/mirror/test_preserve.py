@@ -7,8 +7,8 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.aligning import ALIGNING
 from drkit.model.links import TopicState
+from drkit.model.standby import ALIGNING
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

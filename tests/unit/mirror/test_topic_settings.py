@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from drkit.mirror.topic_settings import FOLLOWED, STANDBY, is_compacted, standby_settings
-from drkit.model.standby import note_of, read_note, release_settings
+from drkit.mirror.topic_settings import FOLLOWED, STANDBY, standby_settings
+from drkit.model.standby import UNCOMPACTED, is_compacted, note_of, read_note, release_settings
 from drkit.model.topic_policy import TopicOverride, TopicSettings
 
 SOURCE = {
@@ -39,6 +39,19 @@ def test_the_policy_says_what_follows() -> None:
     followed = standby_settings(source, None, target_replicas=3, policy=only).followed
     assert followed == {"retention.ms": "-1", "unclean.leader.election.enable": "true", **STANDBY}
     assert "unclean.leader.election.enable" not in standby_settings(source, None, target_replicas=3).all
+
+
+def test_while_it_is_aligned_a_topic_is_neither_compacted_nor_cut_off_by_age_whatever_the_policy_says() -> None:
+    source = {**SOURCE, "retention.ms": "604800000", "retention.bytes": "5"}
+    policy = TopicSettings(overrides=(("cleanup.policy", "compact"), ("retention.ms", "1")))
+    for each in (TopicSettings(), policy):
+        new = standby_settings(source, None, target_replicas=3, policy=each, aligning=True).all
+        assert {name: new[name] for name in UNCOMPACTED} == UNCOMPACTED
+        assert standby_settings(source, new, target_replicas=3, policy=each, aligning=True).all == {}
+    due = standby_settings(source, new, target_replicas=3, policy=policy).all
+    assert due == {"cleanup.policy": "compact", "retention.ms": "1", "retention.bytes": "5"}
+    others = TopicSettings(exclude=("retention.*",))
+    assert "retention.ms" not in standby_settings(source, None, target_replicas=3, policy=others, aligning=True).all
 
 
 def test_overrides_win_over_the_source_and_a_topics_own_over_the_links() -> None:
