@@ -81,6 +81,7 @@ class ContinuousAudit:
         runtime: what to run on.
         told: told of every batch.
         say: told in words what keeps it from working, once each time.
+        began: told once the checkpoint is this process's, before the first batch.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ContinuousAudit:
         runtime: SparkRuntime,
         told: Told,
         say: Callable[[str], None],
+        began: Callable[[Progress], None] | None = None,
     ) -> None:
         self._request = request
         self._store = store
@@ -98,6 +100,7 @@ class ContinuousAudit:
         self._runtime = runtime
         self._told = told
         self._say = say
+        self._began = began
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -126,6 +129,8 @@ class ContinuousAudit:
                 started_at=iso(now()) or "",
             )
             keep_progress(request.checkpoint, self._progress)
+            if self._began is not None:
+                self._began(self._progress)
             session = spark_session(self._runtime)
             session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
             with in_words("the continuous audit"), quietly():

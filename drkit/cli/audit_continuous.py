@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,25 +13,19 @@ import platformdirs
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.audit_alerts import Teller
 from drkit.cli.context import Invocation
 from drkit.cli.serve import address
 from drkit.model.audit import TopicChoice
-from drkit.model.clock import now
-from drkit.model.continuous import KINDS, Progress, Reconciled
-from drkit.model.errors import ConfigError, DrkitError, ExitCode
-from drkit.model.journal import JournalEntry, RunSummary
-from drkit.model.links import Problem
+from drkit.model.continuous import KINDS, Progress
+from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link, LinkId
+from drkit.observe.alert_hooks import AlertHooks
 from drkit.observe.audit_metrics import audit_metrics
-from drkit.store.api import Store
 
 if TYPE_CHECKING:
     from drkit.audit.session import SparkRuntime
 
-PROBLEM = "audit_deviation"
-"""The kind under which `drkit status` lists a range that deviates."""
-
-_KIND = "audit"
 _ENDS = {"clean": ExitCode.OK, "deviated": ExitCode.DEVIATION, "unknown": ExitCode.UNKNOWN}
 
 
@@ -77,8 +69,8 @@ def run_continuous(
         wanted=tuple(choice.text for choice in choices),
         from_now=options.from_now,
     )
-    teller = _Teller(run, store, link)
-    audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say)
+    teller = Teller(run, store, link, AlertHooks.of(run.config.hooks))
+    audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say, teller.began)
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -118,100 +110,6 @@ def refuse_without_continuous(given: Mapping[str, object]) -> None:
 
 def _folder(link: LinkId) -> str:
     return str(link).replace("->", "-to-")
-
-
-@dataclass
-class _Teller:
-    """Tells people, the store and the journal what was found."""
-
-    run: Invocation
-    store: Store
-    link: Link
-    _last: JournalEntry | None = None
-    _known: set[tuple[int, str]] = field(default_factory=set)
-    _read: bool = False
-
-    def say(self, text: str) -> None:
-        """A line on stderr."""
-        self.run.writer.log.print(Text(f"audit {self.link.id}: {text}"), soft_wrap=True)
-
-    def told(self, found: Sequence[Reconciled], progress: Progress) -> None:
-        """After a batch: what deviates is an alert; the listing is brought up to date."""
-        records = sum(each.counts.source_records for each in found)
-        wrong = [each for each in found if each.deviates or each.problem is not None]
-        if not wrong:
-            self.say(f"{records:,} records in {len(found)} ranges are equal, {progress.latency_seconds:.1f} s")
-        for each in wrong:
-            level = "ALERT" if each.deviates else "unknown"
-            self.run.writer.log.print(Text(f"{level} audit {self.link.id}: {each}", "bold red"), soft_wrap=True)
-        try:
-            self._keep(wrong, progress)
-        except DrkitError as error:
-            self.say(f"the store did not take it: {error.what}")
-
-    def ended(self, progress: Progress) -> None:
-        """The audit stops; its run is listed with what it came to."""
-        try:
-            self._list(progress, progress.verdict)
-        except DrkitError as error:
-            self.say(f"`drkit runs` won't list this audit as it ended: {error.what}")
-
-    def _keep(self, wrong: Sequence[Reconciled], progress: Progress) -> None:
-        for each in wrong:
-            if each.deviates:
-                self.store.put_problem(self.link.id, self._problem(each))
-            self._journal(progress, each)
-        self._list(progress, "running" if progress.verdict == "clean" else progress.verdict)
-
-    def _problem(self, each: Reconciled) -> Problem:
-        return Problem(
-            kind=PROBLEM,
-            topic=each.closed.topic,
-            partition=each.closed.partition,
-            reason=f"the continuous audit found that the target deviates: {each}",
-            remedy=f"drkit audit --link '{self.link.id}' --topic {each.closed.topic} names every record; once it is "
-            f"dealt with, drkit link resume '{self.link.id}' clears this",
-            halted=False,
-            since=now(),
-        )
-
-    def _journal(self, progress: Progress, each: Reconciled) -> None:
-        """One entry a range, also if its batch is run again."""
-        if not self._read:
-            entries = self.store.entries(progress.run)
-            self._last = entries[-1] if entries else None
-            self._known = {_name(json.loads(entry.payload)) for entry in entries}
-            self._read = True
-        payload = {
-            "batch": progress.batch,
-            "range": f"{each.closed.topic}:{each.closed.partition}:{each.closed.first}",
-            "found": str(each),
-            "gone": each.gone,
-            "counts": {name: getattr(each.counts, name) for name in KINDS},
-            "first": [sample._asdict() for sample in each.first],
-        }
-        if _name(payload) in self._known:
-            return
-        event = "deviated" if each.deviates else "unknown"
-        entry = JournalEntry.chained(
-            self._last, run=progress.run, at=now(), stage=_KIND, event=event, payload=json.dumps(payload)
-        )
-        if self.store.append_entry(entry):
-            self._last = entry
-            self._known.add(_name(payload))
-
-    def _list(self, progress: Progress, state: str) -> None:
-        counts = progress.counts
-        detail = (
-            f"{progress.link}: continuous, {counts.source_records:,} records in {progress.ranges:,} ranges, "
-            f"{progress.alerts:,} of them deviate"
-        )
-        began = datetime.fromisoformat(progress.started_at)
-        self.store.put_run(RunSummary(progress.run, _KIND, state, began, now(), detail))
-
-
-def _name(payload: dict[str, Any]) -> tuple[int, str]:
-    return int(payload["batch"]), str(payload["range"])
 
 
 def continuous_document(progress: Progress, checkpoint: Path) -> dict[str, Any]:

@@ -161,18 +161,43 @@ class HooksConfig(Strict):
     """`[hooks]`: commands (lists of arguments; no shell) that a run calls, in order.
 
     Pre hooks run before anything is changed, and one that fails stops the run. Post hooks run once all is
-    verified; one that fails is reported.
+    verified; one that fails is reported. `audit_alert` and `audit_alert_url` (a webhook) are told what a continuous
+    audit finds; one that fails is reported.
     """
 
     pre_failover: tuple[tuple[str, ...], ...] = ()
     post_failover: tuple[tuple[str, ...], ...] = ()
     pre_failback: tuple[tuple[str, ...], ...] = ()
     post_failback: tuple[tuple[str, ...], ...] = ()
+    audit_alert: tuple[tuple[str, ...], ...] = ()
+    audit_alert_url: Secret | None = None
     timeout_seconds: float = Field(default=60.0, gt=0, le=86400)
 
-    @field_validator("pre_failover", "post_failover", "pre_failback", "post_failback")
+    @field_validator("audit_alert_url")
+    @classmethod
+    def _a_webhook(cls, value: Secret | None) -> Secret | None:
+        """One that is written in the file is checked when it is read; one that is held elsewhere, once it is known."""
+        plain = getattr(value, "get_secret_value", None)
+        if plain is not None:
+            check_webhook(plain())
+        return value
+
+    @field_validator("pre_failover", "post_failover", "pre_failback", "post_failback", "audit_alert")
     @classmethod
     def _a_program(cls, commands: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
         if any(not command or not command[0] for command in commands):
             raise ValueError('a hook is a list that begins with a program, such as ["/usr/local/bin/notify", "--now"]')
         return commands
+
+
+def check_webhook(url: str) -> None:
+    """Raise ValueError where this is no URL to post to. The message doesn't repeat it: it may hold a token."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError("a webhook is a URL of the form https://host/path")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a webhook's URL holds no user or password; one with a token in its path or query is taken")

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
+from drkit.config.directory_schema import check_webhook
 from drkit.config.schema import Config, StoreConfig
 from drkit.config.secrets import Secret, reveal
 from drkit.model.errors import ConfigError
@@ -116,9 +117,14 @@ def _check_secrets(config: Config, file: Path) -> None:
         secrets += [(f'clusters.{alias}.client."{name}"', value) for name, value in cluster.client.items()]
     for number, directory in enumerate(config.directory):
         secrets += [(f"directory.{number}.{name}", value) for name, value in directory.secrets().items()]
+    webhook = config.hooks.audit_alert_url
+    if webhook is not None:
+        secrets.append(("hooks.audit_alert_url", webhook))
     for key, value in secrets:
         try:
-            reveal(value)
+            plain = reveal(value)
+            if value is webhook:
+                check_webhook(plain)
         except ValueError as error:
             raise ConfigError(f"{file}: {key}: {error}", remedy="Provide the secret where the key says it is") from None
 

@@ -21,7 +21,7 @@ import pytest
 
 from drkit.audit.continuous import STREAM, ContinuousAudit, ContinuousRequest
 from drkit.audit.session import SparkRuntime
-from drkit.cli.audit_continuous import PROBLEM
+from drkit.cli.audit_alerts import PROBLEM
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.clock import now
 from drkit.model.continuous import Reconciled, Sample

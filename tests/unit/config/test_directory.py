@@ -80,6 +80,10 @@ def test_addresses(url, expected):
         ('url = "file:///x"\ncolour = 1', "directory.0.colour: unknown key"),
         ('url = "file:///x"\n[[directory]]\nurl = "file:///x"', "is named twice"),
         ('url = "file:///x"\n[hooks]\npre_failover = [[]]', "a hook is a list that begins with a program"),
+        ('url = "file:///x"\n[hooks]\naudit_alert = [[""]]', "a hook is a list that begins with a program"),
+        ('url = "file:///x"\n[hooks]\naudit_alert_url = "ftp://hush!/x"', "a webhook is a URL of the form https://"),
+        ('url = "file:///x"\n[hooks]\naudit_alert_url = "https://a:hush!@h/x"', "holds no user or password"),
+        ('url = "file:///x"\n[hooks]\naudit_alert_url = { env = "NOT_SET" }', "hooks.audit_alert_url: environment"),
     ],
 )
 def test_what_is_refused_names_the_key(tmp_path, text, words):

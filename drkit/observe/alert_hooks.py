@@ -1,0 +1,85 @@
+"""Whom an alert is told: commands that get it as JSON on their stdin, and a webhook that gets it as its body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from drkit.config.directory_schema import HooksConfig
+from drkit.config.secrets import Secret, reveal
+from drkit.directory.http import HttpServer
+from drkit.directory.process import ended, run_bounded
+from drkit.model.errors import DrkitError
+
+_TAKEN = range(200, 300)
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class AlertHooks:
+    """What is called at an alert; false where nothing is.
+
+    `url` may hold a token, so nothing but its host is named. `timeout_seconds`: of each call.
+    """
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    url: Secret | None = None
+    timeout_seconds: float = 60.0
+
+    @classmethod
+    def of(cls, config: HooksConfig) -> AlertHooks:
+        """Those of a continuous audit."""
+        return cls(config.audit_alert, config.audit_alert_url, config.timeout_seconds)
+
+    def __bool__(self) -> bool:
+        return bool(self.commands) or self.url is not None
+
+    def call(self, alert: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+        """Call all of them, each whatever became of those before it.
+
+        Args:
+            alert: what they are given, as JSON.
+            environment: what commands are told besides this process's own.
+
+        Returns:
+            Of each that failed, which it was and why. Nothing is raised for it.
+        """
+        text = json.dumps(alert)
+        failed = []
+        for command in self.commands:
+            name = f"hook {command[0]}"
+            try:
+                done = run_bounded(
+                    command, {**environment, "DRKIT_HOOK": "audit_alert"}, text + "\n", self.timeout_seconds
+                )
+                if done.code != 0:
+                    failed.append(ended(name, "do its work", done).what)
+            except DrkitError as error:
+                failed.append(f"{name}: {error.what}")
+        if self.url is not None:
+            try:
+                failed += _posted(reveal(self.url), text, self.timeout_seconds)
+            except ValueError as error:
+                failed.append(f"webhook: {error}")
+        return failed
+
+
+def _posted(url: str, text: str, seconds: float) -> list[str]:
+    """Post it; why that failed, if it did, without what the URL holds behind its host."""
+    parts = urlsplit(url)
+    server = HttpServer(
+        name=f"webhook at {parts.hostname}",
+        host=parts.hostname or "",
+        port=parts.port or _PORTS.get(parts.scheme, 0),
+        tls=parts.scheme == "https",
+        timeout_seconds=seconds,
+    )
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        answer = server.request("POST", path, text.encode(), {"Content-Type": "application/json"})
+    except DrkitError as error:
+        return [error.what.replace(path, "…") if len(path) > 1 else error.what]
+    return [] if answer.status in _TAKEN else [f"{server.name} answered {answer.status}"]

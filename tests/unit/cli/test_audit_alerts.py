@@ -1,0 +1,172 @@
+"""Alerts of a continuous audit and the user's hooks: real commands, a real HTTP server, a real store."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from pathlib import Path
+
+import jsonschema
+import pytest
+from pydantic import SecretStr
+from rich.console import Console
+
+from drkit.cli.audit_alerts import PROBLEM, Teller
+from drkit.cli.context import Invocation
+from drkit.cli.output import OutputMode, Writer
+from drkit.model.audit import Counts
+from drkit.model.continuous import Closed, Progress, Reconciled, Sample
+from drkit.model.journal import verify_chain
+from drkit.model.topology import Link, LinkId
+from drkit.observe.alert_hooks import AlertHooks
+from drkit.store import open_store
+from drkit.store.api import Store
+
+LINK = Link(LinkId("primary", "dr"), topics=(".*",))
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "audit-alert.schema.json").read_text())
+PROGRESS = Progress(run="audit-1", link="primary->dr", started_at="2026-01-01T00:00:00Z", batch=7)
+LOST = Reconciled(
+    Closed("orders", 3, 0, 100, 200, 0), "orders", Counts(100, 99, 99, lost=1), first=(Sample("lost", 150, None),)
+)
+EQUAL = Reconciled(Closed("orders", 4, 0, 0, 9, 0), "orders", Counts(9, 9, 9))
+UNKNOWN = Reconciled(Closed("orders", 5, 0, 0, 9, 0), "orders", problem="retention took it")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = open_store("sqlite:///:memory:")
+    yield made
+    made.close()
+
+
+class Server(HTTPServer):
+    """Keeps what is posted, and answers `status`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.posted: list[tuple[str, dict]] = []
+        self.status = 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request of a webhook."""
+
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.posted.append((self.path, json.loads(body)))
+        self.send_response(self.server.status)
+        self.end_headers()
+        self.wfile.write(f"no such path: {self.path}".encode())
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def teller(store: Store, hooks: AlertHooks) -> tuple[Teller, StringIO]:
+    said = StringIO()
+    console = Console(file=said, width=400)
+    return Teller(Invocation(None, Writer(OutputMode.HUMAN, console, console), False), store, LINK, hooks), said
+
+
+def keeps(path: Path) -> tuple[str, ...]:
+    """A command that adds what it is given to a file."""
+    code = "import os, sys; open(sys.argv[1], 'a').write(os.environ['DRKIT_HOOK'] + ' ' + sys.stdin.read())"
+    return (sys.executable, "-c", code, str(path))
+
+
+def kept(path: Path) -> list[dict]:
+    return [json.loads(line.partition(" ")[2]) for line in path.read_text().splitlines()]
+
+
+def test_each_finding_is_told_every_hook_once_also_where_one_fails_or_the_batch_is_run_again(store, server, tmp_path):
+    file = tmp_path / "alerts"
+    fails = (sys.executable, "-c", "import sys; sys.exit('pager is off')")
+    url = f"http://127.0.0.1:{server.server_port}/hook?token=hush"
+    hooks = AlertHooks((fails, keeps(file)), SecretStr(url))
+
+    for _ in range(2):  # the second is the audit that was killed before its batch was done
+        tell, said = teller(store, hooks)
+        tell.began(PROGRESS)
+        tell.told([LOST, EQUAL, UNKNOWN], PROGRESS)
+        tell.ended(PROGRESS)
+
+    (alert,) = kept(file)
+    jsonschema.validate(alert, SCHEMA)
+    assert (alert["event"], alert["topic"], alert["counts"]["lost"]) == (PROBLEM, "orders", 1)
+    assert (alert["first_offset"], alert["last_offset"]) == (100, 199)
+    assert alert["first"] == [{"kind": "lost", "source_offset": 150, "target_offset": None}]
+    assert server.posted == [("/hook?token=hush", alert)]
+    assert file.read_text().startswith("audit_alert ")
+    entries = store.entries("audit-1")
+    assert [entry.event for entry in entries] == ["deviated", "unknown", "hooks"]
+    (failed,) = json.loads(entries[-1].payload)["failed"]
+    assert "exit code 1" in failed
+    assert "pager is off" in failed
+    assert verify_chain(entries) is None
+    assert "ALERT" in said.getvalue()
+
+
+def test_what_fails_is_said_without_what_the_url_holds(store, server):
+    server.status = 404
+    hooks = AlertHooks(url=SecretStr(f"http://127.0.0.1:{server.server_port}/hush/hush"))
+    tell, said = teller(store, hooks)
+    tell.began(PROGRESS)
+    tell.told([LOST], PROGRESS)
+    tell.ended(PROGRESS)
+    assert "an alert of orders was not taken: webhook at 127.0.0.1 answered 404" in said.getvalue()
+
+    server.status = 503
+    assert hooks.call({}, {}) == ["webhook at 127.0.0.1 answered 503: no such path: …"]
+    server.status = 200
+    nobody = replace(hooks, url=SecretStr("http://127.0.0.1:1/hush"))
+    (reason,) = nobody.call({}, {})
+    assert "does not answer" in reason
+    assert "hush" not in reason + said.getvalue()
+
+
+def test_a_hook_that_was_not_called_before_the_audit_was_killed_is_called_at_the_next_start(store, tmp_path):
+    file, gate = tmp_path / "alerts", tmp_path / "gate"
+    waits = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+    hooks = AlertHooks(((sys.executable, "-c", waits, str(gate)), keeps(file)), timeout_seconds=60)
+    killed, _ = teller(store, hooks)
+    killed.began(PROGRESS)
+    killed.told([LOST], PROGRESS)  # its first hook hangs
+    assert [entry.event for entry in store.entries("audit-1")] == ["deviated"]
+
+    again, _ = teller(store, replace(hooks, commands=hooks.commands[1:]))
+    again.began(PROGRESS)
+    again.ended(PROGRESS)
+    assert len(kept(file)) == 1
+    gate.touch()
+    killed.ended(PROGRESS)
+
+
+def test_what_was_found_while_no_hook_was_configured_stays_untold(store, tmp_path):
+    before, _ = teller(store, AlertHooks())
+    before.began(PROGRESS)
+    before.told([LOST], PROGRESS)
+    before.ended(PROGRESS)
+
+    after, _ = teller(store, AlertHooks((keeps(tmp_path / "alerts"),)))
+    after.began(PROGRESS)
+    after.ended(PROGRESS)
+    assert not (tmp_path / "alerts").exists()
+    assert [problem.kind for problem in store.problems(LINK.id)] == [PROBLEM]
