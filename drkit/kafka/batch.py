@@ -100,7 +100,7 @@ def parse(data: memoryview) -> Iterator[Batch]:
         after = at + LOG_OVERHEAD + fields[1]
         if after > end:
             return
-        yield _batch(fields, data[at:after])
+        yield batch_of(fields, data[at:after])
         at = after
     # a message of an old format may be shorter than a v2 header
     while end - at > _MAGIC_AT:
@@ -113,7 +113,8 @@ def parse(data: memoryview) -> Iterator[Batch]:
         at = after
 
 
-def _batch(fields: tuple[int, ...], whole: memoryview) -> Batch:
+def batch_of(fields: tuple[int, ...], whole: memoryview) -> Batch:
+    """A batch by the fields of its header (`FIELDS`)."""
     base, _, leader_epoch, magic, crc, attributes, last_delta, first, most, producer_id, _, _, count = fields
     if magic < MAGIC:  # what follows the magic byte is another format's
         return Batch(base, -1, magic, 0, 0, 0, -1, -1, -1, 1, whole)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, parse
+from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, batch_of, parse
 from drkit.kafka.records import Record, encoded, read_plain, read_varint
 
 _MOST = 4_000
@@ -68,7 +68,8 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
     at, end = 0, len(data)
     unpack = FIELDS.unpack_from
     while end - at >= HEADER_BYTES:
-        offset, length, _, magic, crc, attributes, last_delta, _, _, _, _, _, records = unpack(data, at)
+        fields = unpack(data, at)
+        offset, length, _, magic, crc, attributes, last_delta, _, _, _, _, _, records = fields
         after = at + LOG_OVERHEAD + length
         if after > end:
             break
@@ -79,12 +80,12 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
                 if joined.batches > 1:
                     found.append(joined)
                 else:  # one alone stays as it is
-                    found.extend(parse(data[at:after]))
+                    found.append(batch_of(fields, data[at:after]))
                 at += size
                 continue
         if magic == MAGIC and crc32c(data[at + CRC_FROM : after]) != crc:
             return found, offset
-        found.extend(parse(data[at:after]))
+        found.append(batch_of(fields, data[at:after]))
         at = after
     found.extend(parse(data[at:]))
     return found, None

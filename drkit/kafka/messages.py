@@ -23,7 +23,7 @@ from drkit.kafka import encoding as form
 _FETCH_HEAD = struct.Struct(">iiiibii")
 _FETCH_PARTITION = struct.Struct(">iiqqi")
 _FETCHED_HEAD = struct.Struct(">ihi")
-_FETCHED_PARTITION = struct.Struct(">ihqqq")
+_FETCHED_PARTITION = struct.Struct(">ihqqqi")
 _PRODUCED = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 
@@ -94,11 +94,9 @@ class FetchAnswer(form.Decoded):
             (count,) = form.I32.unpack_from(view, at)
             at += 4
             for _ in range(count):
-                number, failed, high, stable, start = _FETCHED_PARTITION.unpack_from(view, at)
+                number, failed, high, stable, start, transactions = _FETCHED_PARTITION.unpack_from(view, at)
                 at += _FETCHED_PARTITION.size
                 aborted: list[tuple[int, int]] = []
-                (transactions,) = form.I32.unpack_from(view, at)
-                at += 4
                 for _ in range(transactions):
                     aborted.append(_ABORTED.unpack_from(view, at))
                     at += _ABORTED.size

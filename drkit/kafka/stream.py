@@ -202,13 +202,16 @@ class Connection:
         connected: bool = self._made.connected()
         return connected
 
-    def send(self, request: Any) -> Awaitable[Any]:
+    def send(self, request: Any) -> asyncio.Future[Any]:
         """Hand a request to the socket at once; the result is its response.
 
         Raises:
             KafkaError: the connection is closed (nothing was sent).
         """
-        answer: Awaitable[Any] = self._made.send(request)
+        made = self._made
+        waiting = made.send(request)
+        waiting.close()  # it would await the future below, without a time-out, at the price of a task
+        answer: asyncio.Future[Any] = made._requests[-1][2]  # noqa: SLF001 - see `_Line`
         self._line.owes()
         return answer
 

@@ -220,7 +220,7 @@ class Fetcher:
             max_bytes=most,
             rack=self._rack,
         )
-        return asyncio.ensure_future(connection.send(request))
+        return connection.send(request)
 
     def _follow_session(self, answer: FetchAnswer) -> None:
         if answer.session == 0:  # the broker keeps none: each request says everything

@@ -18,7 +18,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from drkit.kafka.markers import MarkersAnswer, WriteTxnMarkers
@@ -53,6 +54,9 @@ _REFUSED = {
 
 Taken = list[tuple[BatchPartition, Append]]
 
+Settle = Callable[[asyncio.Future[Any]], None]
+"""Takes the answer to a request, or why there is none."""
+
 
 class Sender:
     """Writes to one target broker.
@@ -73,7 +77,7 @@ class Sender:
         self._sent_at: deque[float] = deque()
         self._waiting_since: float | None = None
         self._not_before = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     def offer(self, partition: BatchPartition) -> None:
         """A partition led by this broker has something to be written."""
@@ -115,8 +119,8 @@ class Sender:
 
     def close(self) -> None:
         """End its tasks; what is under way stays unknown."""
-        for task in [*self._tasks, *([self._connecting] if self._connecting else [])]:
-            task.cancel()
+        for waiting in [*self._under_way, *([self._connecting] if self._connecting else [])]:
+            waiting.cancel()
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -161,7 +165,7 @@ class Sender:
         if self._flow.throttle is not None:
             self._not_before = time.monotonic() + self._flow.throttle.take(size)
         request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS)
-        self._follow(self._settle_batches(self._hand_over(connection, request), taken))
+        self._hand_over(connection, request, partial(self._settle_batches, taken))
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
         """One marker first, then the others: of several in one request the answer names one outcome only, and a
@@ -176,37 +180,37 @@ class Sender:
         partition.outstanding += 1
         partition.apart = True
         request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, count)
-        self._follow(self._settle_markers(self._hand_over(connection, request), partition, item, last=last))
+        self._hand_over(connection, request, partial(self._settle_markers, partition, item, last=last))
 
-    def _hand_over(self, connection: Connection, request: Any) -> Awaitable[Any] | BaseException:
-        """The awaited answer, or why nothing could be sent."""
+    def _hand_over(self, connection: Connection, request: Any, settle: Settle) -> None:
+        """Send a request; settle it once it is answered, or with why it can't be sent."""
         self._sent_at.append(time.monotonic())
         try:
-            return connection.send(request)
+            answer = connection.send(request)
         except (*StreamError, NotImplementedError) as error:
-            return error
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_exception(error)
+        self._under_way.add(answer)
+        answer.add_done_callback(partial(self._answered, settle))
 
-    def _follow(self, settling: Any) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(settling)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _answered(self, settle: Settle, answer: asyncio.Future[Any]) -> None:
+        """In a callback, not a task: that would cost as much as all of a small request's batches."""
+        self._under_way.discard(answer)
         self._sent_at.popleft()
-        if task.cancelled():
+        if answer.cancelled():
             return  # the engine is being closed
-        if (error := task.exception()) is not None:
+        try:
+            settle(answer)
+            self.pump()
+        except BaseException as error:  # noqa: BLE001 - a defect: it ends the engine
             self._flow.failure = error
-        self.pump()
 
     # -- answers -----------------------------------------------------------------------------------
 
-    async def _settle_batches(self, answered: Awaitable[ProduceAnswer] | BaseException, taken: Taken) -> None:
+    def _settle_batches(self, taken: Taken, answer: asyncio.Future[ProduceAnswer]) -> None:
         reason, results = "", {}
         try:
-            answer = await _awaited(answered)
-            results = {(each.topic, each.partition): each for each in answer.partitions}
+            results = {(each.topic, each.partition): each for each in answer.result().partitions}
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
             self._flow.target.refresh()
@@ -261,19 +265,13 @@ class Sender:
         remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {_RETRY}"
         self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
 
-    async def _settle_markers(
-        self,
-        answered: Awaitable[MarkersAnswer] | BaseException,
-        partition: BatchPartition,
-        item: Markers,
-        *,
-        last: bool,
+    def _settle_markers(
+        self, partition: BatchPartition, item: Markers, answer: asyncio.Future[MarkersAnswer], *, last: bool
     ) -> None:
         flow = self._flow
         failed: str | None = None
         try:
-            answer = await _awaited(answered)
-            errors = {error for _, _, error in answer.errors if error}
+            errors = {error for _, _, error in answer.result().errors if error}
             if errors:
                 failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
             if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:
@@ -303,12 +301,6 @@ class Sender:
             reason = f"the target takes no transaction markers from drkit ({name}): offsets differ behind each hole"
             remedy = "Grant drkit's principal ALTER on the target cluster, or set offsets to translate"
             self._flow.notice(Notice(partition.tp, "markers_refused", reason, remedy))
-
-
-async def _awaited(answered: Awaitable[Any] | BaseException) -> Any:
-    if isinstance(answered, BaseException):
-        raise answered
-    return await answered
 
 
 def _said(error: BaseException) -> str:

@@ -17,7 +17,7 @@ consumer reads it: a transaction counts from its first offset on until its abort
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from drkit.kafka.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
@@ -85,7 +85,7 @@ class Rules(NamedTuple):
 
 def pieces(
     batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules
-) -> Iterator[Piece]:
+) -> Iterable[Piece]:
     """What is to be appended, from `position` (the next source offset) on, in order and without a gap.
 
     Args:
@@ -98,6 +98,14 @@ def pieces(
         Damaged: a batch must be taken apart and can't be read.
         TooLarge: a record can't be appended.
     """
+    if len(batches) == 1:  # a steady stream: most of what is read
+        run = _as_it_is(batches[0], position, rules.limit)
+        if run is not None:
+            return (run,)
+    return _cut(batches, aborted, position, rules)
+
+
+def _cut(batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> Iterator[Piece]:
     cutter = _Cutter(aborted if rules.committed else (), position, rules)
     for batch in batches:
         if isinstance(batch, Joined):
@@ -105,6 +113,31 @@ def pieces(
         else:
             yield from cutter.take(batch)
     yield from cutter.finish()
+
+
+def _as_it_is(found: Found, position: int, limit: int) -> Run | None:
+    """What was found as a run, where it begins at the position and there is nothing about it that must be looked at."""
+    if found.base_offset != position:
+        return None
+    if isinstance(found, Joined):
+        return _joined(found) if len(found.payload) + HEADER_BYTES <= limit else None
+    count = found.records_count
+    plain = found.attributes <= CODEC_MASK and found.magic >= MAGIC and 0 < count == found.last_delta + 1
+    return _forwarded(found) if plain and len(found.whole) <= limit else None
+
+
+def _joined(run: Joined) -> Run:
+    """Small batches that were joined while they were read."""
+    base, count = run.base_offset, run.records_count
+    first, last = run.base_timestamp, run.max_timestamp
+    return Run(base, base + count, count, 0, first, last, run.payload, reason="merged", batches=run.batches)
+
+
+def _forwarded(batch: Batch) -> Run:
+    """A batch as it is."""
+    base, count = batch.base_offset, batch.records_count
+    first, last = batch.base_timestamp, batch.max_timestamp
+    return Run(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records)
 
 
 class _Cutter:
@@ -157,17 +190,7 @@ class _Cutter:
         else:
             if run.base_offset > self._position:
                 yield Hole(run.base_offset)
-            yield Run(
-                run.base_offset,
-                last + 1,
-                run.records_count,
-                0,
-                run.base_timestamp,
-                run.max_timestamp,
-                run.payload,
-                reason="merged",
-                batches=run.batches,
-            )
+            yield _joined(run)
         self._position = last + 1
 
     def _take_old(self, batch: Batch) -> Iterator[Piece]:
@@ -227,15 +250,7 @@ def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
             begun = 0
         return
     for batch in batches:
-        yield Run(
-            batch.base_offset,
-            batch.last_offset + 1,
-            batch.records_count,
-            batch.attributes,
-            batch.base_timestamp,
-            batch.max_timestamp,
-            batch.records,
-        )
+        yield _forwarded(batch)
 
 
 def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:

@@ -23,9 +23,10 @@ class Made:
         self._writer: Any = SimpleNamespace(transport=SimpleNamespace(get_write_buffer_size=lambda: self.unsent))
         self.closed: list[Any] = []
 
-    def send(self, request: Any) -> asyncio.Future[Any]:
-        self._requests.append(request)
-        return asyncio.get_running_loop().create_future()
+    def send(self, request: Any) -> Any:
+        answer = asyncio.get_running_loop().create_future()
+        self._requests.append((len(self._requests), request, answer))
+        return asyncio.wait_for(answer, self._request_timeout)
 
     def close(self, reason: Any = None, exc: Any = None) -> None:
         self._writer = None
