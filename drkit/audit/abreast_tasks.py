@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from drkit.audit.abreast import Compared, Piece, compare_piece
+from drkit.audit.by_digest import Proof, Provable, prove
 from drkit.audit.digests import content_digest
 from drkit.audit.log_tasks import failures, opened, settle
 from drkit.audit.spans import Span
@@ -51,6 +52,27 @@ def compare_pieces(
                 ):
                     found = compare_piece(piece, source_batches, target_batches)
                 yield found
+
+
+def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence[Provable]]) -> Iterator[Proof]:
+    """Say of each range of a task whether the target holds what its digest says.
+
+    Args:
+        target: how to reach the cluster.
+        shift: of chunks.
+        tasks: the ranges; one task's.
+
+    Raises:
+        RuntimeError: it failed; the text carries drkit's error.
+    """
+    settle()
+    with failures(_UNREADABLE), opened(target) as reader:
+        for claims in tasks:
+            for each in claims:
+                row = each.digest
+                with closing(reader.read(each.topic, each.partition, row.target_start, row.target_end)) as answers:
+                    proof = prove(each, answers, shift)
+                yield proof
 
 
 def find_equal(

@@ -10,7 +10,7 @@ other, and both together find exactly what joining everything would.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from drkit.audit.abreast import Compared, Piece, SourceLeft, Stretch, TargetLeft
-from drkit.audit.abreast_tasks import compare_pieces
+from drkit.audit.abreast_tasks import compare_pieces, prove_ranges
+from drkit.audit.by_digest import Proof, Provable, Region, choose, covered, regions
 from drkit.audit.compare import (
     RESIDUAL_ARROW,
     SOURCE_FIELDS,
@@ -36,6 +37,8 @@ from drkit.audit.log_source import reached
 from drkit.audit.pieces import cut_up
 from drkit.audit.reading import Pieces, Reader, in_tasks, keep, merged, ranges_of
 from drkit.audit.scope import PartitionScope, Scope
+from drkit.audit.spans import Span, shared_whole, wanted_tasks
+from drkit.model.digests import Coverage, RangeDigest, Uncovered
 
 _Row = TypeVar("_Row", Stretch, SourceLeft, TargetLeft)
 
@@ -59,7 +62,8 @@ def compare_batches(reader: Reader, say: Callable[[str], None]) -> Comparison:
     """Run the first pass: both sides' batches, and the records of those that differ."""
     scope, spark = reader.scope, reader.spark
     shift = chunk_shift(scope)
-    tasks = cut_up(scope, reader.parallel, shift)
+    proven = prove_by_digest(reader, shift, say) if scope.by_digest else None
+    tasks = cut_up(scope, reader.parallel, shift, None if proven is None else proven.regions)
     work = partial(
         compare_pieces,
         reached(scope.link.id.source, scope.source_cluster),
@@ -72,13 +76,15 @@ def compare_batches(reader: Reader, say: Callable[[str], None]) -> Comparison:
     )
     rest = left_over(scope, [piece for task in tasks for piece in task], found)
     whole = {each.number for each in rest.whole}
+    coverage = None if proven is None else proven.coverage(scope, whole)
+    stretches = [*(() if proven is None else proven.stretches), *(row for each in found for row in each.stretches)]
     in_hand = InHand(
-        tuple(row for each in found if each.number not in whole for row in each.stretches),
+        tuple(row for row in stretches if row.p not in whole),
         tuple(row for each in found if each.number not in whole for row in each.source_left),
         tuple(row for each in found if each.number not in whole for row in each.target_left),
     )
     if not rest:
-        return Comparison(lambda: _frame(reader, in_hand), _tallies(scope, in_hand), shift, in_hand)
+        return Comparison(lambda: _frame(reader, in_hand), _tallies(scope, in_hand), shift, in_hand, coverage)
     say("much differs: joining what is left record by record")
     rows = _frame(reader, in_hand)
     if rest.source or rest.target:
@@ -89,7 +95,54 @@ def compare_batches(reader: Reader, say: Callable[[str], None]) -> Comparison:
         sides = reader.source(ranges_of(rest.whole)), reader.target(on_target)
         rows = rows.unionByName(joined_records(scope, *sides, shift))
     kept = keep(rows)
-    return Comparison(lambda: kept, tallies(kept, scope), shift)
+    return Comparison(lambda: kept, tallies(kept, scope), shift, coverage=coverage)
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What digests proved of a scope, and what is left."""
+
+    ranges: tuple[tuple[Provable, Proof], ...]
+    left: tuple[tuple[int, RangeDigest, Uncovered], ...]
+    regions: tuple[Region, ...]
+
+    @property
+    def stretches(self) -> Iterator[Stretch]:
+        """The records proven."""
+        return (row for _, proof in self.ranges for row in proof.stretches)
+
+    def coverage(self, scope: Scope, joined: Collection[int]) -> Coverage:
+        """In figures; `joined`: partitions that were compared as a whole after all."""
+        return covered(scope.partitions, self.ranges, self.left, self.regions, joined)
+
+
+def prove_by_digest(reader: Reader, shift: int, say: Callable[[str], None]) -> Proven:
+    """Read the target where digests were kept, and compare it with them."""
+    scope = reader.scope
+    claims: list[Provable] = []
+    left: list[tuple[int, RangeDigest, Uncovered]] = []
+    for each in scope.partitions:
+        usable, others = choose(each)
+        claims += usable
+        left += ((each.number, row, reason) for row, reason in others)
+    spans = [Span(at, "", 0, 0, claim.digest.records, claim.digest.records) for at, claim in enumerate(claims)]
+    shared = shared_whole(spans, wanted_tasks(spans, reader.parallel))
+    tasks = [[claims[span.number] for span in task] for task in shared]
+    say(f"reading {sum(claim.digest.records for claim in claims):,} records of the target, of which digests are kept")
+    work = partial(prove_ranges, reached(scope.link.id.target, scope.target_cluster), shift)
+    proofs: list[Proof] = in_tasks(reader.spark, work, tasks)
+    ranges = []
+    for claim, proof in zip((claim for task in tasks for claim in task), proofs, strict=True):
+        if proof.holds:
+            ranges.append((claim, proof))
+        else:
+            left.append((claim.number, claim.digest, Uncovered.DIFFERS))
+    say(f"{sum(row.n for _, proof in ranges for row in proof.stretches):,} records are proven by digest")
+    by_partition: defaultdict[int, list[Provable]] = defaultdict(list)
+    for claim, _ in ranges:
+        by_partition[claim.number].append(claim)
+    rest = [region for each in scope.partitions for region in regions(each, by_partition[each.number])]
+    return Proven(tuple(ranges), tuple(left), tuple(rest))
 
 
 def left_over(scope: Scope, pieces: Sequence[Piece], found: Sequence[Compared]) -> LeftOver:

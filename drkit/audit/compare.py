@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from drkit.audit.abreast import SourceLeft, Stretch, TargetLeft
 from drkit.audit.reading import Reader, keep
 from drkit.audit.scope import Scope
+from drkit.model.digests import Coverage
 
 _STRETCHES = 20_000
 """About how many chunks there are over all partitions."""
@@ -87,13 +88,14 @@ class Comparison:
 
     Stretch columns: `p`, `inside` (within the time window), `chunk`, `n` (records), `s_lo`, `s_hi`,
     `t_lo`, `t_hi` (first and last offsets). Residual columns: `p`, SOURCE_FIELDS, TARGET_FIELDS.
-    `in_hand` holds all rows, too, where they are few.
+    `in_hand` holds all rows, too, where they are few. `coverage`: what was proven by digest.
     """
 
     make: Callable[[], DataFrame]
     tallies: Mapping[int, Tally]
     shift: int
     in_hand: InHand | None = None
+    coverage: Coverage | None = None
 
     @cached_property
     def rows(self) -> DataFrame:

@@ -7,58 +7,75 @@ offsets, so everything that belongs to the source's part stands in the target's.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from drkit.audit.abreast import Piece
+from drkit.audit.by_digest import Region, whole
 from drkit.audit.places import Zone, first_place
-from drkit.audit.scope import PartitionScope, Scope
+from drkit.audit.scope import Scope
 from drkit.audit.spans import Span, share_out, wanted_tasks
 
 
-def cut_up(scope: Scope, parallel: int, shift: int) -> list[list[Piece]]:
+def cut_up(scope: Scope, parallel: int, shift: int, regions: Sequence[Region] | None = None) -> list[list[Piece]]:
     """The pieces of each task.
 
     Args:
         scope: what is compared.
         parallel: tasks that run at a time.
         shift: of chunks.
+        regions: what of it; all, where none are given.
     """
-    source = [_source(each) for each in scope.partitions if each.source_from < each.source_end]
-    alone = [_target(each) for each in scope.partitions if each.source_from >= each.source_end]
-    tasks = [
-        [_piece(scope, span, shift) for span in spans] for spans in share_out(source, wanted_tasks(source, parallel))
-    ]
-    return tasks + [
-        [_target_alone(scope, span, shift) for span in spans]
-        for spans in share_out(alone, wanted_tasks(alone, parallel))
-    ]
+    cutter = _Cutter(scope, shift, [whole(each) for each in scope.partitions] if regions is None else regions)
+    return cutter.cut(parallel)
 
 
-def _source(each: PartitionScope) -> Span:
-    return Span(each.number, each.topic, each.partition, each.source_from, each.source_end, each.source_end)
+class _Cutter:
+    """Cuts regions; while spans are shared out, their number is that of the region."""
+
+    def __init__(self, scope: Scope, shift: int, regions: Sequence[Region]) -> None:
+        self._scope = scope
+        self._shift = shift
+        self._regions = regions
+
+    def cut(self, parallel: int) -> list[list[Piece]]:
+        source = [self._source(at) for at, each in enumerate(self._regions) if each.source_from < each.source_until]
+        alone = [self._target(at) for at, each in enumerate(self._regions) if each.source_from >= each.source_until]
+        tasks = [[self._piece(span) for span in spans] for spans in share_out(source, wanted_tasks(source, parallel))]
+        return tasks + [
+            [self._target_alone(span) for span in spans] for spans in share_out(alone, wanted_tasks(alone, parallel))
+        ]
+
+    def _source(self, at: int) -> Span:
+        region = self._regions[at]
+        each = self._scope.partitions[region.number]
+        return Span(at, each.topic, each.partition, region.source_from, region.source_until, region.source_until)
+
+    def _target(self, at: int) -> Span:
+        region = self._regions[at]
+        each = self._scope.partitions[region.number]
+        return Span(at, each.target_topic, each.partition, region.target_from, region.target_until, region.target_until)
+
+    def _piece(self, source: Span) -> Piece:
+        region, target = self._regions[source.number], self._target(source.number)
+        zones = self._scope.partitions[region.number].zones
+        first = target.first if source.begins else _cut(region, zones, source.first)
+        until = target.until if source.until == source.end else _cut(region, zones, source.until)
+        return self._made(source, target._replace(first=first, until=until), _zones(zones, source.first, source.until))
+
+    def _target_alone(self, target: Span) -> Piece:
+        region, source = self._regions[target.number], self._source(target.number)
+        nothing = source._replace(until=region.source_from, end=region.source_from)
+        return self._made(nothing, target, self._scope.partitions[region.number].zones[:1])
+
+    def _made(self, source: Span, target: Span, zones: tuple[Zone, ...]) -> Piece:
+        number, scope = self._regions[source.number].number, self._scope
+        source, target = source._replace(number=number), target._replace(number=number)
+        return Piece(source, target, zones, self._shift, scope.since_ms, scope.until_ms)
 
 
-def _target(each: PartitionScope) -> Span:
-    return Span(each.number, each.target_topic, each.partition, each.target_from, each.target_end, each.target_end)
-
-
-def _piece(scope: Scope, source: Span, shift: int) -> Piece:
-    each = scope.partitions[source.number]
-    target = _target(each)
-    first = target.first if source.begins else _cut(each, source.first)
-    until = target.until if source.until == source.end else _cut(each, source.until)
-    cut = _zones(each.zones, source.first, source.until)
-    return Piece(source, target._replace(first=first, until=until), cut, shift, scope.since_ms, scope.until_ms)
-
-
-def _target_alone(scope: Scope, target: Span, shift: int) -> Piece:
-    each = scope.partitions[target.number]
-    nothing = _source(each)._replace(until=each.source_from, end=each.source_from)
-    return Piece(nothing, target, each.zones[:1], shift, scope.since_ms, scope.until_ms)
-
-
-def _cut(each: PartitionScope, offset: int) -> int:
+def _cut(region: Region, zones: tuple[Zone, ...], offset: int) -> int:
     """Where the target is cut if the source is cut here: what has its place below comes from below."""
-    return min(max(first_place(each.zones, offset), each.target_from), each.target_end)
+    return min(max(first_place(zones, offset), region.target_from), region.target_until)
 
 
 def _zones(cut: tuple[Zone, ...], first: int, until: int) -> tuple[Zone, ...]:

@@ -93,6 +93,7 @@ def run_audit(
         since=request.since,
         until=request.until,
         relations=tuple(related),
+        coverage=found.judgement.comparison.coverage,
     )
 
 

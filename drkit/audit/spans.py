@@ -48,6 +48,21 @@ def share_out(spans: Sequence[Span], tasks: int) -> list[list[Span]]:
     return [each for each in shared if each]
 
 
+def shared_whole(spans: Sequence[Span], tasks: int) -> list[list[Span]]:
+    """As `share_out`, but no span is cut."""
+    total = sum(span.until - span.first for span in spans)
+    size = max(1, -(-total // max(1, tasks)))
+    shared: list[list[Span]] = [[]]
+    held = 0
+    for span in spans:
+        if held >= size:
+            shared.append([])
+            held = 0
+        shared[-1].append(span)
+        held += span.until - span.first
+    return [each for each in shared if each]
+
+
 def wanted_tasks(spans: Sequence[Span], parallel: int) -> int:
     """How many tasks read so many offsets: every core has work, none too little to be worth a connection."""
     offsets = sum(span.until - span.first for span in spans)

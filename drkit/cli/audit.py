@@ -18,6 +18,7 @@ from drkit.cli.audit_continuous import (
     refuse_without_continuous,
     run_continuous,
 )
+from drkit.cli.audit_digest import digest_document, digest_lines, refuse_with_digest
 from drkit.cli.audit_group import refuse_window, run_group_view
 from drkit.cli.audit_run import keep_run, relation_line
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
@@ -87,6 +88,14 @@ def audit(
     full: Annotated[
         bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
     ] = False,
+    since_digest: Annotated[
+        bool,
+        typer.Option(
+            "--since-digest",
+            help="Read the target only, where the mirror kept digests of what it read. Later changes to the source "
+            "go unseen there.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
     ] = None,
@@ -109,6 +118,9 @@ def audit(
     """
     with command(config, output, verbose) as run:
         began, choices = now(), topic_choices(topic)
+        if since_digest:
+            options = {"--full": full, "--from": since, "--until": until}
+            refuse_with_digest(options | {"--group": group, "--continuous": continuous})
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
         if continuous:
@@ -116,9 +128,9 @@ def audit(
                 {"--group": group, "--from": since, "--until": until, "--out": out, "--report": report, "--full": full}
             )
             store = run.store()
-            options = ContinuousOptions(interval, checkpoint, metrics, from_now)
+            how = ContinuousOptions(interval, checkpoint, metrics, from_now)
             runtime = spark_runtime(master, driver_memory, spark_conf)
-            run_continuous(run, flowing_links(run, link, store), choices, options, runtime)
+            run_continuous(run, flowing_links(run, link, store), choices, how, runtime)
             return
         refuse_without_continuous({"--checkpoint": checkpoint, "--metrics": metrics, "--from-now": from_now})
         if group is not None:
@@ -152,6 +164,7 @@ def audit(
                 since=None if start is None else start.instant,
                 until=None if end is None else end.instant,
                 full=full,
+                since_digest=since_digest,
             )
             with told(run, f"audit {each.id}") as telling:
                 results.append(
@@ -246,6 +259,7 @@ def _document(result: AuditResult) -> dict[str, Any]:
         "findings_truncated": result.findings_truncated,
         "notes": list(result.notes),
         "relations": [_relation(each) for each in result.relations],
+        "digest": digest_document(result),
     }
 
 
@@ -314,7 +328,7 @@ def _print(console: Console, results: Sequence[AuditResult]) -> None:
         line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
         console.print(line)
         console.print(_table(result))
-        for note in result.notes:
+        for note in (*digest_lines(result), *result.notes):
             console.print(Text(f"· {note}", "dim"))
         for relation in result.relations:
             console.print(Text(relation_line(relation), "yellow" if relation.brought else ""))

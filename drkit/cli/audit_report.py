@@ -8,6 +8,7 @@ from html import escape
 
 from drkit.audit.over_time import BUCKETS, OverTime
 from drkit.audit.witnesses import Content, Witness
+from drkit.cli.audit_digest import digest_lines
 from drkit.cli.audit_run import relation_line
 from drkit.model.audit import AuditResult, Counts, Verdict
 from drkit.model.clock import from_millis, iso
@@ -66,7 +67,7 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness])
     window = " ".join(
         f"{word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
     )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in (*digest_lines(result), *result.notes))
     return (
         f"<section><h2>{escape(str(result.link))}</h2>"
         f'<p class="big {"clean" if verdict is Verdict.CLEAN else "deviated"}">{verdict.value}</p>'

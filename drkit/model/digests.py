@@ -9,6 +9,7 @@ nothing of what lies between batches (markers, which hold no records).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from drkit.model.topology import TopicPartition
 
@@ -49,3 +50,32 @@ class RangeDigest:
     def source_end(self) -> int:
         """The source offset (exclusive) at which it ends."""
         return self.target_end - self.delta
+
+
+class Uncovered(StrEnum):
+    """Why records were compared on both sides although digests were asked for."""
+
+    NO_DIGEST = "no_digest"  # the mirror kept none of them
+    DIFFERS = "differs"  # the target doesn't sum up to the digest
+    BEYOND_END = "beyond_end"  # a log ends within the range
+    TARGET_RETIRED = "target_retired"  # the target's log begins within the range
+    COMPACTED = "compacted"  # the topic is compacted, which takes records away in between
+    MAPPING = "mapping"  # the mapping rows place the range elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class NotCovered:
+    """So many source offsets, in so many stretches, were compared on both sides for this reason."""
+
+    reason: Uncovered
+    stretches: int
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an audit by digest read on the target only: `proven` records in `ranges`; and what it didn't."""
+
+    proven: int
+    ranges: int
+    not_covered: tuple[NotCovered, ...]
