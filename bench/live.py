@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from bench.cases import Extent, LiveCase
 from bench.clusters import Cluster, Clusters, die_with_parent, end, spawn
+from bench.load import await_leaders
 from bench.measure import ProcessTree
 from bench.peers.base import Job, Peer, Running
 from bench.progress import Screen
@@ -45,6 +46,8 @@ class Live:
         topic = f"bench-{case.name}-{repeat}-{peer.name if peer else DIRECT}"
         self.clusters.source.delete_topics()
         self.clusters.source.create_topic(topic, case.partitions)
+        with Connection(self.clusters.source.address) as connection:
+            await_leaders(connection, topic, case.partitions)
         title = peer.title if peer else "the source, directly"
         self.screen.say(f"{case.name}: {title}, {self.extent.live_warm_seconds + self.extent.live_seconds} s")
         with TemporaryDirectory(dir=self.work) as folder:

@@ -58,7 +58,7 @@ def load(address: str, topic: str, shape: Shape, progress: Callable[[int], None]
     )
     written = 0
     with Connection(address) as connection:
-        _await_leaders(connection, topic, shape.partitions)
+        await_leaders(connection, topic, shape.partitions)
         unanswered: list[int] = []
         for request in requests(variants, shape.batches, shape.partitions):
             if len(unanswered) >= _IN_FLIGHT:
@@ -89,7 +89,7 @@ def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterat
         yield request
 
 
-def _await_leaders(connection: Connection, topic: str, partitions: int) -> None:
+def await_leaders(connection: Connection, topic: str, partitions: int) -> None:
     """Metadata names a leader a moment before that broker knows of its office."""
     deadline = time.monotonic() + _READY_SECONDS
     while len(connection.ends(topic, range(partitions))) < partitions:
