@@ -76,13 +76,32 @@ def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, pa
     return KeptRun(run)
 
 
+def found_in_words(entry: JournalEntry) -> str:
+    """What an entry of an audit's journal says was found, for people; "" where it is another's entry."""
+    if entry.stage != KIND:
+        return ""
+    payload = json.loads(entry.payload)
+    if "found" in payload:  # of a continuous audit
+        return str(payload["found"])
+    if "failed" in payload:
+        return "; ".join(payload["failed"]) or "called for the alert of " + str(payload["range"])
+    found = []
+    for link in payload.get("links", ()):
+        kinds = [f"{link['totals'][kind]:,} {kind}" for kind in _DEVIATIONS if link["totals"][kind]]
+        where = f"; findings: {link['findings_path']}" if kinds else ""
+        found.append(f"{link['link']}: {', '.join(kinds) or link['verdict']}{where}")
+    return "; ".join(found)
+
+
 def relation_line(relation: RelationAudit) -> str:
     """One relation in words."""
-    return (
-        f"{relation.child} {relation.key} -> {relation.parent} {relation.parent_key}: "
-        f"{relation.orphans:,} of {relation.children:,} are orphans on the target, "
-        f"{relation.brought:,} of them not on the source"
+    name = f"{relation.child} {relation.key} -> {relation.parent} {relation.parent_key}"
+    if not relation.orphans:
+        return f"{name}: all {relation.children:,} have their parent on the target"
+    torn = (
+        "all of them on the source, too" if not relation.brought else f"{relation.brought:,} of them not on the source"
     )
+    return f"{name}: {relation.orphans:,} of {relation.children:,} have no parent on the target, {torn}"
 
 
 _DEVIATIONS = ("lost", "corrupted", "duplicated", "foreign", "reordered")

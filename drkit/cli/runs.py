@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.rule import Rule
-from rich.table import Table
+from rich.text import Text
 
+from drkit.cli.audit_run import found_in_words
 from drkit.cli.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.cli.failover_view import print_result
 from drkit.cli.output import OutputMode
@@ -21,7 +22,7 @@ from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, ExitCode, Refused
 from drkit.model.journal import JournalEntry, RunSummary, verify_chain
 
-_PAYLOAD_CHARACTERS = 400
+_ROOM_FOR_WORDS = 40
 
 
 def register(app: typer.Typer) -> None:
@@ -65,18 +66,30 @@ def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
     if not listed:
         console.print("[dim]nothing has run yet[/]")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     rows = [
         (summary.run, str(summary.kind), str(summary.state), f"{summary.started_at:%m-%d %H:%M}", summary.detail)
         for summary in listed
     ]
-    for name, cells in zip(("run", "kind", "state", "begun"), zip(*rows, strict=True), strict=False):
-        table.add_column(name, min_width=max(map(len, cells)), no_wrap=True)  # a run's id is there to be copied
-    table.add_column("what", no_wrap=True, overflow="ellipsis")
-    for run, kind, state, begun, what in rows:
+    heads = ("run", "kind", "state", "begun", "what")
+    widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)][:-1]
+    room = console.width - sum(widths) - 2 * len(widths)
+    beside = (
+        room >= _ROOM_FOR_WORDS
+    )  # else on a line of its own: a run's id is there to be copied, its state to be seen
+    console.print(Text(_aligned(heads if beside else heads[:-1], widths), "dim"), no_wrap=True)
+    for *cells, what in rows:
+        state = str(cells[2])
         style = "green" if state in {"closed", "clean"} else "dim" if state == "cancelled" else "yellow"
-        table.add_row(run, kind, f"[{style}]{state}[/]", begun, escape(what))
-    console.print(table)
+        line = Text(_aligned(cells, widths))
+        line.stylize(style, sum(widths[:2]) + 4, sum(widths[:3]) + 4)
+        words = Text(what) if beside else Text(f"  {what}", "dim")
+        words.truncate(room if beside else console.width, overflow="ellipsis")
+        console.print(Text.assemble(line, "  ", words) if beside else Text.assemble(line, "\n", words), soft_wrap=True)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells in columns; one more than widths stands as it is."""
+    return "  ".join([cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] + [*cells[len(widths) :]])
 
 
 def _print_run(
@@ -89,13 +102,13 @@ def _print_run(
     *,
     verbose: bool,
 ) -> None:
-    title = f"{summary.kind} {summary.detail}" if summary is not None else ""
-    console.print(Rule(f"[bold]{run_id}[/]  {escape(title)}", align="left", style="dim"))
+    console.print(Rule(f"[bold]{run_id}[/]", align="left", style="dim"))
+    if summary is not None:
+        console.print(f"{summary.kind}, {summary.state}: {summary.detail}", markup=False)
     for entry in entries:
-        payload = entry.payload if len(entry.payload) <= _PAYLOAD_CHARACTERS or verbose else ""
         stage = f"{entry.seq:>4}  {(iso(entry.at) or '')[11:23]}  {entry.stage:<10} {entry.event:<10}"
-        console.print(f"[dim]{stage}[/]", end="")
-        console.print(escape(payload) if verbose else "", soft_wrap=True)
+        words = entry.payload if verbose else found_in_words(entry)
+        console.print(Text.assemble((stage, "dim"), f" {words}" if words else ""), soft_wrap=True)
     if problem is None:
         console.print(f"[green]✓[/] the hash chain of {len(entries)} entries holds")
     else:

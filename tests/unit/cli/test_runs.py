@@ -1,0 +1,42 @@
+"""What `drkit runs` shows of runs and of an audit's journal."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from drkit.cli.audit_run import found_in_words
+from drkit.cli.runs import _print_list
+from drkit.model.journal import JournalEntry, RunSummary
+
+AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+RUN = "audit-20260102T030400Z-abcdef"
+DETAIL = "primary->dr: 18 lost, 18 corrupted, 18 duplicated, 18 foreign, 36 reordered [bold]"
+
+
+@pytest.mark.parametrize("width", [60, 80, 130, 300])
+def test_a_run_and_its_state_are_shown_however_narrow_the_terminal(width: int):
+    out = StringIO()
+    _print_list(Console(file=out, width=width), [RunSummary(RUN, "audit", "deviated", AT, AT, DETAIL)])
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert f"{RUN}  audit  deviated  01-02 03:04" in lines[1]
+    assert "primary->dr: 18 lost" in out.getvalue()
+    assert (DETAIL in out.getvalue()) is (width == 300)
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        ({"found": "t:0 source offsets 1 to 2: 1 lost"}, "t:0 source offsets 1 to 2: 1 lost"),
+        ({"batch": 1, "range": "t:0:1", "failed": []}, "called for the alert of t:0:1"),
+        ({"batch": 1, "range": "t:0:1", "failed": ["hook page: exit code 1"]}, "hook page: exit code 1"),
+    ],
+)
+def test_an_entry_of_an_audit_says_what_was_found(payload: dict, words: str):
+    entry = JournalEntry.chained(None, run=RUN, at=AT, stage="audit", event="x", payload=json.dumps(payload))
+    assert found_in_words(entry) == words
