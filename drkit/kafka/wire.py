@@ -150,7 +150,9 @@ class Wire:
     async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
         """Send one protocol request (within a step); None: to any broker.
 
-        `timeout_seconds` bounds this one request, where others are to have a chance after it.
+        `timeout_seconds` bounds this one request, where others are to have a chance after it. A broker that the client
+        doesn't know is looked for: it knows those that were up when it connected, and looks again by itself only
+        every five minutes.
         """
         client = self._client
         if client is None:
@@ -158,16 +160,24 @@ class Wire:
         manager = client._manager  # noqa: SLF001 - see the module docstring
         if node_id is None:
             node_id = manager.least_loaded_node()
-        if timeout_seconds is None:
-            return await manager.send(request, node_id=node_id)
-        return await manager.wait_for(manager.send(request, node_id=node_id), timeout_seconds * 1000)
+        try:
+            sent = manager.send(request, node_id=node_id)
+        except kafka_errors.UnknownBrokerIdError:
+            await manager.cluster.refresh_metadata()
+            sent = manager.send(request, node_id=node_id)
+        return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
 
     def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
         """As `send`, but on its way at once; awaiting it gives the response. At most four at a time to one broker."""
         client = self._client
         if client is None:
             raise kafka_errors.KafkaConnectionError("connection given up")
-        begun: Awaitable[Any] = client._manager.send(request, node_id=node_id)  # noqa: SLF001 - see the module docstring
+        manager = client._manager  # noqa: SLF001 - see the module docstring
+        try:
+            begun: Awaitable[Any] = manager.send(request, node_id=node_id)
+        except kafka_errors.UnknownBrokerIdError:
+            manager.cluster.request_update()  # known when it is tried again
+            raise
         return begun
 
     def supports(self, request_type: Any) -> int | None:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.producer_state import ProducerAdmin
 from drkit.lab import Lab
 from drkit.mirror.divergence import Mirrored as MirroredThrough
 from drkit.mirror.divergence import find_divergences
@@ -125,6 +128,39 @@ settings = {{ "min.insync.replicas" = 2 }}
 
 def leader(side: Side, topic: str) -> int:
     return side.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+
+
+def test_a_broker_that_was_down_when_a_client_connected_is_asked_once_it_leads(trio: Lab, from_trio: Mirrored) -> None:
+    topic = from_trio.name("led")
+    create(from_trio.source, topic, 3)
+    write(from_trio.source, topic, 5, "r")
+    down = leader(from_trio.source, topic)
+    others = ",".join(each for number, each in enumerate(trio.bootstrap("trio").split(","), 1) if number != down)
+    reached = ClusterConfig(bootstrap_servers=others)
+    trio.kill(f"trio-{down}")
+    try:
+        wait_until(lambda: down not in from_trio.source.admin.list_topics(timeout=10).brokers, 60, "the broker gone")
+        with ClusterAdmin("primary", reached) as admin, ProducerAdmin("primary", reached) as producers:
+            assert admin.end_offsets([Place(topic, 0)]) == {Place(topic, 0): 5}
+            assert producers.last_sequences([Place(topic, 0)], 1) == {Place(topic, 0): None}
+            trio.restart(f"trio-{down}")
+            wait_until(lambda: elected(others, topic) and leader(from_trio.source, topic) == down, 60, "it leads again")
+            assert admin.end_offsets([Place(topic, 0)]) == {Place(topic, 0): 5}
+            assert producers.last_sequences([Place(topic, 0)], 1) == {Place(topic, 0): None}
+    finally:
+        trio.restart(f"trio-{down}")
+
+
+def elected(bootstrap: str, topic: str) -> bool:
+    """Have the preferred leader elected: the first replica, which led at first."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
+    try:
+        admin.elect_leaders(0, {topic: [0]}, raise_errors=False)
+    except KafkaError:
+        return False
+    finally:
+        admin.close()
+    return True
 
 
 def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: Lab, from_trio: Mirrored) -> None:
