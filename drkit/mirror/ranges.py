@@ -46,7 +46,7 @@ class Ranges:
         self._epoch = epoch
         self._ended = ended
         self._credit = _CREDIT
-        # source and target start, target end, batches, records, digest, bytes, whether it is kept
+        # source start, delta, target end, batches, records, sum of digests, bytes, whether it is kept
         self._open: tuple[int, int, int, int, int, int, int, bool] | None = None
 
     def take(self, source: int, target: int, count: int, size: int, digest: int | None) -> None:
@@ -61,33 +61,24 @@ class Ranges:
         """
         opened = self._open
         if opened is not None:
-            source_start, target_start, end, batches, records, total, bytes_, kept = opened
-            goes_on = (
+            start, delta, end, batches, records, total, held, kept = opened
+            if (
                 digest is not None
                 and target >= end
-                and target - source == target_start - source_start
+                and target - source == delta
                 and records < MOST_RECORDS
-                and bytes_ < MOST_BYTES
-            )
-            if goes_on and digest is not None:
+                and held < MOST_BYTES
+            ):
                 records += count
-                bytes_ += size
-                self._open = (
-                    source_start,
-                    target_start,
-                    target + count,
-                    batches + 1,
-                    records,
-                    (total + digest) & DIGEST_MASK,
-                    bytes_,
-                    kept or records >= _ROW_RECORDS or bytes_ >= _ROW_BYTES,
-                )
+                held += size
+                kept = kept or records >= _ROW_RECORDS or held >= _ROW_BYTES
+                self._open = (start, delta, target + count, batches + 1, records, total + digest, held, kept)
                 return
             self._end(opened)
         if digest is not None:
             kept = self._credit >= 1
             self._credit -= kept
-            self._open = (source, target, target + count, 1, count, digest, size, kept)
+            self._open = (source, target - source, target + count, 1, count, digest, size, kept)
 
     def opened(self) -> RangeDigest | None:
         """The range that is open, as it stands; None where there is none that is to be kept."""
@@ -102,7 +93,5 @@ class Ranges:
         self._open = None
 
     def _row(self, opened: tuple[int, int, int, int, int, int, int, bool]) -> RangeDigest:
-        source_start, target_start, end, batches, records, total, _, _ = opened
-        return RangeDigest(
-            self._tp.topic, self._tp.partition, self._epoch, target_start, end, source_start, batches, records, total
-        )
+        start, delta, end, batches, records, total, _, _ = opened
+        return RangeDigest(*self._tp, self._epoch, start + delta, end, start, batches, records, total & DIGEST_MASK)
