@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.audit_continuous import (
@@ -18,9 +16,10 @@ from drkit.cli.audit_continuous import (
     refuse_without_continuous,
     run_continuous,
 )
-from drkit.cli.audit_digest import digest_document, digest_lines, refuse_with_digest
+from drkit.cli.audit_digest import digest_document, refuse_with_digest
 from drkit.cli.audit_group import refuse_window, run_group_view
-from drkit.cli.audit_run import keep_run, relation_line
+from drkit.cli.audit_run import keep_run
+from drkit.cli.audit_view import of_each_kind, print_audits
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import (
@@ -40,8 +39,6 @@ from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, Relati
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
-_KINDS = ("lost", "duplicated", "corrupted", "reordered", "foreign", "unseen")
-_SHOWN = 10
 _WITNESSES = 25
 MOST_FINDINGS = 1_000
 """How many findings the document of several links holds itself, as that of one does."""
@@ -177,7 +174,7 @@ def audit(
             _write_report(report, results, run.config)
         run.writer.emit(
             audit_document(results, folder) | {"run": kept.run, "report": None if report is None else str(report)},
-            lambda console: _print(console, results),
+            lambda console: print_audits(console, results, kept.run, report),
         )
         if any(result.verdict is Verdict.DEVIATED for result in results):
             run.exit(ExitCode.DEVIATION)
@@ -189,7 +186,7 @@ def _write_report(path: Path, results: Sequence[AuditResult], config: Config) ->
     from drkit.cli.audit_report import render_report  # noqa: PLC0415 - as above
 
     times = [over_time([Path(result.findings_path)]) for result in results]
-    shown = [witnesses(result.findings[:_WITNESSES], result.link, config) for result in results]
+    shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]
     try:
         path.write_text(render_report(results, times, shown), encoding="utf-8")
     except OSError as error:
@@ -315,53 +312,3 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def _base64(key: bytes | None) -> str | None:
     return None if key is None else base64.b64encode(key).decode()
-
-
-def _print(console: Console, results: Sequence[AuditResult]) -> None:
-    for result in results:
-        clean = result.verdict is Verdict.CLEAN
-        line = Text.assemble(
-            (f"{result.link}  ", "bold"), (result.verdict.value, "bold green" if clean else "bold red")
-        )
-        counts = result.counts
-        line.append(f"  {counts.source_records:,} source and {counts.target_records:,} target records")
-        line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
-        console.print(line)
-        console.print(_table(result))
-        for note in (*digest_lines(result), *result.notes):
-            console.print(Text(f"· {note}", "dim"))
-        for relation in result.relations:
-            console.print(Text(relation_line(relation), "yellow" if relation.brought else ""))
-        for finding in result.findings[:_SHOWN]:
-            console.print(Text(f"  {finding.kind.value} {_place(finding)}"))
-        if result.findings_total > _SHOWN:
-            console.print(Text(f"  … {result.findings_total - _SHOWN:,} more", "dim"))
-        console.print(Text(f"findings: {result.findings_path}", "dim"), soft_wrap=True)
-
-
-def _table(result: AuditResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("topic")
-    for name in ("source", "matched", *_KINDS):
-        table.add_column(name, justify="right")
-    by_topic: dict[str, list[Counts]] = {}
-    for each in result.partitions:
-        by_topic.setdefault(each.topic, []).append(each.counts)
-    for topic, parts in sorted(by_topic.items()):
-        counts = Counts.total(parts)
-        cells = [
-            Text("0", "dim") if not getattr(counts, kind) else _bad(kind, getattr(counts, kind)) for kind in _KINDS
-        ]
-        table.add_row(topic, f"{counts.source_records:,}", f"{counts.matched:,}", *cells)
-    return table
-
-
-def _bad(kind: str, count: int) -> Text:
-    return Text(f"{count:,}", "yellow" if kind == "unseen" else "bold red")
-
-
-def _place(finding: Finding) -> str:
-    source = "-" if finding.source_offset is None else str(finding.source_offset)
-    target = "-" if finding.target_offset is None else str(finding.target_offset)
-    key = "" if finding.key is None else f" key {finding.key[:40]!r}"
-    return f"{finding.topic}:{finding.partition} source {source} target {target}{key}"

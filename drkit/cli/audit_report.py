@@ -10,7 +10,7 @@ from drkit.audit.over_time import BUCKETS, OverTime
 from drkit.audit.witnesses import Content, Witness
 from drkit.cli.audit_digest import digest_lines
 from drkit.cli.audit_run import relation_line
-from drkit.model.audit import AuditResult, Counts, Verdict
+from drkit.model.audit import AuditResult, Counts, FindingKind, Verdict
 from drkit.model.clock import from_millis, iso
 
 _KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered", "unseen")
@@ -33,7 +33,12 @@ border-bottom:1px solid var(--line)}.n{text-align:right}.dim{color:var(--dim)}.b
 .clean{color:#12805c}.deviated{color:var(--lost)}svg{display:block;max-width:100%;height:auto}
 svg text{fill:var(--dim);font-size:11px;font-family:system-ui,sans-serif}pre{margin:0;white-space:pre-wrap;
 overflow-wrap:anywhere;font-size:.82rem}.key{display:inline-block;
-width:.8em;height:.8em;border-radius:.2em;margin:0 .3em 0 .9em}
+width:.8em;height:.8em;border-radius:.2em;margin:0 .35em 0 0}.legend>span{white-space:nowrap;margin-right:1em}
+.bad{font-weight:600}.chart{width:100%;height:5.6rem}.axis{display:flex;justify-content:space-between;gap:1rem;
+flex-wrap:wrap;font-size:.75rem;color:var(--dim)}
+.finding{display:grid;grid-template-columns:9rem 1fr 1fr;gap:.3rem 1rem;
+padding:.4rem 0;border-top:1px solid var(--line);font-size:.87rem}.finding>div{min-width:0;overflow-wrap:anywhere}
+@media(max-width:44rem){.finding{grid-template-columns:minmax(0,1fr)}section{padding:.7rem .8rem}main{padding:0 .5rem}}
 """
 
 
@@ -50,33 +55,32 @@ def render_report(
         shown: of each, the first witnesses.
     """
     parts = "".join(_link(*each) for each in zip(results, times, shown, strict=True))
-    legend = "".join(
-        f'<span class="key" style="background:var(--{kind})"></span>{kind}' for kind in ("matched", *_KINDS)
-    )
+    legend = " ".join(f"<span>{_key(kind)}{kind}</span>" for kind in ("matched", *_KINDS))
     observed = ", ".join(sorted({iso(result.observed_at) or "" for result in results}))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>drkit audit</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
-        f'<body><main><h1>drkit audit</h1><p class="dim">{legend}</p>{parts}'
+        f'<body><main><h1>drkit audit</h1><p class="dim legend">{legend}</p>{parts}'
         f'<p class="dim">Observed {observed}. Times are UTC.</p></main></body></html>\n'
     )
 
 
 def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness]) -> str:
     counts, verdict = result.counts, result.verdict
-    window = " ".join(
-        f"{word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
+    window = "".join(
+        f", {word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
     )
+    found = "".join(f", {getattr(counts, kind):,} {kind}" for kind in _KINDS if getattr(counts, kind))
     notes = "".join(f"<p>{escape(note)}</p>" for note in (*digest_lines(result), *result.notes))
     return (
         f"<section><h2>{escape(str(result.link))}</h2>"
         f'<p class="big {"clean" if verdict is Verdict.CLEAN else "deviated"}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
-        f"{counts.matched:,} matched, {result.seconds:.1f} s {escape(window)}</p>{notes}"
+        f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"
         f"<h3>Topics</h3>{_topics(result)}{_relations(result)}"
         f"<h3>Findings over time, by the records' timestamps</h3>{_over_time(times)}"
         f"<h3>First witnesses</h3>{_witnesses(shown)}"
-        f'<p class="dim">All {result.findings_total:,} findings: {escape(result.findings_path)}</p></section>'
+        f'<p class="dim">{_where(result)}</p></section>'
     )
 
 
@@ -89,11 +93,24 @@ def _topics(result: AuditResult) -> str:
     for topic, parts in sorted(by_topic.items()):
         counts = Counts.total(parts)
         cells = "".join(
-            f'<td class="n">{getattr(counts, name):,}</td>'
-            for name in ("source_records", "target_records", "matched", *_KINDS)
-        )
+            f'<td class="n">{getattr(counts, name):,}</td>' for name in ("source_records", "target_records", "matched")
+        ) + "".join(_number(kind, getattr(counts, kind)) for kind in _KINDS)
         rows.append(f"<tr><td>{escape(topic)}{_bar(counts)}</td>{cells}</tr>")
     return f'<div class="scroll"><table><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _number(kind: str, count: int) -> str:
+    return f'<td class="n bad" style="color:var(--{kind})">{count:,}</td>' if count else '<td class="n dim">0</td>'
+
+
+def _where(result: AuditResult) -> str:
+    if not result.findings_total:
+        return "No findings."
+    return f"All {result.findings_total:,} findings: {escape(result.findings_path)}"
+
+
+def _key(kind: str) -> str:
+    return f'<span class="key" style="background:var(--{kind})"></span>'
 
 
 def _relations(result: AuditResult) -> str:
@@ -146,12 +163,16 @@ def _chart(times: OverTime, topic: str) -> str:
                     f'<rect x="{at * step:.1f}" y="{max(0.0, top):.1f}" width="{step - 1:.1f}" height="{size:.1f}" '
                     f'style="fill:var(--{kind})"><title>{kind}: {count:,}</title></rect>'
                 )
+    outside = "".join(
+        f"<span>{count:,} {when}</span>"
+        for when, count in (("earlier", times.earlier), ("later", times.later))
+        if count
+    )
     return (
-        f'<svg viewBox="0 -14 {_WIDTH} {_HEIGHT + 32}" width="{_WIDTH}" height="{_HEIGHT + 32}" role="img">'
-        f'<text x="0" y="-4">{most:,}</text>{"".join(bars)}'
-        f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" style="stroke:var(--line)"/>'
-        f'<text x="0" y="{_HEIGHT + 14}">{iso(times.first)}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 14}" text-anchor="end">{iso(times.last)}</text></svg>'
+        f'<div class="axis"><span>up to {most:,} at a time</span>{outside}</div>'
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img">{"".join(bars)}'
+        f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" style="stroke:var(--line)"/></svg>'
+        f'<div class="axis"><span>{iso(times.first)}</span><span>{iso(times.last)}</span></div>'
     )
 
 
@@ -163,18 +184,31 @@ def _witnesses(shown: Sequence[Witness]) -> str:
         finding = each.finding
         place = f"{escape(finding.topic)}:{finding.partition}"
         rows.append(
-            f'<tr><td><span class="key" style="background:var(--{finding.kind.value});margin-left:0"></span>'
-            f"{finding.kind.value}<br>{place}</td><td>{_content(finding.source_offset, each.source)}</td>"
-            f"<td>{_content(finding.target_offset, each.target)}</td></tr>"
+            f'<div class="finding"><div>{_key(finding.kind.value)}<b>{finding.kind.value}</b><br>{place}'
+            f"{_difference(each)}</div><div>{_content('source', finding.source_offset, each.source)}</div>"
+            f"<div>{_content('target', finding.target_offset, each.target)}</div></div>"
         )
-    head = "<tr><th>finding</th><th>on the source</th><th>on the target</th></tr>"
-    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+    return "".join(rows)
 
 
-def _content(offset: int | None, content: Content | str | None) -> str:
+def _difference(witness: Witness) -> str:
+    """Which parts of a corrupted record are not as they were."""
+    one, other = witness.source, witness.target
+    if (
+        witness.finding.kind is not FindingKind.CORRUPTED
+        or not isinstance(one, Content)
+        or not isinstance(other, Content)
+    ):
+        return ""
+    parts = {"key": "key", "value": "value", "headers": "headers", "stamp": "timestamp"}
+    names = [name for part, name in parts.items() if getattr(one, part) != getattr(other, part)]
+    return f'<br><span class="dim">other {" and ".join(names)}</span>' if names else ""
+
+
+def _content(side: str, offset: int | None, content: Content | str | None) -> str:
     if content is None:
-        return '<span class="dim">-</span>'
-    at = f'<span class="dim">offset {offset}</span>'
+        return f'<span class="dim">{side}: -</span>'
+    at = f'<span class="dim">{side}: offset {offset}</span>'
     if isinstance(content, str):
         return f"{at}<br>{escape(content)}"
     lines = [f"key {_text(content.key)}", *(f"{escape(name)}: {_text(value)}" for name, value in content.headers)]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
 
 from drkit.audit.over_time import BUCKETS, over_time
 from drkit.audit.witnesses import Content, Witness
 from drkit.cli.audit_report import render_report
 from drkit.cli.audit_run import keep_run
+from drkit.cli.audit_view import of_each_kind, print_audits
 from drkit.model.audit import AuditResult, Basis, Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.journal import verify_chain
 from drkit.model.topology import LinkId
@@ -108,6 +112,38 @@ def test_findings_are_counted_by_their_time(tmp_path: Path):
     assert sum(found.counts["t", "lost"]) == BUCKETS
     assert found.counts["u", "foreign"] == [5] + [0] * (BUCKETS - 1)
     assert over_time([parquet(tmp_path / "none", [])]) is None
+
+
+def test_odd_stamps_do_not_hide_when_the_rest_was(tmp_path: Path):
+    hour, now = 3600 * 1_000_000, 1_800_000_000 * 1_000_000
+    rows = [("lost", "t", now + number * hour // 60) for number in range(60)]
+
+    found = over_time([parquet(tmp_path / "one", [*rows, ("foreign", "t", 0), ("foreign", "t", 2 * now)])])
+
+    assert found is not None
+    assert (found.earlier, found.later) == (1, 1)
+    assert (found.first.timestamp(), found.last.timestamp()) == (now / 1e6, now / 1e6 + 59 * 60)
+    assert sum(found.counts["t", "lost"]) == 60
+    text = render_report([result()], [found], [[]])
+    assert "<span>1 earlier</span><span>1 later</span>" in text
+
+
+def test_each_kind_has_its_witnesses():
+    findings = [LOST] * 50 + [FOREIGN] * 2
+
+    assert [each.kind.value for each in of_each_kind(findings, 5)] == ["lost"] * 3 + ["foreign"] * 2
+    assert of_each_kind([], 5) == []
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_on_a_terminal_kinds_keep_their_names_and_keys_are_text(width: int):
+    out = StringIO()
+    print_audits(Console(file=out, width=width), [result()], "audit-1", Path("/x/report.html"))
+    said = out.getvalue()
+    assert ("corrupted" in said) is (width == 140)
+    assert "source  matched  lost" in said
+    assert "key <script>" in said
+    assert said.splitlines()[-2:] == ["run: audit-1", "report: /x/report.html"]
 
 
 def test_an_audit_is_a_run():
