@@ -122,6 +122,12 @@ def _translated(what: str, found: list[str]) -> DrkitError:
         return Unreachable(
             f"a cluster stopped answering during {what}: {root}", remedy="Check its brokers and run it again"
         )
+    if "SocketException" in text:
+        return DrkitError(
+            f"a connection between Spark's processes was cut during {what}: {root}",
+            meaning="Nothing is wrong with the data; a worker or the network between them failed",
+            remedy="Run it again",
+        )
     return DrkitError(
         f"{what} failed in Spark: {root}", remedy="Run it with --verbose for the trace; report it if it makes no sense"
     )

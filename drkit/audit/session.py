@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
@@ -117,6 +118,7 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
                 context = session.sparkContext
                 context.pythonExec = runtime.settings.get("spark.pyspark.python", sys.executable)  # not from variables
                 context.addPyFile(str(code_archive(folder)))
+                _accumulate_quietly(context)
         except BaseException as error:
             tail = log_tail(folder)
             owned.remove()
@@ -182,6 +184,12 @@ def quietly() -> Iterator[None]:
             yield
     finally:
         root.removeFilter(_not_of_py4j)
+
+
+def _accumulate_quietly(context: SparkContext) -> None:
+    """PySpark's server prints a trace where the JVM's connection is cut; that Spark then fails is told all the same."""
+    server: Any = context._accumulatorServer  # noqa: SLF001 - no public way to it
+    server.handle_error = lambda *_: None
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

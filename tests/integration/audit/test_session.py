@@ -59,3 +59,12 @@ def test_files_that_spark_leaves_are_not_in_the_way(spark, monkeypatch, tmp_path
     spark_session(spark).range(10).count()
 
     assert wait_until(lambda: list(tmp_path.iterdir()) == [], what="the folder to be as it was")
+
+
+def test_a_connection_of_sparks_that_is_cut_prints_no_trace(spark, capfd):
+    server = spark_session(spark).sparkContext._accumulatorServer
+    try:
+        raise ConnectionResetError
+    except ConnectionResetError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert capfd.readouterr().err == ""
