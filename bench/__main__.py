@@ -33,14 +33,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.command()
 def bench(
-    full: Annotated[bool, typer.Option("--full", help="All cases in full; about 25 minutes on 2 idle cores.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All cases in full; about 45 minutes on 2 idle cores.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="All cases, small (the default).")] = False,
     case: Annotated[
         list[str] | None, typer.Option("--case", metavar="NAME", help="Only this one (repeatable).")
     ] = None,
     records: Annotated[int | None, typer.Option("--records", min=10_000, help="For each backlog case.")] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How often; tables show medians.")] = 1,
-    minutes: Annotated[float, typer.Option("--minutes", min=1, help="Begin no further case after so long.")] = 25.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=1, help="Begin no further case after so long.")] = 60.0,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier run measured; do the rest.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.")] = None,
 ) -> None:
