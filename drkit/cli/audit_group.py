@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from drkit.audit.session import SparkRuntime
 
 _SHOWN = 12
+_WIDTH_OF_COUNTS = 100
+"""About what the table takes beside its partitions' names."""
 _CODES = {
     GroupVerdict.CLEAN: ExitCode.OK,
     GroupVerdict.DEVIATED: ExitCode.DEVIATION,
@@ -213,7 +215,7 @@ def _print(console: Console, result: GroupAudit) -> None:
         ),
         soft_wrap=True,
     )
-    console.print(_table(result))
+    console.print(_table(result, console.width))
     for note in result.notes:
         console.print(Text(f"· {note}", "dim"))
     for each in result.partitions:
@@ -225,29 +227,38 @@ def _print(console: Console, result: GroupAudit) -> None:
         console.print(Text(f"  … {len(result.witnesses) - _SHOWN} more witnesses with --output json", "dim"))
 
 
-def _table(result: GroupAudit) -> Table:
+def _table(result: GroupAudit, width: int) -> Table:
+    """Positions and counts by partition; where the terminal is narrow, without the counts that are 0 throughout."""
+    names = [f"{each.place.topic}:{each.place.partition}" for each in result.partitions]
+    columns = {
+        "skipped": [_cell(each.counts.position) for each in result.partitions],
+        "lost": [_cell(each.counts.lost) for each in result.partitions],
+        "unmirrored": [_unmirrored(each.counts) for each in result.partitions],
+        "corrupted": [_cell(each.counts.corrupted) for each in result.partitions],
+        "read again": [_cell(each.counts.reread, bad="yellow") for each in result.partitions],
+        "duplicated": [_cell(each.counts.duplicated) for each in result.partitions],
+    }
+    if max(map(len, names), default=0) + _WIDTH_OF_COUNTS > width:
+        columns = {name: cells for name, cells in columns.items() if any(cell.plain != "0" for cell in cells)}
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("partition")
-    columns = ("before", "after", "skipped", "lost", "unmirrored", "corrupted", "read again", "duplicated")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=name in {"before", "after"})
-    for each in result.partitions:
-        place, counts = each.place, each.counts
-        unmirrored = _cell(counts.unmirrored)
-        if counts.unmirrored is None and counts.unmirrored_at_least:
-            unmirrored = Text(f"≥ {counts.unmirrored_at_least:,}", "bold red")
+    table.add_column("partition", overflow="fold")
+    for name in ("before", "after", *columns):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, (name, each) in enumerate(zip(names, result.partitions, strict=True)):
+        place = each.place
         table.add_row(
-            escape(f"{place.topic}:{place.partition}"),
+            escape(name),
             _position(place.source_offset, place.before),
             _position(place.target_offset, place.after),
-            _cell(counts.position),
-            _cell(counts.lost),
-            unmirrored,
-            _cell(counts.corrupted),
-            _cell(counts.reread, bad="yellow"),
-            _cell(counts.duplicated),
+            *(cells[number] for cells in columns.values()),
         )
     return table
+
+
+def _unmirrored(counts: GroupCounts) -> Text:
+    if counts.unmirrored is None and counts.unmirrored_at_least:
+        return Text(f"≥ {counts.unmirrored_at_least:,}", "bold red")
+    return _cell(counts.unmirrored)
 
 
 def _position(offset: int | None, by: str | None) -> str:
