@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
 from drkit.failover.gate import Gate
+from drkit.failover.gate_gaps import close_gaps
 from drkit.failover.look import look_again, look_at
 from drkit.failover.machine import Facts, Mode, Outcome
 from drkit.failover.mirrormaker import LOSS_UNKNOWN, captured, look_at_mirrormaker, positions_by_mirrormaker
@@ -20,7 +21,7 @@ from drkit.failover.when import Moment
 from drkit.kafka.groups import GroupAdmin
 from drkit.kafka.peek import Place
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 _GROUPS_AT_ONCE = 500
@@ -180,9 +181,13 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Read every committed offset back, then the record at each place, and compare both with what was planned."""
+    """Read every committed offset back, then the record at each place, and compare both with what was planned.
+
+    `source`: the cluster that was fenced, where topics may have been made since; None: none is looked for.
+    """
 
     target: str
+    source: str | None = None
     name: str = "verify"
 
     def explain(self) -> str:
@@ -226,7 +231,33 @@ class Verify:
         facts = replace(context.facts, verified=count, verified_at=now(), places=compared.seen)
         more = f"; {len(read_on)} groups have read on already" if read_on else ""
         here = f"; {compared.seen}" if standing else ""
-        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}{here}", facts)
+        facts, closed = self._still_fenced(context, facts)
+        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}{here}{closed}", facts)
+
+    def _still_fenced(self, context: StageContext, facts: Facts) -> tuple[Facts, str]:
+        """The fence reaches topics that were made after it, too; what was done, "" for nothing.
+
+        Raises:
+            PartlyDone: it can't be shown.
+        """
+        if self.source is None or not facts.fenced:
+            return facts, ""
+        try:
+            found = close_gaps(context, self.source)
+        except Unreachable as error:
+            return facts, f"; whether topics were made on {self.source} since its fence isn't known: {error.what}"
+        if found is None:
+            return facts, ""
+        if not found.proof.proven and not facts.unfenced_accepted:
+            raise PartlyDone(
+                f"{self.source} is not fenced any more: {found.proof.reason}",
+                meaning=f"{', '.join(found.topics[:_SHOWN])} were made after the fence; whoever writes there writes "
+                "what is lost",
+                remedy=f"Remove the cause, then drkit resume {context.run}",
+            )
+        proof = found.proof
+        facts = replace(facts, fenced=proof.proven, fence_reason=proof.reason, fence_epoch=proof.epoch)
+        return facts, f"; {found}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
         ),
         Commit(target, len({position.group for position in plan.placed}), len(plan.placed), plan.target.cluster_id),
         Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
-        Verify(target),
+        Verify(target, source),
         Close(),
     )
 

@@ -14,6 +14,7 @@ Rules that were on the target before drkit have no note and are never removed.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
@@ -54,6 +55,16 @@ class Acl:
 def fence_rules_kind(cluster: str) -> str:
     """Kind of the notes that hold the rules by which drkit keeps clients out of a cluster: by `key`, the epoch."""
     return f"fence_rules {cluster}"
+
+
+def topics_denied(keys: Iterable[str]) -> frozenset[str]:
+    """The topics that everybody is kept from writing to by the rules with these keys."""
+    rules = map(Acl.parse, keys)
+    return frozenset(
+        rule.name
+        for rule in rules
+        if (rule.resource, rule.principal, rule.operation, rule.permission) == ("topic", "User:*", "write", "deny")
+    )
 
 
 class AclRole(StrEnum):

@@ -7,7 +7,8 @@ primary must not hide how far the mirror had come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,7 @@ from datetime import datetime
 from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping.translator import Translator
+from drkit.model.acls import fence_rules_kind, topics_denied
 from drkit.model.clock import now
 from drkit.model.errors import NotLetIn, Unreachable
 from drkit.model.links import Direction, LinkControl, Problem, TopicState
@@ -24,6 +26,9 @@ from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.store.api import Store
 from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
+
+OUTSIDE_THE_FENCE = "outside_the_fence"
+"""Kind of a problem that nobody recorded: it is seen at each look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +153,14 @@ def _link_status(
     at = now()
     watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)}
     topics = store.topic_states(link.id)
-    problems = tuple(store.problems(link.id))
+    problems = list(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")
     workers = sorted(live_workers(store, link.id, at), key=lambda worker: (not worker.leads, worker.owner))
     led = lease is not None and lease.expires_at > at
     running = led or bool(workers)
     source, target = _both_ends(config, link, timeout_seconds)
+    if control is not None and control.direction is Direction.SEALED:
+        problems += _outside_the_fence(store, link, source, at)
     translator = Translator(store, link.id)
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, at=at, running=running)
@@ -174,11 +181,30 @@ def _link_status(
         observed_at=max((mark.observed_at for mark in watermarks.values()), default=None),
         partitions=partitions,
         groups=tuple(_group(position, translator) for position in store.group_positions(link.id)),
-        problems=problems,
+        problems=tuple(problems),
         recovery_point=_recovery_point(partitions),
         workers=tuple(workers),
         statistics=tuple(fresh(worker_statistics(store, link.id), at)),
     )
+
+
+def _outside_the_fence(store: Store, link: Link, source: LogEnds, at: datetime) -> Iterator[Problem]:
+    """Topics that were made on a cluster failed away from after it was fenced by rules: none of them names these."""
+    denied = topics_denied(store.notes(link.id, fence_rules_kind(link.id.source)))
+    held: dict[str, int] = defaultdict(int)
+    for tp, end in source.end.items():
+        held[tp.topic] += end
+    for topic in sorted(held.keys() - denied) if denied else ():
+        yield Problem(
+            OUTSIDE_THE_FENCE,
+            topic,
+            None,
+            f"{topic} was made on {link.id.source} after that was fenced: clients may write there, and what they wrote "
+            f"({held[topic]:,} offsets) is not on {link.id.target}",
+            f"drkit fence --link '{link.id}' closes it too",
+            halted=False,
+            since=at,
+        )
 
 
 def _both_ends(config: Config, link: Link, timeout_seconds: float) -> tuple[LogEnds, LogEnds]:

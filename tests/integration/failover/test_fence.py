@@ -278,6 +278,40 @@ def test_a_primary_that_hung_is_fenced_when_it_answers_again(own: OwnLink, secur
     assert ("fence", "closed") in {(each.kind, each.state) for each in own.store.runs() if each.run == closed["run"]}
 
 
+def test_topics_made_after_the_fence_are_closed_too(own: OwnLink, secure_lab: Lab) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    own.commit("primary", "g", topic, {0: 3, 1: 5})
+    mirror(own)
+    killed_at(own, "planned", ("commit", "outcome", "after"))
+    during = own.create("primary", "during")
+    wait_until(lambda: write(secure_lab, "primary", during) == "written", what="a writer of the new topic")
+    assert outside_the_fence(own) == {during}
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, None)
+    assert result.error is None
+    verified = next(stage.reason for stage in result.stages if stage.name == "verify")
+    assert f"made after the fence, and closed since: {during} (1 offsets" in verified
+    assert result.evidence.fenced is True
+    assert result.machine.facts.fence_epoch == gate_record(own.store, own.link.id, "primary").epoch
+    assert write(secure_lab, "primary", during) == "TOPIC_AUTHORIZATION_FAILED"
+    assert outside_the_fence(own) == set()
+
+    later = own.create("primary", "later")
+    wait_until(lambda: write(secure_lab, "primary", later) == "written", what="a writer of the newer topic")
+    assert outside_the_fence(own) == {later}
+    (closed,) = verb(own, "fence", schema="fence")["links"]
+    assert closed["fenced"]
+    assert write(secure_lab, "primary", later) == "TOPIC_AUTHORIZATION_FAILED"
+    assert outside_the_fence(own) == set()
+
+
+def outside_the_fence(own: OwnLink) -> set[str]:
+    """Topics that `drkit status` says the fence doesn't reach."""
+    (link,) = verb(own, "status", schema="status")["links"]
+    return {problem["topic"] for problem in link["problems"] if problem["kind"] == "outside_the_fence"}
+
+
 def verb(own: OwnLink, *words: str, code: int = 0, schema: str = "error") -> dict[str, Any]:
     """Run a verb; its JSON document, valid by its schema."""
     command = [sys.executable, "-m", "drkit", *words, "--config", str(own.config_path), "--output", "json"]

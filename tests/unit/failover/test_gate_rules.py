@@ -18,7 +18,7 @@ from drkit.failover.gate_rules import (
     record_text,
     unspoken,
 )
-from drkit.model.acls import Acl
+from drkit.model.acls import Acl, topics_denied
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 
@@ -121,3 +121,11 @@ def test_a_rule_to_go_on_as_before_is_for_what_no_rule_is_about():
     }
     assert unspoken(["returns"], [], [Acl("topic", "*", "literal", "User:app", "*", "read", "allow")]) == frozenset()
     assert for_everybody(found) == frozenset(), "they close nothing"
+
+
+def test_a_fence_names_the_topics_that_everybody_is_kept_from_and_no_others():
+    closed = closing(["a", "b"], ["g"])
+    some = Acl("topic", "c", "literal", "User:app", "*", "write", "deny")
+    read = Acl("topic", "d", "literal", "User:*", "*", "read", "deny")
+    open_again = unspoken(["e"], [], ())
+    assert topics_denied(rule.key for rule in {*closed, some, read, *open_again}) == {"a", "b"}
