@@ -1,4 +1,4 @@
-"""`drkit link pause|resume`: hold a link or a topic of it, go on, accept a topic's new incarnation."""
+"""`drkit link pause|resume|adopt`: hold a link or a topic, go on, accept a new incarnation; epochs of directories."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rich.console import Console
 
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
 from drkit.cli.output import OutputMode
+from drkit.failover.adopt import adopt_epoch
+from drkit.failover.estate import Estate
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.control import accept_recreated, go_on, pause
 from drkit.model.errors import ConfigError
@@ -81,6 +83,22 @@ def resume_link(
                 console.print(f"{accepted.topic} is mirrored from its start, as epoch {accepted.epoch}")
 
         run.writer.emit(document, human)
+
+
+@link_app.command("adopt")
+def adopt_link(
+    link: LinkArgument,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """After the store was lost and built anew: go on above the epochs that stand in the link's directories."""
+    with command(config, output, verbose) as run:
+        chosen = select_links(run.config, link)[0]
+        with Estate(run.config, run.store()) as estate:
+            control, changed = adopt_epoch(estate, chosen.id)
+        what = f"goes on above epoch {control.version}" if changed else "stands above what its directories say already"
+        run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
 
 
 def _link(run: Invocation, name: str) -> Link:

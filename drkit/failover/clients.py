@@ -32,6 +32,11 @@ class Published:
     configured: bool
 
 
+def serving(link: LinkId, direction: Direction) -> str:
+    """The cluster that serves the clients of a configured link in that state."""
+    return link.target if _SERVES[direction] == "target" else link.source
+
+
 def look_at_directories(estate: Estate, link: LinkId) -> tuple[DirectoryView, ...]:
     """What each directory of the link says now; one that doesn't answer is shown with the reason."""
     directories = estate.directories(link)
@@ -61,7 +66,8 @@ def outrun(
             Obstacle(
                 f"{view.name} says {view.active}, epoch {view.epoch}; this run would write {active} with epoch {epoch}",
                 f"That entry is not of the store's history of {link}: the switch would not overwrite it",
-                "Check [store] in the configuration; if the entry is a leftover of another store, remove it by hand",
+                f"Check [store] in the configuration; if the store was built anew: drkit link adopt '{link}'; if the "
+                "entry is a leftover of another store, remove it by hand",
             )
         )
     return found
