@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from confluent_kafka import TopicPartition as Place
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.clients import confluent_config
+from drkit.model.audit import Standing
 from drkit.model.clock import to_millis
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import LinkId, TopicPartition
@@ -41,11 +42,12 @@ _MOST_SILENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did: records written now, and those that were there already."""
+    """What a replay did: records written now, those that were there already, those that weren't approved."""
 
     topic: str
     written: int
     there_already: int
+    not_approved: int
 
 
 def is_salvage(folder: Path) -> bool:
@@ -54,7 +56,13 @@ def is_salvage(folder: Path) -> bool:
 
 
 def replay(
-    folder: Path, topic: str, link: LinkId, config: Config, *, progress: Callable[[str], None] | None = None
+    folder: Path,
+    topic: str,
+    link: LinkId,
+    config: Config,
+    *,
+    approved: Collection[Standing] = tuple(Standing),
+    progress: Callable[[str], None] | None = None,
 ) -> Replayed:
     """Write the records of a salvage to a topic of the link's target.
 
@@ -65,6 +73,7 @@ def replay(
         topic: the topic on the target; it must exist.
         link: the link that the salvage is of.
         config: the clusters.
+        approved: only records that stood so to the target when they were salvaged.
         progress: told what is being done.
 
     Raises:
@@ -85,15 +94,17 @@ def replay(
         starts, ends = admin.start_offsets(tps), admin.end_offsets(tps, committed=True)
     say(f"reading {topic} for what is there already")
     there = _provenances(confluent_config(cluster), link.target, {tp: (starts[tp], ends[tp]) for tp in tps})
-    written = already = 0
-    for rows in _batches(folder):
+    written = already = aside = 0
+    for everything in _batches(folder):
+        rows = [row for row in everything if row["standing"] in approved]
+        aside += len(everything) - len(rows)
         left = [(row, name) for row in rows if (name := _provenance(cluster_id, row)) not in there]
         already += len(rows) - len(left)
         if left:
             writer.write(left)
             written += len(left)
             say(f"{written:,} records written to {topic}")
-    return Replayed(topic, written, already)
+    return Replayed(topic, written, already, aside)
 
 
 def _checked_source(folder: Path, link: LinkId) -> str:

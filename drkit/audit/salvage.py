@@ -33,10 +33,11 @@ from drkit.audit.reading import keep
 from drkit.audit.replay import MANIFEST, PARQUET, sha256_of
 from drkit.audit.run import Judged, Progress, judged
 from drkit.audit.session import SparkRuntime
+from drkit.audit.standing import with_standing
 from drkit.audit.watch import Tasks, watching
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
-from drkit.model.audit import AuditRequest, FindingKind, SalvageResult
+from drkit.model.audit import AuditRequest, FindingKind, SalvageResult, Standing
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import TopicPartition
@@ -85,8 +86,9 @@ def salvage(
         with in_words("the salvage"), watching(found.reader.spark, tasks):
             wanted = _wanted(found, beyond or {})
             counts = _counts(found, wanted)
-            _write(found, wanted, counts, staging)
-        facts = _facts(request, found, counts, config)
+            say("comparing them with what the target holds")
+            standings = _write(found, wanted, counts, staging)
+        facts = _facts(request, found, counts, standings, config)
         manifest = _checked_manifest(staging, facts, sum(counts.values()))
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _sync(staging)
@@ -108,6 +110,7 @@ def salvage(
         path=str(folder),
         manifest=str(folder / MANIFEST),
         records=kinds,
+        standings=standings,
         through=facts.through,
         uncommitted=facts.uncommitted,
         observed_at=found.reader.scope.observed_at,
@@ -122,6 +125,7 @@ class _Facts:
     through: dict[str, int]
     uncommitted: dict[str, int]
     counts: Mapping[tuple[str, FindingKind], int]
+    standings: Mapping[Standing, int]
 
 
 def _free_folder(out: str) -> Path:
@@ -164,18 +168,22 @@ def _counts(found: Judged, wanted: DataFrame) -> dict[tuple[str, FindingKind], i
     return {(names[row["p"]], FindingKind(row["kind"])): row["count"] for row in rows}
 
 
-def _write(found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, FindingKind], int], staging: Path) -> None:
+def _write(
+    found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, FindingKind], int], staging: Path
+) -> dict[Standing, int]:
+    """Write the records; returns how many stand how to the target."""
     bounds = wanted.groupBy("p").agg(F.min("s").alias("low"), F.max("s").alias("high")).collect()
     ranges = {row["p"]: (row["low"], row["high"] + 1) for row in bounds}
     files = max(1, -(-sum(counts.values()) // _RECORDS_A_FILE))
     records = keep(
         found.reader.source_records(ranges)
-        .join(wanted, ["p", "s"])
+        .join(with_standing(found.reader, wanted, ranges), ["p", "s"])
         .select(
             "topic",
             "partition",
             "offset",
             "kind",
+            "standing",
             "timestamp",
             F.when(F.col("timestampType") == 1, F.lit("LogAppendTime"))
             .otherwise(F.lit("CreateTime"))
@@ -193,6 +201,7 @@ def _write(found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, FindingK
         "partition",
         "offset",
         "kind",
+        "standing",
         F.unix_millis("timestamp").alias("timestamp_ms"),
         "timestamp_type",
         _base64("key"),
@@ -202,6 +211,8 @@ def _write(found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, FindingK
         ).alias("headers"),
     )
     replay.write.option("ignoreNullFields", "false").json(str(staging / REPLAY), compression="gzip")
+    stand = {row["standing"]: row["count"] for row in records.groupBy("standing").count().collect()}
+    return {standing: stand.get(standing.value, 0) for standing in Standing}
 
 
 def _base64(name: str) -> Column:
@@ -214,7 +225,11 @@ def _plain_base64(column: Column) -> Column:
 
 
 def _facts(
-    request: AuditRequest, found: Judged, counts: Mapping[tuple[str, FindingKind], int], config: Config
+    request: AuditRequest,
+    found: Judged,
+    counts: Mapping[tuple[str, FindingKind], int],
+    standings: Mapping[Standing, int],
+    config: Config,
 ) -> _Facts:
     link, scope = request.link.id, found.reader.scope
     tps = {TopicPartition(each.topic, each.partition): each for each in scope.partitions}
@@ -236,7 +251,7 @@ def _facts(
     }
     through = {str(tp): each.source_end for tp, each in tps.items()}
     uncommitted = {str(tp): written[tp] for tp, each in tps.items() if written.get(tp, 0) > each.source_end}
-    return _Facts(head, through, uncommitted, counts)
+    return _Facts(head, through, uncommitted, counts, standings)
 
 
 def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, Any]:
@@ -279,7 +294,8 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
         }
         for name, end in facts.through.items()
     ]
-    return {**facts.head, "records": by_kind, "partitions": partitions, "files": files}
+    standings = {standing.value: number for standing, number in facts.standings.items()}
+    return {**facts.head, "records": by_kind, "standings": standings, "partitions": partitions, "files": files}
 
 
 def _sync(folder: Path) -> None:

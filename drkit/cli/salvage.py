@@ -21,7 +21,7 @@ from drkit.cli.spark import (
     told,
     topic_choices,
 )
-from drkit.model.audit import AuditRequest
+from drkit.model.audit import AuditRequest, Standing
 from drkit.model.errors import ConfigError
 from drkit.model.topology import Link
 
@@ -45,6 +45,14 @@ def salvage_verb(
             "--replay-to", metavar="TOPIC", help="Then write the records to this topic of the target, each only once."
         ),
     ] = None,
+    approve: Annotated[
+        list[Standing] | None,
+        typer.Option(
+            "--approve",
+            metavar="CLASS",
+            help="With --replay-to: only records that are new, conflicting or identical to the target; repeat it.",
+        ),
+    ] = None,
     topic: TopicsOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
@@ -61,6 +69,8 @@ def salvage_verb(
     """
     with command(config, output, verbose) as run:
         links = run.links(link)
+        if approve and replay_to is None:
+            raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
         if len(links) > 1:
             names = ", ".join(str(each.id) for each in links)
             raise ConfigError("a salvage is of one link", remedy=f"Name it with --link; known links: {names}")
@@ -76,7 +86,14 @@ def salvage_verb(
         written = None
         if replay_to is not None:
             with told(run, f"replay to {replay_to}") as telling:
-                written = replay(folder, replay_to, links[0].id, run.config, progress=telling.step)
+                written = replay(
+                    folder,
+                    replay_to,
+                    links[0].id,
+                    run.config,
+                    approved=approve or tuple(Standing),
+                    progress=telling.step,
+                )
         document = kept | {"replayed": None if written is None else _replayed(written)}
         run.writer.emit(document, lambda console: _print(console, document, made=made))
 
@@ -97,6 +114,7 @@ def _salvage(
         "manifest": result.manifest,
         "total": result.total,
         "records": {kind.value: number for kind, number in result.records.items()},
+        "standings": {standing.value: number for standing, number in result.standings.items()},
         "through": result.through,
         "uncommitted": result.uncommitted,
         "observed_at": result.observed_at,
@@ -114,6 +132,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         "manifest": str(folder / "manifest.json"),
         "total": sum(manifest["records"].values()),
         "records": manifest["records"],
+        "standings": manifest["standings"],
         "through": {name: each["through"] for name, each in partitions.items()},
         "uncommitted": {
             name: each["uncommitted_end"] for name, each in partitions.items() if each["uncommitted_end"] is not None
@@ -123,7 +142,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _replayed(written: Replayed) -> dict[str, Any]:
-    return {"topic": written.topic, "written": written.written, "there_already": written.there_already}
+    return {
+        "topic": written.topic,
+        "written": written.written,
+        "there_already": written.there_already,
+        "not_approved": written.not_approved,
+    }
 
 
 def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
@@ -133,6 +157,9 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
         f"{document['total']:,} records that only {document['source']} holds ({kinds}) {state} {document['path']}",
         soft_wrap=True,
     )
+    standings = ", ".join(f"{number:,} {standing}" for standing, number in document["standings"].items() if number)
+    if standings:
+        console.print(f"to what {document['target']} holds they are: {standings}", soft_wrap=True)
     for place, end in sorted(document["uncommitted"].items()):
         start = document["through"][place]
         console.print(
@@ -143,4 +170,5 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
         console.print(
             f"{replayed['written']:,} of them written to {replayed['topic']} on {document['target']}, "
             f"{replayed['there_already']:,} were there already"
+            + (f", {replayed['not_approved']:,} not approved" if replayed["not_approved"] else "")
         )

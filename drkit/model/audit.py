@@ -275,20 +275,29 @@ class AuditResult:
         return len(self.findings) < self.findings_total
 
 
+class Standing(StrEnum):
+    """How a salvaged record stands to what its partition of the target holds."""
+
+    NEW = "new"  # nothing of its key behind its place, or it has no key
+    CONFLICTING = "conflicting"  # something of its key, with other content, behind its place
+    IDENTICAL = "identical"  # an equal record
+
+
 @dataclass(frozen=True, slots=True)
 class SalvageResult:
     """What was kept of what only one side holds.
 
-    `records` by kind (`unseen`, `lost`, `corrupted`); `through`: by `topic:partition`, the offset
-    (exclusive) up to which the source was read: what lies beyond was not looked at. `uncommitted`: where
-    transactions are still open, the log end (exclusive) by `topic:partition`: what lies from `through` to
-    it is not kept.
+    `records` by kind (`unseen`, `lost`, `corrupted`); `standings`: by how they stand to the target; `through`: by
+    `topic:partition`, the offset (exclusive) up to which the source was read: what lies beyond was not looked at.
+    `uncommitted`: where transactions are still open, the log end (exclusive) by `topic:partition`: what lies from
+    `through` to it is not kept.
     """
 
     link: LinkId
     path: str
     manifest: str
     records: dict[FindingKind, int]
+    standings: dict[Standing, int]
     through: dict[str, int]
     uncommitted: dict[str, int]
     observed_at: datetime

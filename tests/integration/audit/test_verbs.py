@@ -21,7 +21,7 @@ from drkit.audit import replay as replaying
 from drkit.audit.replay import PROVENANCE, replay
 from drkit.audit.salvage import salvage
 from drkit.kafka.clients import confluent_config
-from drkit.model.audit import AuditRequest, FindingKind, TopicChoice
+from drkit.model.audit import AuditRequest, FindingKind, Standing, TopicChoice
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
@@ -199,7 +199,7 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
     assert (again.written, again.there_already) == (kept.total - 5, 5)
     assert by_verb.returncode == 0, by_verb.stderr
     found = document(by_verb, "salvage")
-    assert found["replayed"] == {"topic": into, "written": 0, "there_already": kept.total}
+    assert found["replayed"] == {"topic": into, "written": 0, "there_already": kept.total, "not_approved": 0}
     there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
     with bench.admin("primary") as admin:
         origin = f"{admin.cluster_id()}/{topic}/0/"
@@ -208,6 +208,43 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
     offsets = [int(mark.removeprefix(origin)) for mark in marks]
     assert len(offsets) == kept.total
     assert [replace(each, headers=each.headers[:-1]) for each in landed] == [there[offset] for offset in offsets]
+
+
+def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+    source = [Record(b"k%d" % (8 if n == 9 else n), b"value %d" % n, STAMP + n) for n in range(12)]
+    source[11] = Record(None, b"no key", STAMP)
+    target = source[:10]
+    target[5] = replace(target[5], value=b"altered")
+    del target[8]
+    bench.produce("primary", topic, 0, source)
+    bench.produce("dr", topic, 0, target)
+    bench.remember(topic, {0: {n: n for n in range(10)}})
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+
+    result = salvage(request, bench.store, bench.config, spark, beyond={TopicPartition(topic, 0): 6})
+
+    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert {row["offset"]: row["standing"] for row in rows} == {
+        5: "new",
+        6: "identical",
+        7: "identical",
+        8: "conflicting",
+        9: "identical",
+        10: "new",
+        11: "new",
+    }
+    assert result.standings == {Standing.NEW: 3, Standing.CONFLICTING: 1, Standing.IDENTICAL: 3}
+    into = bench.create(f"{topic}.replayed", on=["dr"])
+    ran = [
+        drkit("salvage", "--out", "kept", "--replay-to", into, *approve, config=lab.config_path, folder=tmp_path)
+        for approve in (["--approve", "new"], ["--approve", "new", "--approve", "conflicting"], [])
+    ]
+    documents = [document(done, "salvage") for done in ran]
+    names = ("written", "there_already", "not_approved")
+    found = [tuple(each["replayed"][name] for name in names) for each in documents]
+    assert found == [(3, 0, 4), (1, 3, 3), (3, 4, 0)]
+    assert documents[0]["standings"] == {"new": 3, "conflicting": 1, "identical": 3}
 
 
 def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, tmp_path):
