@@ -71,6 +71,7 @@ def run_continuous(
     )
     teller = Teller(run, store, link, AlertHooks.of(run.config.hooks))
     audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say, teller.began)
+    teller.say(f"reconciles what is mirrored every {options.interval:g} s; progress is kept in {request.checkpoint}")
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import platformdirs
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from drkit.cli.context import Invocation
 from drkit.model.audit import TopicChoice
@@ -127,6 +128,14 @@ class Telling:
     tasks: Callable[[int, int], None] | None = None
 
 
+class _TasksColumn(MofNCompleteColumn):
+    """Spark's tasks, done and in all; nothing before there are any."""
+
+    def render(self, task: Task) -> Text:
+        """Of the task of Rich's that stands for the step."""
+        return Text("") if task.total is None else super().render(task)
+
+
 @contextmanager
 def told(run: Invocation, what: str) -> Iterator[Telling]:
     """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step."""
@@ -138,7 +147,7 @@ def told(run: Invocation, what: str) -> Iterator[Telling]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _TasksColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=log, transient=True) as bar:
