@@ -41,7 +41,7 @@ def mirror(bench: Bench, prefix: str):
 
 
 def digests(bench: Bench, topic: str, partition: int = 0):
-    return bench.store.range_digests(bench.link.id, TopicPartition(topic, partition), 0)
+    return bench.store.range_digests(bench.link.id, TopicPartition(topic, partition), 1)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_mirror_that_was_killed_goes_on_to_cover_and_the_verb_says_how_much(mi
             mirrored.kill(process)
         else:
             assert mirrored.catch_up().caught_up
-    kept = mirrored.store.range_digests(mirrored.link.id, tp, 0)
+    kept = mirrored.store.range_digests(mirrored.link.id, tp, 1)
     assert kept
     assert kept[-1].target_end == mirrored.target.end(topic)
 
