@@ -267,6 +267,9 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.sources.useV1SourceList": "",  # the Kafka connector's newer reader costs less a record
         "spark.redaction.regex": _HIDDEN,
+        # A sort that went to disk often opens all its files at once, 3 MiB of heap each; without reading ahead, 1 MiB.
+        "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
+        "spark.memory.storageFraction": "0.1",  # what is kept between steps goes to disk before a sort does
     }
     if runtime.local:
         settings |= {
