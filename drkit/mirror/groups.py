@@ -1,4 +1,4 @@
-"""Capturing where consumer groups stand on the source, about once a second.
+"""Capturing where consumer groups stand on the source, within a second of each commit.
 
 A look costs the coordinators little: the ends of their own log tell which groups can have changed
 since the last look (`drkit.kafka.offsets_log`), and only these are asked for, all groups of a
@@ -37,6 +37,8 @@ from drkit.store.timeline import TimelineStore
 
 log = logging.getLogger(__name__)
 
+CAPTURE_SECONDS = 0.8
+"""From a commit to its position in the store, at most: what clocks, brokers and store add to it fits into a second."""
 REFRESH_SECONDS = 5.0
 SWEEP_SECONDS = 60.0
 _ROWS_A_SECOND = 2_000

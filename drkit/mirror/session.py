@@ -31,7 +31,7 @@ from drkit.mirror.catch_up import CatchUp
 from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.engine import Engine, Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
-from drkit.mirror.groups import GroupCapture
+from drkit.mirror.groups import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.lease import TTL_SECONDS, WorkerLease
 from drkit.mirror.link_work import LinkWork
 from drkit.mirror.periodic import Periodic
@@ -165,7 +165,7 @@ class Session:
         self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
         self._sharing.attach(self._engine, self._progress, self._resume.wake)
         self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
-        self._groups = Periodic("groups", 1.0, self._capture_groups, self._ending, promptly=True)
+        self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, self._ending, promptly=True)
         self._threads = [
             Periodic("orders", 0.5, self._read_orders, self._ending),
             Periodic("worker", BEAT_SECONDS, self._sharing.beat, self._ending),
