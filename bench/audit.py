@@ -1,6 +1,6 @@
 """`python -m bench.audit`: what an audit costs, beside a plain client and beside Spark's `exceptAll`.
 
-The same records on two clusters, clean and with one record in a million damaged, compared four ways one after the
+The same records on two clusters, clean and with one record in a million damaged, compared in several ways one after the
 other on the same brokers. See README.md.
 """
 
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.audit_load import Log, damaged_batches, write
-from bench.audit_ways import WAYS, Job, shuffled_bytes
+from bench.audit_ways import WAYS, Job, keep_digests, shuffled_bytes
 from bench.clusters import Clusters
 from bench.machine import describe
 from bench.measure import ProcessTree, cores
@@ -40,6 +40,7 @@ _BESIDE = frozenset({"plain", "exceptall"})
 _LINEAR = 1.2
 _NAMES = {
     "batches": "drkit audit",
+    "digest": "drkit audit --since-digest",
     "full": "drkit audit --full",
     "plain": "(a) confluent-kafka + numpy",
     "exceptall": "(b) two DataFrames, exceptAll",
@@ -87,13 +88,13 @@ def main(
     scratch = Path(tempfile.mkdtemp(prefix="drkit-bench-audit-"))
     try:
         with Clusters(scratch, toolchain, _say) as clusters:
-            _fill(clusters, "warm", _WARM, one_in=_WARM.loaded)  # what comes after damage is warm, too
+            _fill(clusters, "warm", _WARM, scratch, one_in=_WARM.loaded)  # what comes after damage is warm, too
             for size in sizes:
                 log = Log(size)
                 topics = {False: f"clean-{size}", True: f"damaged-{size}"}
                 for damaged, topic in topics.items():
                     _say(f"writing {log.loaded:,} records to {topic} on both sides")
-                    _fill(clusters, topic, log, one_in=_ONE_IN if damaged else None)
+                    _fill(clusters, topic, log, scratch, one_in=_ONE_IN if damaged else None)
                 for each in way or WAYS:
                     compared = {False: topics[False]} if each in _BESIDE and size != sizes[0] else topics
                     rows += _measure(clusters, each, compared, log, scratch, memory)
@@ -108,10 +109,10 @@ def main(
     print((folder / "AUDIT.md").read_text(encoding="utf-8"))
 
 
-def _fill(clusters: Clusters, topic: str, log: Log, one_in: int | None = None) -> None:
+def _fill(clusters: Clusters, topic: str, log: Log, scratch: Path, one_in: int | None = None) -> None:
     clusters.source.create_topic(topic, log.partitions)
     clusters.target.create_topic(topic, log.partitions)
-    write(clusters.source.address, topic, log)
+    keep_digests(scratch, write(clusters.source.address, topic, log))
     spoil = frozenset[int]() if one_in is None else damaged_batches(log, one_in)
     write(clusters.target.address, topic, log, spoil=spoil)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import cycle
 
 from bench.batches import Codec, batch_variants
 from bench.wire import Connection
-from drkit.kafka.batch import Batch, header, parse
+from drkit.kafka.batch import HEADER_BYTES, Batch, header, parse
+from drkit.kafka.batch_digest import placed_digest
 from drkit.kafka.records import Record, build, read
+from drkit.mirror.ranges import Ranges
+from drkit.model.digests import RangeDigest
+from drkit.model.topology import TopicPartition
 
 _IN_FLIGHT = 8
 _BEGAN = 1_780_000_000_000
@@ -45,8 +50,10 @@ def damaged_batches(log: Log, one_in: int) -> frozenset[int]:
 
 def write(
     address: str, topic: str, log: Log, *, spoil: Collection[int] = (), told: Callable[[int], None] | None = None
-) -> None:
+) -> list[RangeDigest]:
     """Write a log to a topic that is there, round robin over its partitions.
+
+    Returns what a mirror that forwards it, each record to the same offset, keeps of it.
 
     Args:
         address: host:port of the one broker.
@@ -60,6 +67,8 @@ def write(
     )
     variants = cycle([next(iter(parse(memoryview(each)))) for each in made])
     waiting = 0
+    ended: deque[RangeDigest] = deque()
+    ranges = [Ranges(TopicPartition(topic, partition), 0, ended) for partition in range(log.partitions)]
     with Connection(address) as connection:
         for number in range(log.batches):
             if waiting >= _IN_FLIGHT:
@@ -68,10 +77,14 @@ def write(
                 if told is not None:
                     told(log.records_a_batch)
             batch = _stamped(next(variants), _BEGAN + number * 1_000, spoil=number in spoil)
+            at = number // log.partitions * log.records_a_batch
+            folded = placed_digest(at, batch[:HEADER_BYTES], batch[HEADER_BYTES:])
+            ranges[number % log.partitions].take(at, at, log.records_a_batch, len(batch), folded)
             connection.send_produce(topic, {number % log.partitions: batch})
             waiting += 1
         for _ in range(waiting):
             connection.receive_produce()
+    return [*ended, *(row for each in ranges if (row := each.opened()) is not None)]
 
 
 def _stamped(batch: Batch, stamp: int, *, spoil: bool) -> bytes:

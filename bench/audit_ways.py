@@ -1,10 +1,10 @@
-"""Four ways of finding what differs between two clusters: drkit's two, a plain client with numpy, and `exceptAll`."""
+"""Ways of finding what differs between two clusters: drkit's three, a plain client with numpy, and `exceptAll`."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,17 +20,21 @@ from drkit.kafka.admin import ClusterAdmin
 from drkit.lab.toolchain import ensure
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.clock import now
+from drkit.model.digests import RangeDigest
 from drkit.model.links import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as Partition
 from drkit.store import open_store
 
 _FETCHED = 10_000
+_DIGESTS = "digests.db"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to compare. `folder` gets findings and Spark's event log; `memory` is the JVM's heap."""
+    """What to compare. `folder` gets findings and Spark's event log; beside it is what `keep_digests` kept. `memory` is
+    the JVM's heap."""
 
     source: str
     target: str
@@ -63,6 +67,11 @@ def batches_first(job: Job, topic: str) -> int:
     return _audit(job, topic, full=False)
 
 
+def by_digest(job: Job, topic: str) -> int:
+    """`drkit audit --since-digest`."""
+    return _audit(job, topic, full=False, since_digest=True)
+
+
 def record_by_record(job: Job, topic: str) -> int:
     """`drkit audit --full`."""
     return _audit(job, topic, full=True)
@@ -87,10 +96,18 @@ def plain(job: Job, topic: str) -> int:
 
 WAYS: dict[str, Callable[[Job, str], int]] = {
     "batches": batches_first,
+    "digest": by_digest,
     "full": record_by_record,
     "exceptall": except_all,
     "plain": plain,
 }
+
+
+def keep_digests(folder: Path, digests: Sequence[RangeDigest]) -> None:
+    """Keep what a mirror would have kept, for jobs whose folders are in this one."""
+    store = open_store(f"sqlite:///{folder / _DIGESTS}")
+    store.put_range_digests(LinkId("primary", "dr"), digests)
+    store.close()
 
 
 def shuffled_bytes(folder: Path) -> int | None:
@@ -107,7 +124,7 @@ def shuffled_bytes(folder: Path) -> int | None:
     return total
 
 
-def _audit(job: Job, topic: str, *, full: bool) -> int:
+def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> int:
     config = job.config()
     link = config.links[0].link()
     store = open_store("sqlite:///:memory:")
@@ -140,11 +157,17 @@ def _audit(job: Job, topic: str, *, full: bool) -> int:
         for tp, end in ends.items()
     ]
     store.put_watermarks(link.id, marks)
+    if since_digest:
+        kept = open_store(f"sqlite:///{Path(job.folder).parent / _DIGESTS}", create=False)
+        store.put_range_digests(link.id, [row for tp in ends for row in kept.range_digests(link.id, tp, 0)])
+        kept.close()
     spark_session(job.runtime())  # or the first audit, a small one, would start a JVM for brief jobs
     out = Path(job.folder) / "findings" / uuid.uuid4().hex
-    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full)
+    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full, since_digest=since_digest)
     result = run_audit(request, store, config, job.runtime())
     store.close()
+    if since_digest and (result.coverage is None or not result.coverage.proven):
+        raise AssertionError("nothing was proven by digest")
     if result.counts.matched + result.findings_total != result.counts.source_records:
         raise AssertionError(f"an audit that doesn't add up: {result.counts}")
     return result.findings_total
