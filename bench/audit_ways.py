@@ -130,11 +130,14 @@ def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> i
     store = open_store("sqlite:///:memory:")
     with ClusterAdmin("primary", config.clusters["primary"]) as admin:
         ends = admin.end_offsets([Partition(topic, number) for number in range(job.partitions)])
+        source_id = admin.topics([topic])[topic].topic_id
+    with ClusterAdmin("dr", config.clusters["dr"]) as admin:
+        target_id = admin.topics([topic])[topic].topic_id
     state = TopicState(
         topic=topic,
         target_topic=topic,
-        source_topic_id="bench",
-        target_topic_id="bench",
+        source_topic_id=source_id,
+        target_topic_id=target_id,
         epoch=0,
         partitions=job.partitions,
         created_by_drkit=True,
