@@ -28,7 +28,7 @@ from drkit.failover.scrub import check_cluster, restore_configs
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
-from drkit.model.errors import ExitCode, PartlyDone
+from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.standby import ALIGNING, is_compacted
@@ -307,6 +307,12 @@ class DrainBack:
             if _behind(context, ends):
                 catch_up(context)
             world = observe(context.estate, context.link, settle=False, target_groups=False)
+            if world.left:
+                raise Refused(
+                    f"{', '.join(world.left[:3])} left the topics of the link during the failback",
+                    meaning=f"Scrubbed on {self.cluster} and not seeded again: it would be empty there",
+                    remedy="Put it back into the link's topics, run the mirror, then drkit resume",
+                )
             late = differing(ends, ends_of(context, context.link)) or behind(world, ends)
             if not late:
                 return ends

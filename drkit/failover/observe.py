@@ -53,6 +53,7 @@ class _Memory:
     mirror: str | None
     positions: tuple[GroupPosition, ...] = ()
     past: Mapping[Key, PastPosition] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
 
 
 def observe(
@@ -122,6 +123,7 @@ def observe(
         past=memory.past,
         stamped=stamped,
         stored=stored,
+        left=memory.left,
     )
 
 
@@ -137,11 +139,16 @@ def mirror_at_work(estate: Estate, link: Link) -> str | None:
 def _remember(estate: Estate, link: Link) -> _Memory:
     """All but the groups'. Before the source is asked: its ends are then at or beyond the watermarks."""
     store = estate.store
+    covers = cache(link.covers_topic)
+    topics = {name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)}
     return _Memory(
         control=store.link_control(link.id),
-        topics={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
-        watermarks={tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)},
+        topics={name: state for name, state in topics.items() if covers(name)},
+        watermarks={
+            tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic) and not is_canary(tp.topic)
+        },
         mirror=mirror_at_work(estate, link),
+        left=tuple(sorted(name for name in topics if not covers(name))),
     )
 
 

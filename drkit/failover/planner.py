@@ -228,6 +228,10 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
         )
     if plan.loss.reason:
         warnings.append(f"the expected loss is not known: {plan.loss.reason}")
+    if world.left:
+        warnings.append(
+            f"no group is moved on {_listed(world.left)}: mirrored once, and no longer among {world.link.id}'s topics"
+        )
     looked = plan.loss.observed_at
     if not world.source.reachable and looked is not None:
         age = (world.observed_at - looked).total_seconds()

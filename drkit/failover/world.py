@@ -94,7 +94,8 @@ class World:
     `mirror` names the worker that holds the link's mirror lease, None where nobody does. `notes` say
     what could not be read. `past`: where groups had committed at the moment asked for, where one was.
     `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
-    `stored`: the positions that the store holds.
+    `stored`: the positions that the store holds. `left`: topics that were mirrored once and are no longer among the
+    link's; nothing else here is about them.
     """
 
     link: Link
@@ -115,6 +116,7 @@ class World:
     past: Mapping[Key, PastPosition] = field(default_factory=dict)
     stamped: Mapping[int, Mapping[TopicPartition, int | None]] = field(default_factory=dict)
     stored: tuple[GroupPosition, ...] = ()
+    left: tuple[str, ...] = ()
 
     def news(self) -> list[GroupPosition]:
         """Positions that the source answered with and the store doesn't hold so; none where it didn't answer."""

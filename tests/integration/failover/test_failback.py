@@ -292,6 +292,24 @@ def test_a_topic_that_somebody_recreated_is_not_deleted(own, away):
     assert f"topic {topic} on primary was recreated since it was mirrored" in plan.obstacles[0].what
 
 
+def without(own, topic):
+    """The configuration with a topic taken out of the link."""
+    link = own.config.links[0]
+    return own.config.model_copy(update={"links": [link.model_copy(update={"exclude_topics": (topic,)})]})
+
+
+def test_a_topic_that_left_the_link_is_neither_deleted_nor_forgotten(own, away, tmp_path):
+    topic, _names = away
+    with own.estate(without(own, topic)) as estate:
+        plan = make_failback_plan(estate, "primary")
+        (obstacle,) = standing_obstacles(plan)
+        assert obstacle.what == f"{topic}, mirrored by primary->dr, is no longer among its topics"
+        assert "Put it back" in obstacle.remedy
+        with pytest.raises(Refused, match="no longer among its topics"):
+            run_failback(estate, plan, reading_ports(own, tmp_path / "salvage"), cluster_id=cluster_id(own, "primary"))
+    assert own.store.link_control(own.link.id).direction is Direction.SEALED
+
+
 def test_late_writes_to_the_old_primary_are_salvaged_too(own, away, tmp_path):
     topic, _names = away
     ports = reading_ports(own, tmp_path / "salvage")

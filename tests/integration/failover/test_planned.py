@@ -101,3 +101,20 @@ def test_all_caught_up_it_needs_no_mirror(own):
     result = planned(own)
     assert result.error is None
     assert own.committed("dr", group) == {(topic, 0): 5, (topic, 1): 1}
+
+
+def test_a_topic_that_left_the_link_holds_nothing_up(own):
+    kept, gone = own.create("primary", "kept"), own.create("primary", "gone")
+    for topic in (kept, gone):
+        own.produce("primary", topic, texts("x", 5))
+    group = own.commit("primary", "g", kept, {0: 5, 1: 1})
+    own.commit("primary", "g", gone, {0: 2})
+    mirror(own)
+    own.produce("primary", gone, texts("not-mirrored-any-more", 5))
+    link = own.config.links[0].model_copy(update={"exclude_topics": (gone,)})
+    with own.estate(own.config.model_copy(update={"links": [link]})) as estate:
+        plan = make_plan(estate, PLANNED)
+        assert f"no group is moved on {gone}: mirrored once" in plan.warnings[0]
+        result = run_failover(estate, plan, accept_unfenced=True)
+    assert result.error is None
+    assert own.committed("dr", group) == {(kept, 0): 5, (kept, 1): 1}
