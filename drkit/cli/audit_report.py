@@ -34,7 +34,7 @@ border-bottom:1px solid var(--line)}.n{text-align:right}.dim{color:var(--dim)}.b
 svg text{fill:var(--dim);font-size:11px;font-family:system-ui,sans-serif}pre{margin:0;white-space:pre-wrap;
 overflow-wrap:anywhere;font-size:.82rem}.key{display:inline-block;
 width:.8em;height:.8em;border-radius:.2em;margin:0 .35em 0 0}.legend>span{white-space:nowrap;margin-right:1em}
-.bad{font-weight:600}.chart{width:100%;height:5.6rem}.axis{display:flex;justify-content:space-between;gap:1rem;
+p,li,h2{overflow-wrap:anywhere}.bad{font-weight:600}.chart{width:100%;height:5.6rem}.axis{display:flex;justify-content:space-between;gap:1rem;
 flex-wrap:wrap;font-size:.75rem;color:var(--dim)}
 .finding{display:grid;grid-template-columns:9rem 1fr 1fr;gap:.3rem 1rem;
 padding:.4rem 0;border-top:1px solid var(--line);font-size:.87rem}.finding>div{min-width:0;overflow-wrap:anywhere}
