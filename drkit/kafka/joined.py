@@ -67,37 +67,46 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
     found: list[Found] = []
     at, end = 0, len(data)
     unpack = FIELDS.unpack_from
+    chunk, chunk_at = b"", 0
     while end - at >= HEADER_BYTES:
         fields = unpack(data, at)
-        offset, length, _, magic, crc, attributes, last_delta, _, _, _, _, _, records = fields
-        after = at + LOG_OVERHEAD + length
+        after = at + LOG_OVERHEAD + fields[1]
         if after > end:
             break
-        followed = end - after >= HEADER_BYTES
-        if followed and length < _SMALL and not attributes and magic == MAGIC and last_delta == records - 1 < _FEW:
-            joined, size = _join(data[at:])
-            if joined is not None:
-                if joined.batches > 1:
-                    found.append(joined)
-                else:  # one alone stays as it is
-                    found.append(batch_of(fields, data[at:after]))
-                at += size
+        if end - after >= HEADER_BYTES and _joins(fields, unpack(data, after)):
+            if after + HEADER_BYTES > chunk_at + len(chunk):
+                chunk, chunk_at = bytes(data[at : at + _LARGEST]), at  # its slices cost less than a view's, and stay
+            joined, next_at = _join(chunk, at - chunk_at)
+            if joined is not None and joined.batches > 1:
+                found.append(joined)
+                at = chunk_at + next_at
                 continue
-        if magic == MAGIC and crc32c(data[at + CRC_FROM : after]) != crc:
-            return found, offset
+        if fields[3] == MAGIC and crc32c(data[at + CRC_FROM : after]) != fields[4]:
+            return found, fields[0]
         found.append(batch_of(fields, data[at:after]))
         at = after
     found.extend(parse(data[at:]))
     return found, None
 
 
-def _join(data: memoryview) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
-    """The small batches that the data begin with as one, up to the first that is unlike them, doesn't match its
-    checksum or doesn't follow; and how many bytes they are. None where already the first one is such."""
-    chunk = bytes(data[:_LARGEST])  # slices of bytes cost less than those of a view, and stay
+def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two headers (`FIELDS`) are of small plain batches, one right behind the other: else none is copied."""
+    return (
+        one[1] < _SMALL
+        and other[1] < _SMALL
+        and not (one[5] or other[5])
+        and other[0] == one[0] + one[12]
+        and one[12] <= _FEW
+        and other[12] <= _FEW
+    )
+
+
+def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
+    """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
+    doesn't follow; and where that one begins. None where already the first one is such."""
     unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, _NUMBERS, _UNSTAMPED
-    base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk)
-    end, last_start, at = len(chunk), len(chunk) - HEADER_BYTES, 0
+    base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk, at)
+    end, last_start = len(chunk), len(chunk) - HEADER_BYTES
     count = batches = highest = 0
     parts: list[bytes] = []
     add = parts.append
@@ -112,8 +121,10 @@ def _join(data: memoryview) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912
         if crc32c(covered) != crc:
             break
         delta = stamp - base_stamp
-        place = _LONG if covered[_HEADER_LEFT] >= _ONE_BYTE else _SHORT  # behind the record's length and attributes
-        if records == 1 and not (covered[place] or covered[place + 1]):
+        place = _SHORT  # behind the record's length and attributes
+        if covered[_HEADER_LEFT] >= _ONE_BYTE:
+            place = _LONG if covered[_HEADER_LEFT + 1] < _ONE_BYTE else 0  # else longer than it need be
+        if records == 1 and place and not (covered[place] or covered[place + 1]):
             several: tuple[tuple[int, bytes], ...] = ((delta, covered[place + 2 :]),)
         else:
             found = _several(covered, records, delta)
@@ -138,7 +149,7 @@ def _join(data: memoryview) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912
         batches += 1
         at = after
     if not batches:
-        return None, 0
+        return None, at
     return Joined(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches), at
 
 

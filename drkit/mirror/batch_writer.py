@@ -78,6 +78,7 @@ class Sender:
         self._waiting_since: float | None = None
         self._not_before = 0.0
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._closed = False
 
     def offer(self, partition: BatchPartition) -> None:
         """A partition led by this broker has something to be written."""
@@ -118,7 +119,8 @@ class Sender:
         self.pump()
 
     def close(self) -> None:
-        """End its tasks; what is under way stays unknown."""
+        """Send nothing more; what is under way stays unknown."""
+        self._closed = True
         for waiting in [*self._under_way, *([self._connecting] if self._connecting else [])]:
             waiting.cancel()
 
@@ -198,7 +200,10 @@ class Sender:
         self._under_way.discard(answer)
         self._sent_at.popleft()
         if answer.cancelled():
-            return  # the engine is being closed
+            return
+        if self._closed:
+            answer.exception()  # taken, or asyncio would complain; the position stays where it was
+            return
         try:
             settle(answer)
             self.pump()

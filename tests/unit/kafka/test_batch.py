@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
@@ -143,6 +145,30 @@ def test_only_plain_neighbours_are_joined():
     found, _ = scan(memoryview(b"".join(parts)))
     kinds = [(type(each).__name__, each.base_offset, each.records_count) for each in found]
     assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Joined", 5, 3), ("Batch", 8, 17)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_length_written_longer_than_it_need_be_is_read_as_it_is(size):
+    """No producer is known to do so; a broker takes it."""
+    (plain,) = batch.parse(memoryview(batch_bytes([(5, b"k", b"v", [])])))
+    length, rest = bytes(plain.records)[:1], bytes(plain.records)[1:]
+    payload = bytes([length[0] | 0x80, *[0x80] * (size - 2), 0]) + rest
+    two = b""
+    for offset in range(2):
+        head = batch.header(
+            attributes=0,
+            count=1,
+            base_timestamp=5,
+            max_timestamp=5,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            records=payload,
+        )
+        two += struct.pack(">q", offset) + head[8:] + payload
+    (run,), _ = scan(memoryview(two))
+    built = records.Built(run.records_count, run.base_timestamp, run.max_timestamp, run.payload)
+    assert [plain[2:4] for plain in _read(_produced(built, 0))] == [(b"k", b"v")] * 2
 
 
 @pytest.mark.parametrize("at", [17, 30, 66])

@@ -206,3 +206,15 @@ def test_what_needs_a_row_waits_for_it_behind_what_is_queued() -> None:
         assert len(broker.asked) == 3
 
     assert play(story) == []
+
+
+def test_an_answer_that_is_there_when_it_is_closed_sends_nothing_more() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW, NOW)
+        broker.answer(0, 0)
+        sender.close()
+        await settle()
+        assert len(broker.asked) == 1
+        assert partition.window.position.source_through == 0
+
+    assert play(story) == []
