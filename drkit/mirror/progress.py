@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -95,6 +95,13 @@ class _Digests:
                 self.unsaved[each.tp, each.epoch, each.target_start] = each
         while len(self.unsaved) > _MOST_UNSAVED:  # the store is down for long: the oldest stay uncovered
             del self.unsaved[next(iter(self.unsaved))]
+
+    def keep(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Only what is of these partitions' epochs: others are another worker's now, or an earlier topic's.
+
+        A claim is on a partition in one epoch: with a row of another one, all would be refused as fenced off.
+        """
+        self.unsaved = {key: each for key, each in self.unsaved.items() if epochs.get(key[0]) == key[1]}
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
         """These are another worker's now."""
@@ -222,7 +229,7 @@ class Progress:
         if opened:
             digests.opened_at = at
         with self._lock:
-            digests.drop({key[0] for key in digests.unsaved} - self._tracked.keys())
+            digests.keep({tp: tracked.last.epoch for tp, tracked in self._tracked.items()})
         due = list(digests.unsaved.values())
         if due:
             try:

@@ -121,6 +121,19 @@ def test_what_another_worker_has_taken_over_is_dropped_and_the_rest_is_kept(worl
     assert world.kept(OTHER) == [row(0, tp=OTHER)]
 
 
+def test_what_is_of_an_earlier_topic_is_dropped_and_the_new_ones_is_kept(world) -> None:
+    """The topic was made anew before the last range of the old one was kept: nobody has fenced this worker off."""
+    world.begin()
+    world.progress.forget([TP, OTHER])
+    world.holdings.drop([TP, OTHER])
+    world.begin(epoch=2)
+    world.engine.ended = [row(0), row(10, epoch=2), row(0, tp=OTHER, epoch=2)]
+    world.progress.save()
+    assert world.kept() == []
+    assert world.kept(epoch=2) == [row(10, epoch=2)]
+    assert world.kept(OTHER, epoch=2) == [row(0, tp=OTHER, epoch=2)]
+
+
 def test_what_lies_below_the_targets_start_or_is_an_earlier_topics_is_removed(world) -> None:
     world.begin()
     world.engine.ended = [row(0), row(10)]
