@@ -103,6 +103,8 @@ def _hindrance(each: PartitionScope, row: RangeDigest) -> Uncovered | None:
         return Uncovered.COMPACTED
     if each.basis is not Basis.MAPPING or not _placed(each, row):
         return Uncovered.MAPPING
+    if each.source_kept is not None and row.source_end > each.source_kept:
+        return Uncovered.SOURCE_DIVERGED
     if row.target_start < each.target_start:
         return Uncovered.TARGET_RETIRED
     if row.target_end > each.target_end or row.source_end > each.source_end:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from drkit.audit.divergence import source_kept
 from drkit.audit.places import Zone, nominal, place, source_of, zones
 from drkit.config import Config
 from drkit.config.schema import ClusterConfig
@@ -37,7 +38,8 @@ class PartitionScope:
     `source_from`, `target_from` where reading begins (the same unless a time window is asked for).
     `first_place`: the first target offset that stands for a source record. `earlier_until`: target
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
-    kept of ranges that it forwarded, where they are asked for.
+    kept of ranges that it forwarded, where they are asked for. `source_kept`: from this offset on the source lost what
+    was mirrored and may hold other records; None: nothing tells that it did.
     """
 
     number: int
@@ -59,6 +61,7 @@ class PartitionScope:
     source_compacted: bool
     target_compacted: bool
     digests: tuple[RangeDigest, ...] = ()
+    source_kept: int | None = None
 
     @property
     def start_place(self) -> int:
@@ -119,8 +122,9 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         chosen = _chosen_topics(link, request.topics, on_source, states)
         target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request)
         source = _Side.of(source_admin, chosen, request)
+        kept = source_kept(link.id, store, source_admin, digests) if digests else {}
     sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-    builder = _Builder(link, store, states, watermarks, digests, source, target, sealed=sealed)
+    builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
     for topic, partitions in chosen.items():
         builder.add_topic(topic, partitions)
     return Scope(
@@ -232,6 +236,7 @@ class _Builder:
         states: Mapping[str, TopicState],
         watermarks: Mapping[TopicPartition, Watermark],
         digests: Mapping[TopicPartition, tuple[RangeDigest, ...]],
+        kept: Mapping[TopicPartition, int],
         source: _Side,
         target: _Side,
         *,
@@ -242,6 +247,7 @@ class _Builder:
         self._states = states
         self._watermarks = watermarks
         self._digests = digests
+        self._kept = kept
         self._source = source
         self._target = target
         self._sealed = sealed
@@ -323,6 +329,7 @@ class _Builder:
             source_compacted=topic in self._source.compacted,
             target_compacted=name in self._target.compacted,
             digests=() if watermark is None else self._digests.get(tp, ()),
+            source_kept=self._kept.get(tp),
         )
 
     def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:

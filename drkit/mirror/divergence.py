@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.epochs import EpochEnd
+from drkit.model.links import SOURCE_TRUNCATED
 from drkit.model.topology import LinkId, TopicPartition
 
-KIND = "source_truncated"
+KIND = SOURCE_TRUNCATED
 """Kind of the problem; the partition stands still."""
 
 

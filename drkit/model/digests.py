@@ -61,6 +61,7 @@ class Uncovered(StrEnum):
     TARGET_RETIRED = "target_retired"  # the target's log begins within the range
     COMPACTED = "compacted"  # the topic is compacted, which takes records away in between
     MAPPING = "mapping"  # the mapping rows place the range elsewhere
+    SOURCE_DIVERGED = "source_diverged"  # the source lost what the mirror had read there
 
 
 @dataclass(frozen=True, slots=True)

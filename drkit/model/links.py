@@ -53,6 +53,10 @@ class TopicState:
     reason: str = ""
 
 
+SOURCE_TRUNCATED = "source_truncated"
+"""Kind of the problem that the source lost what was mirrored."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something an operator must know about a link, kept until it is cleared.

@@ -11,12 +11,16 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from drkit.audit.by_digest import choose
+from drkit.audit.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.producer_state import ProducerAdmin
 from drkit.lab import Lab
 from drkit.mirror.divergence import Mirrored as MirroredThrough
 from drkit.mirror.divergence import find_divergences
+from drkit.model.audit import AuditRequest
+from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place
 from tests.support.guard import Guard
 from tests.support.mirroring import Mirrored, Side
@@ -163,6 +167,18 @@ def elected(bootstrap: str, topic: str) -> bool:
     return True
 
 
+def assert_not_proven(world: Mirrored, cut: str, whole: str) -> None:
+    """An audit by digest doesn't take what the mirror kept of a source that lost it since for that source."""
+    request = AuditRequest(link=world.link, out="", since_digest=True)
+    scopes = {each.topic: each for each in observe_scope(request, world.store, world.config).partitions}
+    assert {name: each.source_kept for name, each in scopes.items()} == {cut: 50, whole: None}
+    assert scopes[cut].source_end > 80, "its end tells nothing"
+    claims, left = choose(scopes[cut])
+    assert claims == []
+    assert {why for _, why in left} == {Uncovered.SOURCE_DIVERGED}
+    assert choose(scopes[whole])[1] == []
+
+
 def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: Lab, from_trio: Mirrored) -> None:
     """An unclean election: 30 mirrored records are gone, 60 others stand in their place and beyond."""
     topic, other = from_trio.name("unclean"), from_trio.name("whole")
@@ -200,6 +216,7 @@ def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: 
         }
         (found,) = find_divergences(admin, mirrored)
         assert (found.tp, found.kept, found.through) == (Place(topic, 0), 50, 80)
+    assert_not_proven(from_trio, topic, other)
     write(from_trio.source, other, 5, "later")
     with from_trio.running() as running:
         from_trio.wait_through(other)

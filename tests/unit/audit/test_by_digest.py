@@ -226,6 +226,7 @@ def test_what_was_forwarded_untouched_is_all_proven() -> None:
         ({"target_start": 1}, Uncovered.TARGET_RETIRED),
         ({"target_end": 7}, Uncovered.BEYOND_END),
         ({"source_end": 7}, Uncovered.BEYOND_END),
+        ({"source_kept": 7}, Uncovered.SOURCE_DIVERGED),
     ],
 )
 def test_ranges_that_can_not_be_proven_are_left_with_the_reason(changed, reason) -> None:
@@ -234,6 +235,16 @@ def test_ranges_that_can_not_be_proven_are_left_with_the_reason(changed, reason)
     claims, left = choose(mirror.scope(**changed))
     assert claims == []
     assert [why for _, why in left] == [reason]
+
+
+def test_below_what_the_source_lost_ranges_are_proven_as_ever() -> None:
+    mirror = Mirror()
+    for number in range(2):
+        mirror.forward([(number, b"k", b"v", [])] * 8)
+        mirror.restart()
+    claims, left = choose(mirror.scope(source_kept=8))
+    assert [(each.digest.source_start, each.digest.source_end) for each in claims] == [(0, 8)]
+    assert [(row.source_start, why) for row, why in left] == [(8, Uncovered.SOURCE_DIVERGED)]
 
 
 def test_of_ranges_that_overlap_the_newer_generations_is_taken() -> None:
