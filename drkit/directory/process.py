@@ -1,4 +1,4 @@
-"""Calling a command of the user's: no shell, bounded in time, and nothing of it is left behind."""
+"""Calling a command of the user's: no shell, and bounded in time whatever it leaves behind."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from drkit.model.errors import DrkitError, Unreachable
 
 _SHOWN = 300
+_REAPING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class Done:
 
 
 def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: str, seconds: float) -> Done:
-    """Run a command in a session of its own; when the time is over, it and its children are killed.
+    """Run a command in a session of its own; when the time is over, all that is in the session is killed.
+
+    What the command put into another session lives on, and isn't waited for.
 
     Args:
         command: program and arguments.
@@ -57,18 +60,17 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: s
         raise DrkitError(
             f"{command[0]} can't be started: {error}", remedy="Check the command in the configuration"
         ) from error
-    with process:
-        try:
-            out, err = process.communicate(given, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            raise Unreachable(
-                f"{command[0]} did not end within {seconds:g} s and was killed",
-                remedy="See why it hangs, or give it more time (timeout_seconds)",
-            ) from None
-        except BaseException:
-            _kill(process)
-            raise
+    try:
+        out, err = process.communicate(given, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        raise Unreachable(
+            f"{command[0]} did not end within {seconds:g} s and was killed",
+            remedy="See why it hangs, or give it more time (timeout_seconds)",
+        ) from None
+    except BaseException:
+        _kill(process)
+        raise
     return Done(process.returncode, out, err)
 
 
@@ -80,6 +82,12 @@ def ended(name: str, what: str, done: Done) -> DrkitError:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill its session. Its pipes are closed unread: a process of another session may hold their other ends."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    with suppress(subprocess.TimeoutExpired):  # one that the kernel doesn't let die is left to it
+        process.wait(_REAPING_SECONDS)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
