@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +87,51 @@ class HttpServer:
                 f"{self.name} answered {answer.status}: {answer.text}", remedy="Look at that server's own log"
             )
         return answer
+
+    def post(self, path: str, body: bytes, content_type: str) -> int:
+        """Post to a server of somebody else's, whose answer is nobody's business but its status, which is returned.
+
+        `timeout_seconds` bounds all of it, looking up the name included, however slowly the server goes on. Nothing
+        that it says is read behind its headers, or repeated: it may hold the token of the path.
+
+        Raises:
+            Unreachable: no status in time.
+            ConfigError: `ca_file` can't be read.
+        """
+        connection = self._connection()
+        status: Future[int] = Future()
+        over = threading.Event()
+
+        def work() -> None:
+            try:
+                connection.connect()
+                if not over.is_set():  # else it is reported as not told already
+                    connection.request("POST", path, body, {**self.headers, "Content-Type": content_type})
+                    with connection.getresponse() as response:
+                        status.set_result(response.status)
+            except BaseException as error:  # noqa: BLE001 - raised again by who waits
+                status.set_exception(error)
+            finally:
+                connection.close()
+
+        threading.Thread(target=work, name="post", daemon=True).start()
+        remedy = f"Check that {self.host}:{self.port} can be reached"
+        try:
+            return status.result(self.timeout_seconds)
+        except TimeoutError:
+            over.set()
+            held: socket.socket | None = connection.sock
+            if held is not None:
+                with suppress(OSError):
+                    held.shutdown(socket.SHUT_RDWR)  # ends what the thread waits for
+            raise Unreachable(
+                f"{self.name} does not answer: not within {self.timeout_seconds:g} s", remedy=remedy
+            ) from None
+        except OSError as error:
+            why = error.strerror or str(error) or type(error).__name__
+            raise Unreachable(f"{self.name} does not answer: {why}", remedy=remedy) from None
+        except (http.client.HTTPException, ValueError) as error:  # these quote the answer, or the path
+            raise Unreachable(f"{self.name} does not answer in HTTP: {type(error).__name__}", remedy=remedy) from None
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self.tls:

@@ -79,7 +79,7 @@ def _posted(url: str, text: str, seconds: float) -> list[str]:
     )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        answer = server.request("POST", path, text.encode(), {"Content-Type": "application/json"})
+        status = server.post(path, text.encode(), "application/json")
     except DrkitError as error:
-        return [error.what.replace(path, "…") if len(path) > 1 else error.what]
-    return [] if answer.status in _TAKEN else [f"{server.name} answered {answer.status}"]
+        return [error.what]
+    return [] if status in _TAKEN else [f"{server.name} answered {status}"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from pathlib import Path
+from typing import Self
 
 import jsonschema
 import pytest
@@ -63,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.posted.append((self.path, json.loads(body)))
         self.send_response(self.server.status)
         self.end_headers()
-        self.wfile.write(f"no such path: {self.path}".encode())
+        self.wfile.write(f"no such hook token: {self.path.rpartition('/')[2]}".encode())
 
     def log_message(self, *_: object) -> None:
         """Stay quiet."""
@@ -133,13 +136,67 @@ def test_what_fails_is_said_without_what_the_url_holds(store, server):
     tell.ended(PROGRESS)
     assert "an alert of orders was not taken: webhook at 127.0.0.1 answered 404" in said.getvalue()
 
-    server.status = 503
-    assert hooks.call({}, {}) == ["webhook at 127.0.0.1 answered 503: no such path: …"]
+    for status in (400, 503):  # the body quotes a part of the path only
+        server.status = status
+        assert hooks.call({}, {}) == [f"webhook at 127.0.0.1 answered {status}"]
     server.status = 200
     nobody = replace(hooks, url=SecretStr("http://127.0.0.1:1/hush"))
     (reason,) = nobody.call({}, {})
     assert "does not answer" in reason
     assert "hush" not in reason + said.getvalue()
+
+
+class Dripping:
+    """Answers one connection with `first`, then an octet at a time for as long as it is listened to, 20 s at most."""
+
+    def __init__(self, first: bytes) -> None:
+        self._first = first
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/hush"
+        self.ended = threading.Event()
+        self._gate = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gate.set()
+        self._thread.join()
+        self._listening.close()
+
+    def _work(self) -> None:
+        connection, _ = self._listening.accept()
+        with connection, suppress(OSError):
+            connection.sendall(self._first)
+            for _ in range(400):
+                connection.sendall(b"x")
+                if self._gate.wait(0.05):
+                    return
+            self.ended.set()
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nX-Hush: "])
+def test_a_webhook_that_drips_its_answer_has_its_time_and_no_more(first):
+    with Dripping(first) as server:
+        said = AlertHooks(url=SecretStr(server.url), timeout_seconds=0.3).call({}, {})
+        assert said == ["webhook at 127.0.0.1 does not answer: not within 0.3 s"]
+        assert not server.ended.is_set()
+
+
+def test_of_what_a_webhook_says_only_the_status_is_waited_for():
+    with Dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n") as server:
+        assert AlertHooks(url=SecretStr(server.url)).call({}, {}) == []
+        assert not server.ended.is_set()
+
+
+@pytest.mark.parametrize("answer", [b"no such token: hush\r\n", b"HTTP/1.1 hush hush\r\n"])
+def test_what_is_not_http_is_not_repeated(answer):
+    with Dripping(answer) as server:
+        assert AlertHooks(url=SecretStr(server.url)).call({}, {}) == [
+            "webhook at 127.0.0.1 does not answer in HTTP: BadStatusLine"
+        ]
 
 
 def test_a_hook_that_was_not_called_before_the_audit_was_killed_is_called_at_the_next_start(store, tmp_path):
