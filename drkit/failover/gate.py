@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from drkit.failover.estate import Estate
 from drkit.failover.gate_command import run_command
-from drkit.failover.gate_proof import Acting, Proof
+from drkit.failover.gate_proof import Acting, Late, Proof, late
 from drkit.failover.gate_rules import (
     FENCES,
     GateRecord,
@@ -22,17 +22,19 @@ from drkit.failover.gate_rules import (
     closing,
     excepting,
     for_everybody,
+    named,
     newest,
     older,
     probing,
     record_text,
     spoken_of,
     unspoken,
+    what_stands,
 )
 from drkit.failover.quiet import settled_ends
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.write_probe import WriteProbe
-from drkit.model.acls import Acl, fence_rules_kind
+from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.topology import LinkId, is_canary
@@ -109,10 +111,10 @@ class Gate:
         try:
             shown = self._by_acl(record) if means is Means.ACL else self._by_command(record, before)
             ends = settled_ends(self._acting, self._acting.link)
-        except (PartlyDone, _Late):
+        except (PartlyDone, Late):
             raise
         except DrkitError as error:
-            reason = f"{_what_stands(means, self._cluster)}, but it is not shown: {error.what}"
+            reason = f"{what_stands(means, self._cluster)}, but it is not shown: {error.what}"
             self._keep(replace(record, state=GateState.CLOSED, detail=reason))
             return Proof(proven=False, reason=reason, epoch=record.epoch)
         reason = f"{shown}; {len(ends)} log ends stood still"
@@ -125,9 +127,9 @@ class Gate:
         ours = self._ours()
         seen = self._topics()
         # what a rule of ours hides from drkit stays closed
-        topics = sorted({*seen, *(name for name in _named(ours, "topic") if link.covers_topic(name))})
+        topics = sorted({*seen, *(name for name in named(ours, "topic") if link.covers_topic(name))})
         listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
-        listed |= {position.group for position in self._store.group_positions(link.id)} | _named(ours, "group")
+        listed |= {position.group for position in self._store.group_positions(link.id)} | named(ours, "group")
         groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
         unreadable = self._unreadable(groups)
         wanted = closing(topics, groups)
@@ -140,6 +142,7 @@ class Gate:
         if failures:
             rule, why = next(iter(failures.items()))
             raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
+        self._note_others(record, wanted & others)
         self._everywhere(wanted)
         hidden = {*seen} - {*self._topics()} | (self._unreadable(groups) - unreadable)
         if hidden:
@@ -149,6 +152,13 @@ class Gate:
             )
         shown = self._denied(topics, _AT_ONCE)
         return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
+
+    def _note_others(self, record: GateRecord, rules: frozenset[Acl]) -> None:
+        """Remember what somebody else has closed: it needs no rule of ours, and the fence names it all the same."""
+        kind = others_rules_kind(self._cluster)
+        keys = {rule.key: str(record.epoch) for rule in rules}
+        self._store.forget_notes(self._link, kind, sorted(self._store.notes(self._link, kind).keys() - keys))
+        self._store.put_notes(self._link, kind, keys)
 
     def _open_by_default(self, record: GateRecord, there: frozenset[Acl]) -> bool:
         """Whether the brokers allow what no rule is about (`allow.everyone.if.no.acl.found`), as far as can be seen."""
@@ -184,16 +194,15 @@ class Gate:
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
         """Every broker goes by all the rules."""
-        late: dict[int, int] = {}
+        behind: set[int] = set()
 
         def done() -> bool:
-            late.clear()
-            found = self._admin().acls_by_broker()
-            late.update({node: len(wanted - rules) for node, rules in found.items() if wanted - rules})
-            return not late
+            behind.clear()
+            behind.update(node for node, rules in self._admin().acls_by_broker().items() if wanted - rules)
+            return not behind
 
         if not self._acting.wait(done, PROPAGATION_SECONDS):
-            raise DrkitError(f"brokers {sorted(late)} don't go by all rules yet")
+            raise DrkitError(f"brokers {sorted(behind)} don't go by all rules yet")
 
     def _denied(self, topics: Collection[str], seconds: float) -> str:
         """Show that no broker takes a record of an ordinary client, from so many seconds on at the latest; in words."""
@@ -261,6 +270,7 @@ class Gate:
             remove = ours - self._wanted_elsewhere()
             self._remove(record, remove, forget=ours)
             done = f"the fence of {self._cluster} is lifted: {len(remove)} rules removed"
+        self._note_others(record, frozenset())
         self._keep(replace(record, state=GateState.OPEN, detail=done))
         return done
 
@@ -354,7 +364,7 @@ class Gate:
         self._acting.lease.check()
         found = gate_record(self._store, self._link, self._cluster)
         if found is None or found.epoch > record.epoch:
-            raise _late(found, record)
+            raise late(found, record)
 
     def _refuse_if_late(self, record: GateRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
         """Look again after acting; where somebody has decided anew meanwhile, take back what came after that."""
@@ -369,7 +379,7 @@ class Gate:
             else:
                 self._admin().delete_acls(put)
                 self._store.forget_notes(self._link, kind, [rule.key for rule in put])
-        raise _late(found, record)
+        raise late(found, record)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -395,24 +405,3 @@ class Gate:
             if record is not None and record.stands:
                 found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
         return frozenset(found)
-
-
-def _named(rules: Collection[Acl], resource: str) -> set[str]:
-    return {rule.name for rule in rules if rule.resource == resource and rule.permission == "deny"}
-
-
-class _Late(Refused):
-    """A newer epoch has decided about the gate."""
-
-
-def _late(found: GateRecord | None, record: GateRecord) -> _Late:
-    who = "somebody" if found is None else f"run {found.run} (epoch {found.epoch})"
-    return _Late(
-        f"{who} has decided anew about the fence of {record.cluster}: run {record.run} (epoch {record.epoch}) is late",
-        meaning="What it was about to do, or had just done, is not done",
-        remedy="`drkit runs` shows who acts",
-    )
-
-
-def _what_stands(means: Means, cluster: str) -> str:
-    return f"rules that deny writes are on {cluster}" if means is Means.ACL else f"the command has run for {cluster}"

@@ -12,7 +12,7 @@ from drkit.failover.estate import Estate
 from drkit.failover.gate import Gate, gate_record
 from drkit.failover.gate_proof import Acting, Proof
 from drkit.failover.gate_rules import GateState, Means
-from drkit.model.acls import fence_rules_kind, topics_denied
+from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, TopicPartition, is_canary
 
 _SHOWN = 3
@@ -44,8 +44,11 @@ def made_since(estate: Estate, link: Link, cluster: str) -> tuple[str, ...]:
     record = gate_record(estate.store, link.id, cluster)
     if record is None or record.means is not Means.ACL or record.state is not GateState.CLOSED:
         return ()
-    denied = topics_denied(estate.store.notes(link.id, fence_rules_kind(cluster)))
-    found = estate.admin(cluster).topics()
+    admin = estate.admin(cluster)
+    others = estate.store.notes(link.id, others_rules_kind(cluster))
+    standing = {rule.key for rule in admin.acls()} & others.keys() if others else ()  # theirs to take away any time
+    denied = topics_denied([*estate.store.notes(link.id, fence_rules_kind(cluster)), *standing])
+    found = admin.topics()
     return tuple(sorted(n for n in found if link.covers_topic(n) and not is_canary(n) and n not in denied))
 
 

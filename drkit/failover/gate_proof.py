@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drkit.failover.estate import Estate
+from drkit.failover.gate_rules import GateRecord
 from drkit.failover.lease import RunLease
+from drkit.model.errors import Refused
 from drkit.model.topology import Link
 
 
@@ -50,3 +52,17 @@ class Proof:
     reason: str
     epoch: int | None = None
     ends: dict[str, int] | None = None
+
+
+class Late(Refused):
+    """A newer epoch has decided about the gate."""
+
+
+def late(found: GateRecord | None, record: GateRecord) -> Late:
+    """What the run of `record` is told where `found` was decided since (None: it is gone)."""
+    who = "somebody" if found is None else f"run {found.run} (epoch {found.epoch})"
+    return Late(
+        f"{who} has decided anew about the fence of {record.cluster}: run {record.run} (epoch {record.epoch}) is late",
+        meaning="What it was about to do, or had just done, is not done",
+        remedy="`drkit runs` shows who acts",
+    )

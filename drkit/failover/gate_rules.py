@@ -161,6 +161,16 @@ def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
     return frozenset(rule for rule in rules if rule.principal == _EVERYBODY and rule.permission == "deny")
 
 
+def named(rules: Iterable[Acl], resource: str) -> set[str]:
+    """The topics (or groups) that these rules deny something on."""
+    return {rule.name for rule in rules if rule.resource == resource and rule.permission == "deny"}
+
+
+def what_stands(means: Means, cluster: str) -> str:
+    """What a closing that isn't shown has done, in words."""
+    return f"rules that deny writes are on {cluster}" if means is Means.ACL else f"the command has run for {cluster}"
+
+
 def _about(grant: Acl, name: str) -> bool:
     if grant.pattern == "prefixed":
         return name.startswith(grant.name)

@@ -57,6 +57,13 @@ def fence_rules_kind(cluster: str) -> str:
     return f"fence_rules {cluster}"
 
 
+def others_rules_kind(cluster: str) -> str:
+    """Kind of the notes that hold the rules of somebody else's by which a topic or group was closed already when drkit
+    fenced the cluster: they do as well as its own, and stay when the fence is lifted. By `key`, the epoch.
+    """
+    return f"fence_others {cluster}"
+
+
 def topics_denied(keys: Iterable[str]) -> frozenset[str]:
     """The topics that everybody is kept from writing to by the rules with these keys."""
     rules = map(Acl.parse, keys)

@@ -16,7 +16,7 @@ from datetime import datetime
 from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping.translator import Translator
-from drkit.model.acls import fence_rules_kind, topics_denied
+from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
 from drkit.model.errors import NotLetIn, Unreachable
 from drkit.model.links import Direction, LinkControl, Problem, TopicState
@@ -190,7 +190,8 @@ def _link_status(
 
 def _outside_the_fence(store: Store, link: Link, source: LogEnds, at: datetime) -> Iterator[Problem]:
     """Topics that were made on a cluster failed away from after it was fenced by rules: none of them names these."""
-    denied = topics_denied(store.notes(link.id, fence_rules_kind(link.id.source)))
+    kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
+    denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
     held: dict[str, int] = defaultdict(int)
     for tp, end in source.end.items():
         held[tp.topic] += end

@@ -32,7 +32,8 @@ from drkit.config.schema import ClusterConfig
 from drkit.failover.estate import Estate
 from drkit.failover.failback import make_failback_plan
 from drkit.failover.gate import Gate, gate_record
-from drkit.failover.gate_rules import GateState
+from drkit.failover.gate_gaps import made_since
+from drkit.failover.gate_rules import GateState, closing
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import PATHS, Kind, Mode, State
 from drkit.failover.planner import Request, make_plan
@@ -304,6 +305,28 @@ def test_topics_made_after_the_fence_are_closed_too(own: OwnLink, secure_lab: La
     assert closed["fenced"]
     assert write(secure_lab, "primary", later) == "TOPIC_AUTHORIZATION_FAILED"
     assert outside_the_fence(own) == set()
+
+
+def test_a_topic_that_was_closed_already_is_within_the_fence(own: OwnLink, secure_lab: Lab) -> None:
+    """By the rule that drkit would put: it is its owner's, and stays."""
+    topic, closed = own.create("primary", "t"), own.create("primary", "closed")
+    for each in (topic, closed):
+        own.produce("primary", each, texts("x", 5))
+    (theirs,) = closing([closed], [])
+    put(own, "primary", theirs)
+    mirror(own)
+    with own.estate() as estate:
+        result = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False)
+        assert result.error is None
+        assert not any("made after the fence" in stage.reason for stage in result.stages)
+        assert made_since(estate, own.link, "primary") == ()
+        assert outside_the_fence(own) == set()
+        with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
+            assert admin.delete_acls([theirs]) == {}
+            wait_until(lambda: theirs not in admin.acls(), what="the rule to be gone")
+        assert made_since(estate, own.link, "primary") == (closed,), "the operator has opened it"
+    verb(own, "fence", schema="fence")
+    assert write(secure_lab, "primary", closed) == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def outside_the_fence(own: OwnLink) -> set[str]:
