@@ -48,7 +48,7 @@ _RETRY_SECONDS = 5.0
 
 Found = TypeVar("Found")
 Told = Callable[[Sequence[Reconciled], Progress], None]
-"""Called after each batch with its ranges and the sum; must not fail for what can be done again."""
+"""Called after each batch with its ranges and the sum, and again while it raises Unreachable: not done before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,10 @@ class ContinuousAudit:
         latency = 0.0 if oldest is None else max(0.0, (at - from_millis(oldest)).total_seconds())
         progress = progress.added(batch, found, at, latency) if closed else replace(progress, batch=batch)
         if closed:
-            self._told(found, progress)
+            try:
+                self._told(found, progress)  # also where a stop was asked for meanwhile
+            except Unreachable:
+                self._patiently(partial(self._told, found, progress))
         keep_progress(self._request.checkpoint, progress)
         self._progress = progress
 

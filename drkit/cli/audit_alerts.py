@@ -14,7 +14,7 @@ from rich.text import Text
 from drkit.cli.context import Invocation
 from drkit.model.clock import iso, now
 from drkit.model.continuous import KINDS, Progress, Reconciled
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Problem
 from drkit.model.topology import Link, LinkId
@@ -26,6 +26,7 @@ PROBLEM = "audit_deviation"
 
 _KIND = "audit"
 _DEVIATED, _UNKNOWN, _HOOKED = "deviated", "unknown", "hooks"
+_ATTEMPTS = 5
 
 Name = tuple[int, str]
 """Of a finding: the batch's number and the range."""
@@ -47,8 +48,12 @@ class Teller:
         self._link = link
         self._hooks = hooks
         self._last: JournalEntry | None = None
+        self._unsure = False  # whether the journal may hold more than `_last`
+        self._owed: list[tuple[str, dict[str, Any]]] = []  # how hooks ended that the store did not take yet
+        self._lock = threading.Lock()  # of these three: the hooks' thread journals too
         self._known: set[Name] = set()
-        self._lock = threading.Lock()
+        self._batch: int | None = None
+        self._left: list[dict[str, Any]] = []
         self._caller = _Caller(self._call, patience_seconds=hooks.timeout_seconds) if hooks else None
 
     def say(self, text: str) -> None:
@@ -72,39 +77,60 @@ class Teller:
                     self._caller.put(payload)
 
     def told(self, found: Sequence[Reconciled], progress: Progress) -> None:
-        """After a batch: what deviates is an alert; the listing is brought up to date."""
-        records = sum(each.counts.source_records for each in found)
+        """After a batch: what deviates is an alert; the listing is brought up to date.
+
+        A batch may count as done only once this has returned. Where it raises, call it again with the same: nothing
+        that was said, kept or told is so again. Hooks are told although the store doesn't answer.
+
+        Raises:
+            Unreachable: the store doesn't answer; not all is kept yet.
+            DrkitError: the store can't take it.
+        """
         wrong = [each for each in found if each.deviates or each.problem is not None]
-        if not wrong:
-            self.say(f"{records:,} records in {len(found)} ranges are equal, {progress.latency_seconds:.1f} s")
-        for each in wrong:
-            level = "ALERT" if each.deviates else "unknown"
-            style = "bold red" if each.deviates else "yellow"
-            self._run.writer.log.print(Text(f"{level} audit {self._link.id}: {each}", style), soft_wrap=True)
-        fresh = [payload for each in wrong if _name(payload := self._alert(each, progress)) not in self._known]
-        self._known |= {_name(payload) for payload in fresh}
+        fresh: list[dict[str, Any]] = []
+        if progress.batch != self._batch:
+            self._batch = progress.batch
+            self._say_all(found, wrong, progress)
+            fresh = [payload for each in wrong if _name(payload := self._alert(each, progress)) not in self._known]
+            self._left = list(fresh)
         try:
             for each in wrong:
                 if each.deviates:
                     self._store.put_problem(self._link.id, self._problem(each))
-            for payload in fresh:
+            while self._left:
+                payload = self._left[0]
                 self._journal(progress.run, _DEVIATED if payload["event"] == PROBLEM else _UNKNOWN, payload)
+                self._known.add(_name(payload))
+                del self._left[0]
+            self._settle()
+        finally:
+            if self._caller is not None:
+                for payload in fresh:
+                    if payload["event"] == PROBLEM:
+                        self._caller.put(payload)
+        try:
             self._list(progress, "running" if progress.verdict == "clean" else progress.verdict)
         except DrkitError as error:
-            self.say(f"the store did not take it: {error.what}")
-        if self._caller is not None:
-            for payload in fresh:
-                if payload["event"] == PROBLEM:
-                    self._caller.put(payload)
+            self.say(f"`drkit runs` lists this audit as it was before: {error.what}")
 
     def ended(self, progress: Progress) -> None:
         """The audit stops; its run is listed with what it came to."""
         if self._caller is not None and (left := self._caller.close()):
             self.say(f"{left} alerts were told no hook yet; the next start on this checkpoint does that")
         try:
+            self._settle()
             self._list(progress, progress.verdict)
         except DrkitError as error:
             self.say(f"`drkit runs` won't list this audit as it ended: {error.what}")
+
+    def _say_all(self, found: Sequence[Reconciled], wrong: Sequence[Reconciled], progress: Progress) -> None:
+        records = sum(each.counts.source_records for each in found)
+        if not wrong:
+            self.say(f"{records:,} records in {len(found)} ranges are equal, {progress.latency_seconds:.1f} s")
+        for each in wrong:
+            level = "ALERT" if each.deviates else "unknown"
+            style = "bold red" if each.deviates else "yellow"
+            self._run.writer.log.print(Text(f"{level} audit {self._link.id}: {each}", style), soft_wrap=True)
 
     def _problem(self, each: Reconciled) -> Problem:
         return Problem(
@@ -150,18 +176,48 @@ class Teller:
         for reason in failed:
             self.say(f"an alert of {payload['topic']} was not taken: {reason}")
         kept = {"batch": payload["batch"], "range": payload["range"], "failed": failed}
+        with self._lock:
+            self._owed.append((str(payload["run"]), kept))
         try:
-            self._journal(str(payload["run"]), _HOOKED, kept)
+            self._settle()
         except DrkitError as error:
-            self.say(f"the store did not take that hooks were called: {error.what}")
+            self.say(f"the store did not take yet that hooks were called: {error.what}")
+
+    def _settle(self) -> None:
+        """Journal how hooks ended, as far as that is owed."""
+        with self._lock:
+            while self._owed:
+                run, kept = self._owed[0]
+                self._append(run, _HOOKED, kept)
+                del self._owed[0]
 
     def _journal(self, run: str, event: str, payload: Mapping[str, Any]) -> None:
         with self._lock:
+            self._append(run, event, payload)
+
+    def _append(self, run: str, event: str, payload: Mapping[str, Any]) -> None:
+        """Append an entry, once only: one whose answer was lost is found in the journal.
+
+        Raises:
+            Unreachable: the store doesn't answer, or takes no entry.
+        """
+        for _ in range(_ATTEMPTS):
+            if self._unsure:
+                entries = self._store.entries(run)
+                self._last, self._unsure = (entries[-1] if entries else None), False
+                if any(each.event == event and _name(json.loads(each.payload)) == _name(payload) for each in entries):
+                    return
             entry = JournalEntry.chained(
                 self._last, run=run, at=now(), stage=_KIND, event=event, payload=json.dumps(payload)
             )
+            self._unsure = True  # until the store has said that it is kept
             if self._store.append_entry(entry):
-                self._last = entry
+                self._last, self._unsure = entry, False
+                return
+        raise Unreachable(
+            f"the journal of {run} takes no entry: its place is taken again and again",
+            remedy="See that no other audit works on a copy of this checkpoint",
+        )
 
     def _list(self, progress: Progress, state: str) -> None:
         counts = progress.counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +28,7 @@ from drkit.audit.watermark_stream import WatermarkReader, between, from_anywhere
 from drkit.model.audit import Basis, Counts
 from drkit.model.clock import now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
-from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 
@@ -262,10 +263,13 @@ class Logs:
             self.compared.append((each.source_from, each.source_end, each.target_from, each.target_end))
         return found
 
+    def tell(self, found: Sequence[Reconciled], _: Progress) -> None:
+        self.told.extend(found)
+
     def batch(self, number: int, *closed: Closed) -> Progress:
         """Reconcile a batch in an audit that has just been started."""
         request = ContinuousRequest(self.link, self.folder, "sqlite:///none")
-        audit = ContinuousAudit(request, self, None, None, lambda found, _: self.told.extend(found), print)
+        audit = ContinuousAudit(request, self, None, None, self.tell, print)
         audit._stop = threading.Event()
         audit._progress = load_progress(self.folder, "a->b") or Progress("audit-1", "a->b", "2026-11-20T04:02:59Z")
         audit._reconcile(SimpleNamespace(collect=lambda: [tuple(each) for each in closed]), number)
@@ -290,6 +294,23 @@ def test_what_retention_took_before_the_audit_began_is_never_claimed_and_costs_n
     assert [str(each) for each in logs.told] == [f"t:0 source offsets {FAR} to {FAR + 999}: equal"]
     assert (done.verdict, done.ranges, done.counts.matched) == ("clean", 1, 1000)
     assert logs.compared == [(FAR, FAR + 1000, 0, 1000)]
+
+
+def test_a_batch_is_not_done_before_what_was_found_is_told(logs, monkeypatch):
+    monkeypatch.setattr(continuous, "_RETRY_SECONDS", 0)
+    sums = []
+
+    def told(found, progress):
+        sums.append((progress.batch, load_progress(logs.folder, "a->b").batch))
+        if len(sums) < 3:
+            raise Unreachable("the store doesn't answer")
+        logs.told.extend(found)
+
+    monkeypatch.setattr(logs, "tell", told)
+
+    assert logs.batch(0, OPENING).batch == 0
+    assert sums == [(0, -1)] * 3
+    assert len(logs.told) == 1
 
 
 def test_a_target_whose_log_begins_later_has_lost_nothing_of_what_the_audit_began_with(logs):

@@ -24,7 +24,8 @@ from drkit.cli.context import Invocation
 from drkit.cli.output import OutputMode, Writer
 from drkit.model.audit import Counts
 from drkit.model.continuous import Closed, Progress, Reconciled, Sample
-from drkit.model.journal import verify_chain
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.journal import JournalEntry, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.alert_hooks import AlertHooks
 from drkit.store import open_store
@@ -214,6 +215,117 @@ def test_a_hook_that_was_not_called_before_the_audit_was_killed_is_called_at_the
     assert len(kept(file)) == 1
     gate.touch()
     killed.ended(PROGRESS)
+
+
+class Unsteady:
+    """A store whose writes fail as `fails` says by name: each "lost" is applied unanswered, each "down" is not."""
+
+    def __init__(self, store: Store, **fails: list[str]) -> None:
+        self._store = store
+        self.fails = fails
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self._store, name)
+
+        def call(*arguments: object) -> object:
+            how = self.fails[name].pop(0) if self.fails.get(name) else ""
+            done = None if how in {"down", "full"} else method(*arguments)
+            if how == "full":
+                raise DrkitError("the store can't be written: its disk is full")
+            if how:
+                raise Unreachable(f"no answer to {name}")
+            return done
+
+        return call
+
+
+def journaled(store: Store) -> list[tuple[str, str]]:
+    entries = store.entries("audit-1")
+    assert verify_chain(entries) is None
+    return [(entry.event, json.loads(entry.payload)["range"]) for entry in entries]
+
+
+WORSE = replace(LOST, closed=LOST.closed._replace(first=200, until=300))
+TWO = [("deviated", "orders:3:100"), ("deviated", "orders:3:200")]
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        {"append_entry": ["lost"]},
+        {"append_entry": ["lost"], "entries": ["", "down"]},
+        {"append_entry": ["", "lost"], "entries": ["", "down"]},
+        {"append_entry": ["down", "down"]},
+        {"put_problem": ["down"]},
+    ],
+)
+def test_what_the_store_did_not_answer_to_is_journaled_once_when_it_is_told_again(store, fails):
+    unsteady = Unsteady(store, **fails)
+    tell, said = teller(unsteady, AlertHooks())
+    tell.began(PROGRESS)
+    refusals = 0
+    while True:
+        try:
+            tell.told([LOST, WORSE], PROGRESS)
+            break
+        except Unreachable:
+            refusals += 1
+
+    assert refusals >= 1
+    assert not any(unsteady.fails.values())
+    assert journaled(store) == TWO
+    assert said.getvalue().count("ALERT") == 2
+    tell.told([EQUAL, replace(LOST, problem="what")], replace(PROGRESS, batch=8))
+    assert journaled(store) == [*TWO, ("deviated", "orders:3:100")]
+
+
+def test_an_append_that_was_kept_unheard_of_leaves_later_ones_their_places(store):
+    class Taken(Unsteady):
+        """Says of its first append that its place is taken, by itself."""
+
+        first = True
+
+        def append_entry(self, entry: JournalEntry) -> bool:
+            kept, self.first = store.append_entry(entry) and not self.first, False
+            return kept
+
+    tell, _ = teller(Taken(store), AlertHooks())
+    tell.began(PROGRESS)
+    tell.told([LOST, WORSE], PROGRESS)
+    assert journaled(store) == TWO
+
+
+def test_hooks_are_told_once_while_the_store_does_not_answer_and_their_ends_are_journaled_later(store, tmp_path):
+    file = tmp_path / "alerts"
+    hooks = AlertHooks((keeps(file),))
+    unsteady = Unsteady(store, append_entry=["down", "lost", "", "lost"])
+    tell, _ = teller(unsteady, hooks)
+    tell.began(PROGRESS)
+    with pytest.raises(Unreachable):
+        tell.told([LOST, WORSE], PROGRESS)
+    for _ in range(4):
+        with suppress(Unreachable):
+            tell.told([LOST, WORSE], PROGRESS)
+    tell.ended(PROGRESS)
+
+    assert [alert["first_offset"] for alert in kept(file)] == [100, 200]
+    hooked = [("hooks", name) for _, name in TWO]
+    assert sorted(journaled(store)) == [*TWO, *hooked]
+    again, _ = teller(store, hooks)
+    again.began(PROGRESS)
+    again.told([LOST, WORSE], PROGRESS)
+    again.ended(PROGRESS)
+    assert len(kept(file)) == 2
+    assert len(journaled(store)) == 4
+
+
+def test_what_the_store_can_not_take_does_not_count_as_told(store):
+    tell, _ = teller(Unsteady(store, append_entry=["full"]), AlertHooks())
+    tell.began(PROGRESS)
+    with pytest.raises(DrkitError, match="disk is full"):
+        tell.told([LOST], PROGRESS)
+    tell.told([LOST], PROGRESS)
+    assert journaled(store) == TWO[:1]
 
 
 def test_what_was_found_while_no_hook_was_configured_stays_untold(store, tmp_path):
