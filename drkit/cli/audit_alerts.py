@@ -27,6 +27,7 @@ PROBLEM = "audit_deviation"
 _KIND = "audit"
 _DEVIATED, _UNKNOWN, _HOOKED = "deviated", "unknown", "hooks"
 _ATTEMPTS = 5
+_PATIENCE_SECONDS = 10.0
 
 Name = tuple[int, str]
 """Of a finding: the batch's number and the range."""
@@ -54,7 +55,8 @@ class Teller:
         self._known: set[Name] = set()
         self._batch: int | None = None
         self._left: list[dict[str, Any]] = []
-        self._caller = _Caller(self._call, patience_seconds=hooks.timeout_seconds) if hooks else None
+        self._closed = threading.Event()
+        self._caller = _Caller(self._call) if hooks else None
 
     def say(self, text: str) -> None:
         """A line on stderr."""
@@ -115,8 +117,10 @@ class Teller:
 
     def ended(self, progress: Progress) -> None:
         """The audit stops; its run is listed with what it came to."""
-        if self._caller is not None and (left := self._caller.close()):
-            self.say(f"{left} alerts were told no hook yet; the next start on this checkpoint does that")
+        left = 0 if self._caller is None else self._caller.close()
+        self._closed.set()
+        if left:
+            self.say(f"{left} alerts were not told to every hook yet; the next start on this checkpoint does that")
         try:
             self._settle()
             self._list(progress, progress.verdict)
@@ -173,6 +177,8 @@ class Teller:
         environment = {"DRKIT_RUN": str(payload["run"]), "DRKIT_LINK": str(self._link.id)}
         alert = {key: value for key, value in payload.items() if key not in {"batch", "hooks"}}
         failed = self._hooks.call(alert, environment)
+        if self._closed.is_set():  # it was counted as left, and the store may be closed
+            return
         for reason in failed:
             self.say(f"an alert of {payload['topic']} was not taken: {reason}")
         kept = {"batch": payload["batch"], "range": payload["range"], "failed": failed}
@@ -232,28 +238,30 @@ class Teller:
 class _Caller:
     """A thread that calls for each thing put, one after the other."""
 
-    def __init__(self, call: Callable[[Mapping[str, Any]], None], *, patience_seconds: float) -> None:
+    def __init__(self, call: Callable[[Mapping[str, Any]], None]) -> None:
         self._call = call
-        self._patience = patience_seconds
         self._waiting: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         self._stopped = threading.Event()
+        self._put = self._done = 0  # each counted by one thread only
         self._thread = threading.Thread(target=self._work, name="alert-hooks", daemon=True)
         self._thread.start()
 
     def put(self, payload: Mapping[str, Any]) -> None:
         """Have it called soon."""
+        self._put += 1
         self._waiting.put(payload)
 
     def close(self) -> int:
-        """Let it call what is waiting, as long as one call may take; returns how many are left."""
+        """Let it call what is waiting for a moment; returns how many are left, the one at work included."""
         self._waiting.put(None)
-        self._thread.join(self._patience)
+        self._thread.join(_PATIENCE_SECONDS)
         self._stopped.set()
-        return max(0, self._waiting.qsize() - 1)
+        return self._put - self._done
 
     def _work(self) -> None:
         while (payload := self._waiting.get()) is not None and not self._stopped.is_set():
             self._call(payload)
+            self._done += 1
 
 
 def _look(link: LinkId, topic: str) -> str:

@@ -19,6 +19,7 @@ import pytest
 from pydantic import SecretStr
 from rich.console import Console
 
+from drkit.cli import audit_alerts
 from drkit.cli.audit_alerts import PROBLEM, Teller
 from drkit.cli.context import Invocation
 from drkit.cli.output import OutputMode, Writer
@@ -326,6 +327,22 @@ def test_what_the_store_can_not_take_does_not_count_as_told(store):
         tell.told([LOST], PROGRESS)
     tell.told([LOST], PROGRESS)
     assert journaled(store) == TWO[:1]
+
+
+def test_the_end_does_not_wait_for_a_hook_that_hangs_and_counts_its_alert(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_alerts, "_PATIENCE_SECONDS", 0.1)
+    gate, ended = tmp_path / "gate", tmp_path / "ended"
+    waits = "n=0; while [ ! -e $0 ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.1; done; touch $1"
+    tell, said = teller(store, AlertHooks((("sh", "-c", waits, str(gate), str(ended)),)))
+    tell.began(PROGRESS)
+    tell.told([LOST, WORSE], PROGRESS)
+    tell.ended(PROGRESS)
+    waited = ended.exists()
+    gate.touch()
+    tell._caller._thread.join()
+    assert [event for event, _ in journaled(store)] == ["deviated", "deviated"]
+    assert "2 alerts were not told to every hook yet" in said.getvalue()
+    assert not waited
 
 
 def test_what_was_found_while_no_hook_was_configured_stays_untold(store, tmp_path):
