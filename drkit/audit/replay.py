@@ -34,6 +34,10 @@ PROVENANCE = "drkit-salvaged-from"
 
 MANIFEST = "manifest.json"
 PARQUET = "records.parquet"
+FORMAT = 2
+"""Of a salvage that is made. 1: says of no record how it stands to the target."""
+
+_UNCLASSED = 1
 _RECORDS_A_TRANSACTION = 5_000
 _SECONDS = 30.0
 _ATTEMPTS = 4
@@ -55,13 +59,37 @@ def is_salvage(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a whole salvage. One that doesn't class its records has no `standings`: None.
+
+    Raises:
+        Refused: there is none, it can't be read, or a later drkit wrote it.
+    """
+    if not is_salvage(folder):
+        raise Refused(f"{folder} holds no whole salvage", remedy="Give the folder of one, or a new one for --out")
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        made = manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Refused(
+            f"{path} can't be read as a salvage's manifest: {error}", remedy="Restore it, or salvage anew"
+        ) from error
+    if made not in {_UNCLASSED, FORMAT}:
+        raise Refused(
+            f"{path} has format {made!r}, and this drkit reads {_UNCLASSED} and {FORMAT}",
+            remedy="Replay it with the drkit that made it, or a later one",
+        )
+    return {**manifest, "standings": None} if made == _UNCLASSED else manifest
+
+
 def replay(
     folder: Path,
     topic: str,
     link: LinkId,
     config: Config,
     *,
-    approved: Collection[Standing] = tuple(Standing),
+    approved: Collection[Standing] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Replayed:
     """Write the records of a salvage to a topic of the link's target.
@@ -73,15 +101,16 @@ def replay(
         topic: the topic on the target; it must exist.
         link: the link that the salvage is of.
         config: the clusters.
-        approved: only records that stood so to the target when they were salvaged.
+        approved: only records that stood so to the target when they were salvaged; None: all.
         progress: told what is being done.
 
     Raises:
-        Refused: the folder holds no whole salvage, or of another link, or the topic isn't there.
+        Refused: the folder holds no whole salvage, or of another link, or one that doesn't say what was approved, or
+            the topic isn't there.
         Unreachable: the target doesn't answer.
     """
     say = progress or (lambda _: None)
-    cluster_id = _checked_source(folder, link)
+    cluster_id = _checked_source(folder, link, approved)
     cluster = config.clusters[link.target]
     with ClusterAdmin(link.target, cluster) as admin:
         found = admin.topics([topic]).get(topic)
@@ -96,7 +125,7 @@ def replay(
     there = _provenances(confluent_config(cluster), link.target, {tp: (starts[tp], ends[tp]) for tp in tps})
     written = already = aside = 0
     for everything in _batches(folder):
-        rows = [row for row in everything if row["standing"] in approved]
+        rows = [row for row in everything if approved is None or row["standing"] in approved]
         aside += len(everything) - len(rows)
         left = [(row, name) for row in rows if (name := _provenance(cluster_id, row)) not in there]
         already += len(rows) - len(left)
@@ -107,15 +136,19 @@ def replay(
     return Replayed(topic, written, already, aside)
 
 
-def _checked_source(folder: Path, link: LinkId) -> str:
+def _checked_source(folder: Path, link: LinkId, approved: Collection[Standing] | None) -> str:
     """The id of the cluster that the salvage is of; the folder is as its manifest says."""
-    if not is_salvage(folder):
-        raise Refused(f"{folder} holds no whole salvage", remedy="Give the folder of one, or a new one for --out")
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_manifest(folder)
     if (manifest["source"], manifest["target"]) != (link.source, link.target):
         raise Refused(
             f"the salvage in {folder} is of {manifest['source']}->{manifest['target']}, not of {link}",
             remedy="Name its link with --link",
+        )
+    if approved is not None and manifest["standings"] is None:
+        raise Refused(
+            f"the salvage in {folder} doesn't say which records are {', '.join(approved)}",
+            meaning="An earlier drkit made it (format 1), which did not compare them with the target",
+            remedy="Leave --approve out to replay all, or salvage again while the source still holds the records",
         )
     for file in manifest["files"]:
         path = folder / file["path"]

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from drkit import __version__
 from drkit.audit.failures import in_words
 from drkit.audit.reading import keep
-from drkit.audit.replay import MANIFEST, PARQUET, sha256_of
+from drkit.audit.replay import FORMAT, MANIFEST, PARQUET, sha256_of
 from drkit.audit.run import Judged, Progress, judged
 from drkit.audit.session import SparkRuntime
 from drkit.audit.standing import with_standing
@@ -47,7 +47,6 @@ KINDS = (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED)
 """What is salvaged."""
 
 REPLAY = "replay"
-_FORMAT = 1
 _RECORDS_A_FILE = 1_000_000
 
 
@@ -239,7 +238,7 @@ def _facts(
     with ClusterAdmin(link.target, config.clusters[link.target]) as admin:
         target_id = admin.cluster_id()
     head = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "drkit": __version__,
         "source": link.source,
         "source_cluster_id": source_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,7 +90,7 @@ def salvage_verb(
                     replay_to,
                     links[0].id,
                     run.config,
-                    approved=approve or tuple(Standing),
+                    approved=approve or None,
                     progress=telling.step,
                 )
         document = kept | {"replayed": None if written is None else _replayed(written)}
@@ -123,7 +122,9 @@ def _salvage(
 
 def _manifest(folder: Path) -> dict[str, Any]:
     """The document of a salvage made before."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    from drkit.audit.replay import read_manifest  # noqa: PLC0415 - loads only where it is used
+
+    manifest = read_manifest(folder)
     partitions = {f"{each['topic']}:{each['partition']}": each for each in manifest["partitions"]}
     return {
         "source": manifest["source"],
@@ -157,8 +158,11 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
         f"{document['total']:,} records that only {document['source']} holds ({kinds}) {state} {document['path']}",
         soft_wrap=True,
     )
-    standings = ", ".join(f"{number:,} {standing}" for standing, number in document["standings"].items() if number)
-    if standings:
+    if document["standings"] is None:
+        console.print(f"how they stand to what {document['target']} holds was not asked then", soft_wrap=True)
+    elif standings := ", ".join(
+        f"{number:,} {standing}" for standing, number in document["standings"].items() if number
+    ):
         console.print(f"to what {document['target']} holds they are: {standings}", soft_wrap=True)
     for place, end in sorted(document["uncommitted"].items()):
         start = document["through"][place]

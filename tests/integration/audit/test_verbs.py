@@ -247,6 +247,33 @@ def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, u
     assert documents[0]["standings"] == {"new": 3, "conflicting": 1, "identical": 3}
 
 
+def test_a_salvage_of_an_earlier_drkit_is_replayed_whole_and_not_by_class(lab, bench, spark, unique_name, tmp_path):
+    topic = bench.create(unique_name)
+    bench.produce("primary", topic, 0, records(7, rng=seeded(5)))
+    salvage(AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),)), bench.store, bench.config, spark)
+    manifest = tmp_path / "kept" / "manifest.json"
+    earlier = json.loads(manifest.read_text()) | {"format": 1}
+    del earlier["standings"]
+    for file in earlier["files"]:
+        path = tmp_path / "kept" / file["path"]
+        if path.suffix == ".parquet":
+            pq.write_table(pq.read_table(path).drop_columns("standing"), path)
+            file["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    manifest.write_text(json.dumps(earlier))
+    into = bench.create(f"{topic}.replayed", on=["dr"])
+
+    verb = ("salvage", "--out", "kept", "--replay-to", into)
+    by_class = drkit(*verb, "--approve", "new", config=lab.config_path, folder=tmp_path)
+    whole = drkit(*verb, config=lab.config_path, folder=tmp_path)
+
+    assert by_class.returncode == 3, by_class.stderr
+    no_trace(by_class)
+    assert whole.returncode == 0, whole.stderr
+    found = document(whole, "salvage")
+    assert found["standings"] is None
+    assert found["replayed"] == {"topic": into, "written": 7, "there_already": 0, "not_approved": 0}
+
+
 def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, tmp_path):
     topic = bench.create(unique_name)
     bench.produce("primary", topic, 0, records(3, rng=seeded(4)))
