@@ -6,7 +6,8 @@ from bench.results import Results
 from bench.table import grids, markdown
 
 _INTRODUCTION = (
-    "Written by `python -m bench`; what each figure means, and what it doesn't, is in [README.md](README.md). What an audit costs is in [AUDIT.md](AUDIT.md). "
+    "Written by `python -m bench`; what each figure means, and what it doesn't, is in [README.md](README.md). "
+    "What an audit costs is in [AUDIT.md](AUDIT.md). "
     "★: a case that a target is about.\n"
 )
 _SHARED = "Both brokers, the mirror, the loader and the readers share these cores.\n"
