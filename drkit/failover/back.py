@@ -10,7 +10,7 @@ move back's own fence, drain and turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,14 +24,13 @@ from drkit.failover.move import publication
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.release import activate_or_say
-from drkit.failover.scrub import check_cluster, restore_configs
+from drkit.failover.scrub import check_cluster, restore_configs, to_be_aligned
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition
-from drkit.model.standby import ALIGNING, is_compacted
 from drkit.model.topology import Link, LinkId
 
 MIRROR_SECONDS = 60.0
@@ -79,14 +78,16 @@ class Reverse:
             )
             store.forget_link_data(back)
             if self.level:  # of other topics the mirror begins a record of its own
-                self._to_be_aligned(context, back, [])
+                to_be_aligned(context, back, (), for_good=self.for_good)
                 forward = context.link.reversed()
                 before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.topics}
                 reason = f"turned round by failback {context.run}"
                 keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
             else:
                 made = self._made_anew(context)
-                self._to_be_aligned(context, back, [state.topic for state in made])
+                names = {state.topic for state in made}
+                topics = [topic for topic in self.topics if topic.live_topic in names]
+                to_be_aligned(context, back, topics, for_good=self.for_good)
                 store.put_topic_states(back, made)
         turned = decide_link(
             context.estate,
@@ -107,14 +108,6 @@ class Reverse:
         )
         what = "; ".join(filter(None, (f"data flows {back}", admitted)))
         return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
-
-    def _to_be_aligned(self, context: StageContext, back: LinkId, topics: Sequence[str]) -> None:
-        """Note the compacted ones: the mirror compacts them once they begin where the live cluster's do."""
-        store = context.estate.store
-        settings = context.estate.admin(self.configured.target).topic_configs(topics, keys=("cleanup.policy",))
-        compacted = {topic for topic in topics if is_compacted(settings.get(topic, {}))}
-        store.forget_notes(back, ALIGNING, sorted(set(store.notes(back, ALIGNING)) - compacted))
-        store.put_notes(back, ALIGNING, dict.fromkeys(compacted, ""))
 
     def _made_anew(self, context: StageContext) -> list[TopicState]:
         """The scrubbed topics as the way back's own; one that isn't on the live cluster any more isn't mirrored."""

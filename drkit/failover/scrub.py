@@ -18,7 +18,7 @@ from drkit.failover.quiet import differing, still_written
 from drkit.failover.stage import StageContext, StageReport
 from drkit.kafka.admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.standby import UNCOMPACTED, is_compacted
+from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 _SHOWN = 5
@@ -208,6 +208,23 @@ def restore_configs(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
     if failures:
         name, why = next(iter(failures.items()))
         raise DrkitError(f"topic {name} can't be configured as it was: {why}", remedy="Remove the cause named")
+
+
+def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTopic], *, for_good: bool) -> None:
+    """Note the compacted ones: the mirror compacts them once they begin where the live cluster's do.
+
+    `for_good`: nothing configures them after it, so it also gives back what `recreate` held back and its link's
+    policy doesn't let follow.
+    """
+    store = context.estate.store
+    settings = context.estate.admin(back.source).topic_configs([t.live_topic for t in topics], keys=("cleanup.policy",))
+    held_back = {
+        topic.live_topic: own_note(topic.config) for topic in topics if for_good and is_compacted(topic.config)
+    }
+    compacted = {topic.live_topic for topic in topics if is_compacted(settings.get(topic.live_topic, {}))}
+    for kind, notes in ((OWN_SETTINGS, held_back), (ALIGNING, dict.fromkeys(compacted | held_back.keys(), ""))):
+        store.forget_notes(back, kind, sorted(store.notes(back, kind).keys() - notes))
+        store.put_notes(back, kind, notes)
 
 
 def delete_offsets(context: StageContext, alias: str, link: Link, topics: set[str]) -> None:

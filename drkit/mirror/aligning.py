@@ -3,7 +3,8 @@
 A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
 source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete` and without any
 retention, which is noted first, and stays so until every partition of it has been brought to where its source
-begins (`drkit.mirror.alignment`). A failback notes the topics that it makes anew likewise.
+begins (`drkit.mirror.alignment`). A failback notes the topics that it makes anew likewise; where nothing configures
+these afterwards, with the settings of their own that they get back then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.standby import ALIGNING, is_compacted
+from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
 
@@ -27,14 +28,17 @@ class Aligning:
     Args:
         link: the link.
         source: the source cluster.
+        target: the target cluster.
         store: notes, watermarks and rows.
     """
 
-    def __init__(self, link: Link, source: ClusterAdmin, store: Store) -> None:
+    def __init__(self, link: Link, source: ClusterAdmin, target: ClusterAdmin, store: Store) -> None:
         self._link = link
         self._source = source
+        self._target = target
         self._store = store
         self._topics: set[str] | None = None
+        self._own: dict[str, str] | None = None
 
     @property
     def topics(self) -> set[str]:
@@ -78,6 +82,29 @@ class Aligning:
         """Offsets aren't preserved here: what is noted needn't be waited for."""
         if self.topics:
             self._forget(sorted(self.topics))
+
+    def give_back(self, look: Look) -> None:
+        """Topics that are aligned, and have the clean-up policy that is due, get their own settings back."""
+        if self._own is None:
+            self._own = self._store.notes(self._link.id, OWN_SETTINGS)
+        waiting = [topic for topic in self._own if topic in look.ready and topic in look.source_settings]
+        names = {topic: look.ready[topic].state.target_topic for topic in waiting if topic not in self.topics}
+        if not names:
+            return
+        effective = self._target.topic_configs(names.values(), keys=tuple(UNCOMPACTED))
+        due: dict[str, dict[str, str]] = {}
+        for topic, name in names.items():
+            source, policy = look.source_settings[topic], self._link.settings_policy
+            own = own_settings(self._own[topic], topic, source, effective.get(name, {}), policy)
+            if own is not None:
+                due[topic] = own
+        failures = self._target.set_many_topic_configs({names[topic]: own for topic, own in due.items()})
+        for name, why in failures.items():
+            log.warning("%s: %s refuses its own settings: %s", self._link.id, name, why)
+        done = [topic for topic in due if names[topic] not in failures]
+        self._store.forget_notes(self._link.id, OWN_SETTINGS, done)
+        for topic in done:
+            del self._own[topic]
 
     def _forget(self, topics: Sequence[str]) -> None:
         self._store.forget_notes(self._link.id, ALIGNING, topics)

@@ -108,7 +108,7 @@ class TopicSync:
             else None
         )
         self._writer = TopicWriter(link, target, problems)
-        self._aligning = Aligning(link, source, store)
+        self._aligning = Aligning(link, source, target, store)
 
     def look(self) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
@@ -131,6 +131,7 @@ class TopicSync:
         self._writer.grow(look)
         self._aligning.settle(look.ready)
         self._writer.configure(look)
+        self._aligning.give_back(look)
         self._note_source(look)
         self._note_diverged(look)
         self._note_gone(look)

@@ -14,6 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from drkit.model.topic_policy import TopicSettings
+
+_CLEANUP = "cleanup.policy"
 _WIDE_OPEN = str(2**63 - 1)
 STANDBY = {
     "message.timestamp.type": "CreateTime",
@@ -34,6 +37,10 @@ ALIGNING = "aligning"
 """Kind of the notes that name topics (by source topic) which get `cleanup.policy=compact` only once they begin where
 their source does."""
 
+OWN_SETTINGS = "own_settings"
+"""Kind of the notes that hold, by source topic, what target topics had themselves of the settings in `UNCOMPACTED`:
+they get it back when they are aligned, where the link's policy neither lets the source's follow nor overrides it."""
+
 UNCOMPACTED = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """What these have until then: a compacted topic refuses the filler (records without a key) and DeleteRecords, and
 one that isn't must not lose records to a retention that compaction keeps away from."""
@@ -42,6 +49,39 @@ one that isn't must not lose records to a retention that compaction keeps away f
 def is_compacted(settings: Mapping[str, str]) -> bool:
     """Whether the log cleaner may remove records from the middle of a topic with these settings."""
     return "compact" in settings.get("cleanup.policy", "delete")
+
+
+def own_note(own: Mapping[str, str]) -> str:
+    """The text of a note of `OWN_SETTINGS`, of a topic's settings."""
+    return json.dumps({name: own[name] for name in UNCOMPACTED if name in own}, sort_keys=True)
+
+
+def own_settings(
+    note: str, topic: str, source: Mapping[str, str], target: Mapping[str, str], policy: TopicSettings
+) -> dict[str, str] | None:
+    """What of a note of `OWN_SETTINGS` is to be given back to a topic that is aligned.
+
+    Args:
+        note: its text.
+        topic: the topic, by its source name.
+        source: the source topic's effective settings.
+        target: the target topic's: one that isn't as `UNCOMPACTED` has it was set by somebody since, and stays.
+        policy: the link's.
+
+    Returns:
+        The settings; None while another clean-up policy is due first: with its own retention and `delete`, a
+        compacted topic would lose records.
+    """
+    held: dict[str, str] = json.loads(note)
+    overrides = policy.overrides_of(topic)
+    due = overrides.get(_CLEANUP, source.get(_CLEANUP) if policy.follows(_CLEANUP) else None)
+    if due is not None and target.get(_CLEANUP) != due:
+        return None
+    return {
+        name: value
+        for name, value in held.items()
+        if name not in overrides and not policy.follows(name) and target.get(name) == UNCOMPACTED[name] != value
+    }
 
 
 def note_of(settings: Mapping[str, str], kept: Mapping[str, str]) -> str:

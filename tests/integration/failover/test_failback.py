@@ -1,5 +1,6 @@
 """Failback on real clusters: there and back again, and nothing outside the link is touched."""
 
+import json
 import threading
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from drkit.failover.positions import Strategy
 from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction
+from drkit.model.standby import ALIGNING, OWN_SETTINGS
 from drkit.model.topology import TopicPartition
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.rooms import reading_ports
@@ -230,6 +232,35 @@ def test_the_cluster_failed_over_to_is_kept_as_the_primary_for_good(lab, tmp_pat
         assert directory.read().active == "primary", "above the epoch that the other direction had published"
     finally:
         turned.store.close()
+
+
+@pytest.mark.parametrize("excluded", [["cleanup.policy", "retention[.].*"], ["retention[.].*"]])
+def test_a_compacted_topic_that_stays_a_standby_for_good_gets_its_own_settings_back(
+    lab, tmp_path, unique_name, excluded
+):
+    """What the policy doesn't let follow is nobody else's to put back."""
+    own = own_link(lab, tmp_path, unique_name, extra=f"[links.topic_settings]\nexclude = {json.dumps(excluded)}")
+    config = {"cleanup_policy": "compact,delete", "retention_ms": "123456789", "retention_bytes": "987654321"}
+    topic = own.create("primary", "t", partitions=3, **config)  # 2 stays empty
+    own.produce("primary", topic, texts("before", 20))
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2))
+    fail_over(own)
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary", keep_primary=True)
+        ports = reading_ports(own, tmp_path / "salvage")
+        assert run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary")).error is None
+    text = own.config_path.read_text().replace('source = "primary"\ntarget = "dr"', 'source = "dr"\ntarget = "primary"')
+    own.config_path.write_text(text)
+    own.store.close()
+    turned = open_link(own.config_path, own.name)
+    try:
+        mirror(turned)
+        assert [turned.store.notes(turned.link.id, kind) for kind in (ALIGNING, OWN_SETTINGS)] == [{}, {}]
+    finally:
+        turned.store.close()
+    wanted = {name.replace("_", "."): value for name, value in config.items()}
+    assert {key: topic_setting(own, "primary", topic, key) for key in wanted} == wanted
 
 
 def test_another_clusters_id_is_refused(own, away, tmp_path):

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
 from drkit.mirror.topic_settings import FOLLOWED, STANDBY, standby_settings
-from drkit.model.standby import UNCOMPACTED, is_compacted, note_of, read_note, release_settings
+from drkit.model.standby import (
+    UNCOMPACTED,
+    is_compacted,
+    note_of,
+    own_note,
+    own_settings,
+    read_note,
+    release_settings,
+)
 from drkit.model.topic_policy import TopicOverride, TopicSettings
 
 SOURCE = {
@@ -98,3 +106,28 @@ def test_compaction_is_seen_in_either_form() -> None:
     assert is_compacted({"cleanup.policy": "compact,delete"})
     assert not is_compacted({"cleanup.policy": "delete"})
     assert not is_compacted({})
+
+
+def test_of_its_own_settings_a_topic_gets_back_what_nothing_else_sets() -> None:
+    own = {"cleanup.policy": "compact,delete", "retention.ms": "5000", "retention.bytes": "-1"}
+    note = own_note({**own, "segment.ms": "9"})
+    nothing = TopicSettings(exclude=("cleanup.policy", "retention[.].*"))
+    assert own_settings(note, "t", {"cleanup.policy": "delete"}, UNCOMPACTED, nothing) == {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "5000",
+    }
+    assert own_settings(note, "t", UNCOMPACTED, UNCOMPACTED, TopicSettings()) == {}
+    overriding = TopicSettings(exclude=nothing.exclude, overrides=(("retention.ms", "-1"),))
+    assert own_settings(note, "t", {}, UNCOMPACTED, overriding) == {"cleanup.policy": "compact,delete"}
+    since = {**UNCOMPACTED, "retention.ms": "77"}
+    assert own_settings(note, "t", {}, since, nothing) == {"cleanup.policy": "compact,delete"}, "set by somebody since"
+
+
+def test_its_own_retention_waits_for_the_clean_up_policy_that_is_due() -> None:
+    note = own_note({"cleanup.policy": "compact", "retention.ms": "5000"})
+    policy = TopicSettings(exclude=("retention[.].*",))
+    assert own_settings(note, "t", {"cleanup.policy": "compact"}, UNCOMPACTED, policy) is None
+    compacted = {**UNCOMPACTED, "cleanup.policy": "compact"}
+    assert own_settings(note, "t", {"cleanup.policy": "compact"}, compacted, policy) == {"retention.ms": "5000"}
+    overriding = TopicSettings(exclude=policy.exclude, overrides=(("cleanup.policy", "compact"),))
+    assert own_settings(note, "t", {"cleanup.policy": "delete"}, UNCOMPACTED, overriding) is None
