@@ -84,7 +84,12 @@ class Aligning:
             self._forget(sorted(self.topics))
 
     def give_back(self, look: Look) -> None:
-        """Topics that are aligned, and have the clean-up policy that is due, get their own settings back."""
+        """Topics that are aligned, and have the clean-up policy that is due, get their own settings back.
+
+        Not on a way back, where all settings follow: once the configuration names this direction.
+        """
+        if self._link.inverse:
+            return
         if self._own is None:
             self._own = self._store.notes(self._link.id, OWN_SETTINGS)
         waiting = [topic for topic in self._own if topic in look.ready and topic in look.source_settings]

@@ -65,7 +65,8 @@ def own_settings(
         note: its text.
         topic: the topic, by its source name.
         source: the source topic's effective settings.
-        target: the target topic's: one that isn't as `UNCOMPACTED` has it was set by somebody since, and stays.
+        target: the target topic's: one that is neither as `UNCOMPACTED` nor as the source has it (on the way back all
+            follow) was set by somebody since, and stays.
         policy: the link's.
 
     Returns:
@@ -80,7 +81,9 @@ def own_settings(
     return {
         name: value
         for name, value in held.items()
-        if name not in overrides and not policy.follows(name) and target.get(name) == UNCOMPACTED[name] != value
+        if name not in overrides
+        and not policy.follows(name)
+        and target.get(name, value) in {UNCOMPACTED[name], source.get(name)} - {value}
     }
 
 

@@ -121,6 +121,7 @@ def test_of_its_own_settings_a_topic_gets_back_what_nothing_else_sets() -> None:
     assert own_settings(note, "t", {}, UNCOMPACTED, overriding) == {"cleanup.policy": "compact,delete"}
     since = {**UNCOMPACTED, "retention.ms": "77"}
     assert own_settings(note, "t", {}, since, nothing) == {"cleanup.policy": "compact,delete"}, "set by somebody since"
+    assert own_settings(note, "t", since, since, nothing)["retention.ms"] == "5000", "as the way back had it follow"
 
 
 def test_its_own_retention_waits_for_the_clean_up_policy_that_is_due() -> None:
