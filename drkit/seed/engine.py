@@ -36,6 +36,7 @@ from drkit.seed.wire import VALID_SECONDS, rows_from
 
 _TICK_SECONDS = 0.05
 _LOST_IN_A_ROW = 5
+_DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Connection reset")
 _PATIENCE_SECONDS = 180.0
 
 
@@ -287,19 +288,26 @@ class SparkEngine:
         return {"valid": valid, "share": share}
 
     def _ended(self, name: str, error: BaseException | None) -> None:
-        """Spark says that a task is over. One that failed before it had begun will fail again: that ends the seed."""
+        """Spark says that a task is over. One that failed before it had begun will fail again: that ends the seed.
+
+        Not where its worker died, which may happen to any; nor where its line was cut so long ago that it is
+        forgotten, for Spark may be slow to notice.
+        """
         with self._lock:
+            known = self._ledger.knows(name)
             begun = self._ledger.taken_up(name)
+        died = error is not None and _worker_died(error)
         if error is not None:
             self._why = error
-            if not begun:
+            if known and not (begun or died):
                 self._failure = self._failure or error
-        self._gone(name)
+        self._gone(name, unbegun=died)
 
-    def _gone(self, name: str) -> None:
-        """A task is heard no more."""
+    def _gone(self, name: str, *, unbegun: bool = False) -> None:
+        """A task is heard no more. `unbegun`: also one that had not begun."""
         with self._lock:
-            if self._closing.is_set() or not (self._ledger.alive(name) and self._ledger.taken_up(name)):
+            mine = self._ledger.alive(name) and (unbegun or self._ledger.taken_up(name))
+            if self._closing.is_set() or not mine:
                 return
             self._ledger.gone(name)
             if self._ledger.losses > _LOST_IN_A_ROW:
@@ -311,6 +319,11 @@ class SparkEngine:
                         remedy="Look at the executors' logs; run it again when the cause is removed",
                     )
                 )
+
+
+def _worker_died(error: BaseException) -> bool:
+    """Whether Spark lost the process of a task, in the words of its scheduler."""
+    return any(words in str(error) for words in _DIED)
 
 
 def _place(row: OffsetMapping) -> TopicPartition:

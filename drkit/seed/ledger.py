@@ -211,6 +211,10 @@ class Ledger:
         """Whether a task's word counts."""
         return name in self._tasks and self._tasks[name].alive
 
+    def knows(self, name: str) -> bool:
+        """Whether a task isn't forgotten yet."""
+        return name in self._tasks
+
     def taken_up(self, name: str) -> bool:
         """Whether a task has been begun."""
         return name in self._tasks and self._tasks[name].taken_up
@@ -281,12 +285,14 @@ class Ledger:
         task.ended, task.in_flight, self.losses = True, 0, 0
 
     def gone(self, name: str) -> None:
-        """A task that was begun is heard no more. `losses` counts those in a row between which nothing moved.
+        """A task is heard no more. `losses` counts those in a row between which nothing moved.
 
         Tasks that ran side by side count once: a worker that dies takes all of its own with it.
         """
         task = self._tasks[name]
         task.lost, task.in_flight = True, 0
+        if not task.taken_up:  # its worker died before
+            task.begun = self._clock()
         moved = self.statistics().records
         if moved > self._moved_at_loss:
             self.losses = 1

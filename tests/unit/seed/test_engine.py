@@ -137,6 +137,29 @@ def test_a_task_that_fails_before_it_began_ends_the_seed(made: Made) -> None:
         made.engine.round(0.05)
 
 
+def test_a_worker_that_died_before_it_began_is_a_loss_like_others_and_the_last_of_many_ends_it(made: Made) -> None:
+    for number in range(6):
+        wait_until(lambda: len(made.jobs.given) > number, what="a task")  # noqa: B023 - asked within the round
+        made.jobs.given[number][3](RuntimeError(f"Python worker exited unexpectedly (crashed) {number}"))
+        if number == 5:
+            break
+        assert "is gone" in incident(made.engine).reason
+        made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        wait_until(lambda: made.engine.round(0.05), what="the end")
+
+
+def test_spark_may_say_that_a_task_is_over_when_it_is_long_forgotten(made: Made) -> None:
+    name, line = made.jobs.take(0)
+    line.ask("work", task=name)
+    line.close()
+    assert "is gone" in incident(made.engine).reason  # and with that it is forgotten
+    made.jobs.given[0][3](RuntimeError("Connection reset"))
+    made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+    made.jobs.take(1)[1].close()
+    made.engine.round(0.05)
+
+
 def test_rows_of_partitions_that_are_still_a_task_s_are_kept_beside_those_of_one_taken_away(made: Made) -> None:
     other = TopicPartition("t", 1)
     made.engine.hold([TP, other])
