@@ -35,8 +35,8 @@ def test_the_estimate_grows_with_the_work():
     assert seconds(["large"], FULL, 100_000, 1) < seconds(["large"], FULL, None, 1)
 
 
-def test_a_full_run_is_estimated_at_about_25_minutes():
-    assert seconds(STEPS, FULL, None, 1) < 25 * 60
+def test_a_full_run_is_estimated_at_no_more_than_the_readme_says():
+    assert 25 * 60 < seconds(STEPS, FULL, None, 1) < 45 * 60
 
 
 def test_a_run_is_summed_up_from_its_first_to_its_last_record():
