@@ -17,8 +17,9 @@ from drkit.audit.log_source import read_records, search_batches
 from drkit.audit.reading import Reader, merged, ranges_of
 from drkit.audit.spans import Span
 
-MOST_NEEDLES = 16
-"""Records looked for in one partition; more are found faster by decoding it."""
+MOST_NEEDLES = 128
+"""Records looked for in one partition; more are found faster by decoding it. One takes some 15 µs a batch of 1,000
+records of 150 bytes, decoding and digesting that batch 4 ms."""
 
 SHORTEST = 8
 """Bytes that a needle has at least; shorter ones would be found everywhere."""
