@@ -140,9 +140,15 @@ def kill_workers() -> list[int]:
     """SIGKILL the Python processes in which Spark's tasks run now."""
 
     def workers() -> list[psutil.Process]:
-        daemons = [each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in each.cmdline()]
+        daemons = [each for each in psutil.Process().children(recursive=True) if is_daemon(each)]
         known = {each.pid for each in daemons}
         return [each for each in daemons if each.ppid() in known]
+
+    def is_daemon(process: psutil.Process) -> bool:
+        try:
+            return "pyspark.daemon" in process.cmdline()
+        except psutil.Error:  # gone meanwhile, or about to be
+            return False
 
     found: list[psutil.Process] = wait_until(workers, what="tasks of Spark")
     for each in found:
