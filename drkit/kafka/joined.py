@@ -73,8 +73,8 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
         after = at + LOG_OVERHEAD + fields[1]
         if after > end:
             break
-        if end - after >= HEADER_BYTES and _joins(fields, unpack(data, after)):
-            if after + HEADER_BYTES > chunk_at + len(chunk):
+        if end - after >= HEADER_BYTES and _joins(fields, following := unpack(data, after)):
+            if after + LOG_OVERHEAD + following[1] > chunk_at + len(chunk):
                 chunk, chunk_at = bytes(data[at : at + _LARGEST]), at  # its slices cost less than a view's, and stay
             joined, next_at = _join(chunk, at - chunk_at)
             if joined is not None and joined.batches > 1:

@@ -121,9 +121,8 @@ def _as_it_is(found: Found, position: int, limit: int) -> Run | None:
         return None
     if isinstance(found, Joined):
         return _joined(found) if len(found.payload) + HEADER_BYTES <= limit else None
-    count = found.records_count
-    plain = found.attributes <= CODEC_MASK and found.magic >= MAGIC and 0 < count == found.last_delta + 1
-    return _forwarded(found) if plain and len(found.whole) <= limit else None
+    plain = found.attributes <= CODEC_MASK and found.magic >= MAGIC and found.records_count > 0
+    return _forwarded(found) if plain and _is_complete(found, limit) else None
 
 
 def _joined(run: Joined) -> Run:
@@ -163,7 +162,7 @@ class _Cutter:
         empty = not self._committed.holds(batch)
         if last < self._position:
             return
-        complete = not empty and self._is_complete(batch)
+        complete = not empty and batch.base_offset >= self._position and _is_complete(batch, self._rules.limit)
         if not (complete and self._tiny and _joins(self._tiny[-1], batch)):
             yield from self.finish()  # whatever comes, it comes after these
         if empty:
@@ -215,13 +214,14 @@ class _Cutter:
             tiny, self._tiny, self._size = self._tiny, [], 0
             yield from _together(tiny, self._rules)
 
-    def _is_complete(self, batch: Batch) -> bool:
-        return (
-            batch.base_offset >= self._position
-            and batch.records_count == batch.last_delta + 1
-            and not batch.attributes & LOG_APPEND_TIME
-            and len(batch.whole) <= self._rules.limit
-        )
+
+def _is_complete(batch: Batch, limit: int) -> bool:
+    """Whether a batch can be appended as it is: no record of it is missing, or stamped by the broker, or too much."""
+    return (
+        batch.records_count == batch.last_delta + 1
+        and not batch.attributes & LOG_APPEND_TIME
+        and len(batch.whole) <= limit
+    )
 
 
 def _joins(one: Batch, other: Batch) -> bool:

@@ -19,6 +19,8 @@ from drkit.config import Config, load_config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.batch import Batch, header, parse
 from drkit.kafka.clients import confluent_config
+from drkit.kafka.messages import Payload
+from drkit.kafka.records import Built
 from drkit.lab import Lab
 from drkit.model.clock import now
 from drkit.model.links import TopicState
@@ -158,7 +160,7 @@ class Bench:
             if batch is not None and list(target[at : at + len(held)]) == held:
                 appended += _rebuilt(waiting)
                 waiting = []
-                appended.append(_forwarded(batch))
+                appended.append(forwarded(batch))
                 at += len(held)
             else:
                 waiting.append(target[at])
@@ -243,26 +245,32 @@ class Bench:
             )
 
 
-def _forwarded(batch: Batch) -> tuple[bytes, memoryview]:
+def forwarded(batch: Batch) -> Payload:
+    """A batch as it is, of no producer."""
+    return unowned(batch.attributes, batch, batch.records)
+
+
+def unowned(attributes: int, like: Batch | Built, payload: bytes | memoryview) -> Payload:
+    """A batch of no producer: these records, counted and stamped as that one's."""
     head = header(
-        attributes=batch.attributes,
-        count=batch.records_count,
-        base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp,
+        attributes=attributes,
+        count=like.records_count,
+        base_timestamp=like.base_timestamp,
+        max_timestamp=like.max_timestamp,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
-        records=batch.records,
+        records=payload,
     )
-    return head, batch.records
+    return head, payload
 
 
-def _rebuilt(records: Sequence[Record]) -> list[tuple[bytes, memoryview]]:
+def _rebuilt(records: Sequence[Record]) -> list[Payload]:
     """One batch of these records, as another encoder makes it; none where there are none."""
     if not records:
         return []
     rows = [(each.stamp, each.key, each.value, list(each.headers)) for each in records]
-    return [_forwarded(batch) for batch in parse(memoryview(batch_bytes(rows)))]
+    return [forwarded(batch) for batch in parse(memoryview(batch_bytes(rows)))]
 
 
 def seeded(seed: int | str) -> random.Random:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.kafka.batch import Batch, header, parse
+from drkit.kafka.batch import Batch, parse
 from drkit.kafka.records import Record as Encoded
 from drkit.kafka.records import build, read
 from drkit.lab import Lab
@@ -20,7 +20,7 @@ from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
 from tests.integration.audit.test_verbs import document, drkit
 from tests.support import raw
-from tests.support.damage import Bench, _forwarded, records, seeded
+from tests.support.damage import Bench, forwarded, records, seeded, unowned
 from tests.support.mirroring import Mirrored
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -97,7 +97,7 @@ def test_what_was_mirrored_is_proven_without_the_source(bench, audit, unique_nam
 
 
 def altered(batches: Sequence[Batch]) -> Rows:
-    return [_altered(each) if at == len(batches) // 2 else _forwarded(each) for at, each in enumerate(batches)]
+    return [_altered(each) if at == len(batches) // 2 else forwarded(each) for at, each in enumerate(batches)]
 
 
 def _altered(batch: Batch) -> tuple[bytes, bytes | memoryview]:
@@ -107,33 +107,23 @@ def _altered(batch: Batch) -> tuple[bytes, bytes | memoryview]:
     body[-2] ^= 1
     held[3] = held[3]._replace(body=bytes(body))
     built = build(held, batch.codec)
-    head = header(
-        attributes=batch.attributes,
-        count=built.records_count,
-        base_timestamp=built.base_timestamp,
-        max_timestamp=built.max_timestamp,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records=built.payload,
-    )
-    return head, built.payload
+    return unowned(batch.attributes, built, built.payload)
 
 
 def tail_dropped(batches: Sequence[Batch]) -> Rows:
-    return [_forwarded(each) for each in batches[:-3]]
+    return [forwarded(each) for each in batches[:-3]]
 
 
 def doubled(batches: Sequence[Batch]) -> Rows:
-    return [_forwarded(each) for each in (*batches[:9], batches[8], *batches[9:])]
+    return [forwarded(each) for each in (*batches[:9], batches[8], *batches[9:])]
 
 
 def reordered(batches: Sequence[Batch]) -> Rows:
-    return [_forwarded(each) for each in (*batches[:5], batches[6], batches[5], *batches[7:])]
+    return [forwarded(each) for each in (*batches[:5], batches[6], batches[5], *batches[7:])]
 
 
 def left_out(batches: Sequence[Batch]) -> Rows:
-    return [_forwarded(each) for each in (*batches[:12], *batches[13:])]
+    return [forwarded(each) for each in (*batches[:12], *batches[13:])]
 
 
 def test_damage_to_the_target_is_found_as_without_digests(bench, audit, unique_name):

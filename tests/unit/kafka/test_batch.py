@@ -153,19 +153,8 @@ def test_a_length_written_longer_than_it_need_be_is_read_as_it_is(size):
     (plain,) = batch.parse(memoryview(batch_bytes([(5, b"k", b"v", [])])))
     length, rest = bytes(plain.records)[:1], bytes(plain.records)[1:]
     payload = bytes([length[0] | 0x80, *[0x80] * (size - 2), 0]) + rest
-    two = b""
-    for offset in range(2):
-        head = batch.header(
-            attributes=0,
-            count=1,
-            base_timestamp=5,
-            max_timestamp=5,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            records=payload,
-        )
-        two += struct.pack(">q", offset) + head[8:] + payload
+    one = _produced(records.Built(1, 5, 5, payload), 0)
+    two = b"".join(struct.pack(">q", offset) + one[8:] for offset in range(2))
     (run,), _ = scan(memoryview(two))
     built = records.Built(run.records_count, run.base_timestamp, run.max_timestamp, run.payload)
     assert [plain[2:4] for plain in _read(_produced(built, 0))] == [(b"k", b"v")] * 2

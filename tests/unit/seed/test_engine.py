@@ -115,19 +115,27 @@ def test_rows_are_kept_before_a_task_goes_on_and_progress_is_seen(made: Made) ->
     line.close()
 
 
-def test_a_line_that_breaks_is_an_incident_and_the_last_of_many_ends_it_with_the_cause(made: Made) -> None:
+def lose_six(made: Made, lose: Callable[[int], None], cause: str) -> None:
+    """Lose task after task, by number: five are incidents, the sixth ends the seed."""
     for number in range(6):
+        lose(number)
+        if number == 5:
+            break
+        assert "is gone" in incident(made.engine).reason
+        made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+    with pytest.raises(RuntimeError, match=cause):
+        wait_until(lambda: made.engine.round(0.05), what="the end")
+
+
+def test_a_line_that_breaks_is_an_incident_and_the_last_of_many_ends_it_with_the_cause(made: Made) -> None:
+    def lose(number: int) -> None:
         name, line = made.jobs.take(number)
         line.ask("work", task=name)
         line.ask("beat", task=name, **beat(0, 0))  # of a generation that is none: nothing of it counts
         line.close()
         made.jobs.given[number][3](RuntimeError(f"cause {number}"))
-        if number == 5:
-            break
-        assert "is gone" in incident(made.engine).reason
-        made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
-    with pytest.raises(RuntimeError, match="cause"):
-        wait_until(lambda: made.engine.round(0.05), what="the end")
+
+    lose_six(made, lose, "cause")
 
 
 def test_a_task_that_fails_before_it_began_ends_the_seed(made: Made) -> None:
@@ -138,15 +146,11 @@ def test_a_task_that_fails_before_it_began_ends_the_seed(made: Made) -> None:
 
 
 def test_a_worker_that_died_before_it_began_is_a_loss_like_others_and_the_last_of_many_ends_it(made: Made) -> None:
-    for number in range(6):
-        wait_until(lambda: len(made.jobs.given) > number, what="a task")  # noqa: B023 - asked within the round
+    def lose(number: int) -> None:
+        wait_until(lambda: len(made.jobs.given) > number, what="a task")
         made.jobs.given[number][3](RuntimeError(f"Python worker exited unexpectedly (crashed) {number}"))
-        if number == 5:
-            break
-        assert "is gone" in incident(made.engine).reason
-        made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
-    with pytest.raises(RuntimeError, match="exited unexpectedly"):
-        wait_until(lambda: made.engine.round(0.05), what="the end")
+
+    lose_six(made, lose, "exited unexpectedly")
 
 
 def test_spark_may_say_that_a_task_is_over_when_it_is_long_forgotten(made: Made) -> None:
