@@ -107,6 +107,7 @@ STEPS = (*(case.name for case in BACKLOG), *(case.name for case in LIVE), TRANSL
 class Extent:
     """How much a run does. Seconds are those of one live measurement and of its warm-up.
 
+    `live_repeats`: how often a live case is measured at least, for its slowest hundredth varies much.
     `move_records`: on each partition of the topic that groups are moved on.
     """
 
@@ -117,11 +118,12 @@ class Extent:
     translate_records: int
     lookup_rows: int
     lookups: int
+    live_repeats: int
     move_groups: int = 1000
     move_partitions: int = 50
     move_records: int = 2000
 
 
-FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000)
-QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000, move_groups=200, move_partitions=20, move_records=400)
+FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000, 3)
+QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000, 1, move_groups=200, move_partitions=20, move_records=400)
 LOOKUP_BASE_ROWS = 10 * _K

@@ -9,11 +9,12 @@ from xml.sax.saxutils import escape
 
 from bench.cases import BACKLOG, LIVE
 from bench.live import DIRECT
+from bench.peers.bare import BARE
 from bench.results import Results
 from bench.table import TITLES, significant
 from bench.targets import DRKIT, OTHER
 
-_COLOURS = {DRKIT: "#0b7285", OTHER: "#e8590c", DIRECT: "#868e96"}
+_COLOURS = {DRKIT: "#0b7285", OTHER: "#e8590c", DIRECT: "#868e96", BARE: "#ced4da"}
 _WIDTH = 960
 _LABEL_WIDTH = 300
 _VALUE_WIDTH = 90
@@ -51,7 +52,7 @@ def render(results: Results) -> str:
     legend = "".join(
         f"<rect x='{20 + 190 * place}' y='40' width='12' height='12' fill='{_COLOURS[name]}'/>"
         f"<text x='{38 + 190 * place}' y='50' font-size='13'>{escape(TITLES[name])}</text>"
-        for place, name in enumerate((DRKIT, OTHER, DIRECT))
+        for place, name in enumerate((DRKIT, OTHER, DIRECT, BARE))
     )
     machine = results.machine
     title = f"drkit and MirrorMaker 2 (Kafka {machine.get('kafka', '?')}), {machine.get('cores', '?')} cores"
@@ -89,7 +90,8 @@ def _live(results: Results) -> tuple[Group, ...]:
     groups = []
     for case in LIVE:
         for name, measure in (("p50", "p50_ms"), ("p99", "p99_ms")):
-            bars = _known((peer, results.typical_live(case.name, peer, measure)) for peer in (DIRECT, DRKIT, OTHER))
+            known = ((peer, results.typical_live(case.name, peer, measure)) for peer in (DIRECT, BARE, DRKIT, OTHER))
+            bars = _known(known)
             if bars:
                 groups.append(Group(f"{case.name}, {name}", bars))
     return tuple(groups)

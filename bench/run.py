@@ -18,6 +18,7 @@ from bench.clusters import Clusters
 from bench.estimate import records_of
 from bench.live import DIRECT, Live
 from bench.move import Move
+from bench.peers.bare import BARE, Bare
 from bench.peers.base import Peer
 from bench.peers.drkit import Drkit
 from bench.peers.mirrormaker import MirrorMaker
@@ -127,11 +128,15 @@ class Run:
                     self._attempt(case.name, self.results.backlog.append, measure)
 
     def _live(self, live: Live, case: LiveCase, peers: Sequence[Peer]) -> None:
-        for repeat in range(1, self.repeat + 1):
-            for peer in (None, *(peers if repeat % 2 else peers[::-1])):
+        for repeat in range(1, self._live_repeats + 1):
+            for peer in (None, Bare(case.partitions), *(peers if repeat % 2 else peers[::-1])):
                 name = peer.name if peer else DIRECT
                 if not any(run.repeat == repeat for run in self.results.live_of(case.name, name)):
                     self._attempt(case.name, self.results.live.append, partial(live.run, case, peer, repeat))
+
+    @property
+    def _live_repeats(self) -> int:
+        return max(self.repeat, self.extent.live_repeats)
 
     def _missing(self, step: str) -> bool:
         """Whether anything of a step is still to be measured."""
@@ -145,7 +150,8 @@ class Run:
             return len(self.results.runs_of(step, Drkit.name)) < self.repeat
         peers = (Drkit.name, MirrorMaker.name)
         if any(case.name == step for case in LIVE):
-            return any(len(self.results.live_of(step, peer)) < self.repeat for peer in (DIRECT, *peers))
+            known = (len(self.results.live_of(step, peer)) for peer in (DIRECT, BARE, *peers))
+            return any(count < self._live_repeats for count in known)
         return any(len(self.results.runs_of(step, peer)) < self.repeat for peer in peers)
 
     def _in_time(self, step: str) -> bool:

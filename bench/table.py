@@ -10,11 +10,12 @@ from rich.text import Text
 
 from bench.cases import BACKLOG, LIVE, MANY_PARTITIONS, BacklogCase, LiveCase
 from bench.live import DIRECT
+from bench.peers.bare import BARE
 from bench.results import Results
 from bench.stats import TIMES, ratio
 from bench.targets import DRKIT, OTHER, SPEED, cpu_ratio, judge, rate_ratio
 
-TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly"}
+TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly", BARE: "a bare forwarder"}
 UNKNOWN = "-"
 _STYLES = {"met": "green", "not met": "bold red", "not measured": "dim"}
 
@@ -166,7 +167,7 @@ def _live(results: Results) -> Grid:
 
 def _live_rows(results: Results, case: LiveCase) -> Iterator[tuple[str, ...]]:
     first = True
-    for peer in (DIRECT, DRKIT, OTHER):
+    for peer in (DIRECT, BARE, DRKIT, OTHER):
         if results.live_of(case.name, peer):
             share = results.typical_live(case.name, peer, "cpu_share")
             yield (

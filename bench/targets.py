@@ -12,6 +12,7 @@ from typing import Literal
 
 from bench.cases import BACKLOG, FULL, LIVE, LOOKUP_BASE_ROWS, MANY_PARTITIONS, BacklogCase, LiveCase
 from bench.live import DIRECT
+from bench.peers.bare import BARE
 from bench.results import Results
 from bench.stats import TIMES, ratio
 
@@ -120,9 +121,13 @@ def _live(results: Results) -> Iterator[Judgement]:
     share = ratio(
         results.typical_live(case.name, DRKIT, "cpu_share"), results.typical_live(case.name, OTHER, "cpu_share")
     )
+    bare = ratio(results.typical_live(case.name, BARE, "p99_ms"), direct)
+    note = "" if bare is None else f"of a bare forwarder, which does nothing else: {bare:.2f} {TIMES}"
     rate = f"live at {case.records_per_second:,}/s"
     yield Judgement(f"{rate}: p99 of MirrorMaker 2's", ratio(ours, others), LIVE_P99_OF_OTHER, TIMES)
-    yield Judgement(f"{rate}: p99 of reading the source directly", ratio(ours, direct), LIVE_P99_OF_DIRECT, TIMES)
+    yield Judgement(
+        f"{rate}: p99 of reading the source directly", ratio(ours, direct), LIVE_P99_OF_DIRECT, TIMES, note=note
+    )
     yield Judgement(f"{rate}: CPU of MirrorMaker 2's", share, LIVE_CPU_OF_OTHER, TIMES)
 
 

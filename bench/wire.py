@@ -1,4 +1,4 @@
-"""The two requests that the bench itself sends, as bytes on one connection: Produce and ListOffsets.
+"""The requests that the bench itself sends, as bytes on one connection: Produce, Fetch and ListOffsets.
 
 A client library would batch, compress and retry as it likes; the loader must decide how many records a
 batch holds, and the watcher must cost next to nothing beside what it watches. Single-broker clusters on
@@ -10,11 +10,16 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 _PRODUCE = (0, 7)  # the first version that takes zstd
+_FETCH = (1, 10)
 _LIST_OFFSETS = (2, 2)
+_FETCH_WAIT_MS = 500
+_FETCH_BYTES = 4 << 20
+_FIRST_EPOCH = 0
 _LATEST = -1
 _CONSUMER = -1
 _UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -24,6 +29,15 @@ _CLIENT = b"drkit-bench"
 
 class WireError(Exception):
     """The broker refused a request; the message has Kafka's error code."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A fetch session (KIP-227) over one topic: each request names only the partitions read from since the last."""
+
+    topic: str
+    number: int = 0
+    epoch: int = _FIRST_EPOCH
 
 
 class Connection:
@@ -75,6 +89,40 @@ class Connection:
                     raise WireError(f"{topic}:{partition} refused a batch with Kafka's error {error}")
                 offsets[partition] = offset
         return offsets
+
+    def fetch(self, session: Session, positions: Mapping[int, int]) -> dict[int, memoryview]:
+        """Wait half a second for something to read; the record batches that came, by partition.
+
+        Args:
+            session: new, or as the last call left it.
+            positions: where to read on, of the partitions whose position changed (at first of all).
+
+        Raises:
+            WireError: the broker refuses.
+        """
+        head = struct.pack(">iiiibii", _CONSUMER, _FETCH_WAIT_MS, 1, _FETCH_BYTES, 1, session.number, session.epoch)
+        parts = [head, _array_of_one(session.topic), struct.pack(">i", len(positions))]
+        parts += [struct.pack(">iiqqi", number, -1, at, -1, _FETCH_BYTES) for number, at in positions.items()]
+        parts.append(struct.pack(">i", 0))  # nothing leaves the session
+        self._send(_FETCH, parts)
+        answer = _Reader(self._receive())
+        answer.skip(4)  # throttle time
+        if error := answer.int16():
+            raise WireError(f"the fetch session of {session.topic} failed with Kafka's error {error}")
+        session.number, session.epoch = answer.int32(), session.epoch + 1
+        found = {}
+        for _ in range(answer.int32()):
+            answer.text()
+            for _ in range(answer.int32()):
+                partition, error = answer.int32(), answer.int16()
+                answer.skip(24)  # high watermark, last stable offset, log start offset
+                answer.skip(16 * max(0, answer.int32()))  # aborted transactions
+                data = answer.data()
+                if error:
+                    raise WireError(f"{session.topic}:{partition} can't be read: Kafka's error {error}")
+                if data:
+                    found[partition] = data
+        return found
 
     def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """High watermark by partition; partitions that don't exist (yet) are left out.
@@ -145,6 +193,11 @@ class _Reader:
         size = self.int16()
         self._at += size
         return self._data[self._at - size : self._at].decode()
+
+    def data(self) -> memoryview:
+        size = max(0, self.int32())
+        self._at += size
+        return memoryview(self._data)[self._at - size : self._at]
 
     def skip(self, size: int) -> None:
         self._at += size

@@ -9,12 +9,14 @@ from bench.batches import record_batch
 from bench.clusters import Cluster
 from bench.judge import Place
 from bench.load import Shape, load
+from bench.peers.bare import Bare
 from bench.peers.base import Job
 from bench.peers.drkit import Drkit
 from bench.reader import read
 from bench.watch import MirrorFailed, watch
 from bench.wire import Connection, WireError
 from drkit.lab import Lab
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -62,6 +64,33 @@ def test_the_base_offset_of_each_batch_is_told(source, unique_name):
         connection.send_produce(unique_name, {0: record_batch([b"last"], "none")})
         assert connection.receive_produce() == {0: 20}
     assert read(source.address, unique_name)[-1][:2] == (Place(unique_name, 0), 20)
+
+
+def test_the_bare_forwarder_carries_what_is_new_on_each_partition(source, target, unique_name, tmp_path):
+    source.create_topic(unique_name, 2)
+    load(source.address, unique_name, Shape(100, 100, "lz4", 10, 2), lambda _: None)
+    running = Bare(2).launch(Job(tmp_path, source, target, unique_name, "lz4", live=True))
+    sent: list[bytes] = []
+
+    def some_arrived() -> bool:  # what is written before the forwarder knows the ends is not new
+        sent.append(b"%d" % len(sent))
+        with Connection(source.address) as connection:
+            for batch in ({0: [sent[-1]], 1: [sent[-1], b"twin"]}, {1: [b"alone"]}):
+                connection.send_produce(unique_name, {each: record_batch(it, "none") for each, it in batch.items()})
+                connection.receive_produce()
+        return min(len(arrived(number)) for number in range(2)) >= 3
+
+    def arrived(number: int) -> list[bytes]:
+        found = read(target.address, unique_name)
+        return [each.value for each in found if each.place.partition == number and each.value.isdigit()]
+
+    try:
+        wait_until(some_arrived, what="three records on each partition")
+        wait_until(lambda: all(arrived(number)[-1] == sent[-1] for number in range(2)), what="the last record")
+        for number in range(2):
+            assert arrived(number) == sent[-len(arrived(number)) :]
+    finally:
+        running.stop()
 
 
 def test_a_run_of_drkit_is_seen_from_its_launch_to_its_last_record(source, target, unique_name, tmp_path):

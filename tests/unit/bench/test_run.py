@@ -63,7 +63,7 @@ def test_the_picture_is_xml_with_a_bar_for_each_figure(results, backlog_run, liv
     results.backlog += [backlog_run(), backlog_run(peer="mirrormaker", records_per_second=None)]
     results.live.append(live_run())
     names = [element.tag.rpartition("}")[2] for element in ET.fromstring(render(results)).iter()]  # noqa: S314 - ours
-    legend, background = 3, 1
+    legend, background = 4, 1
     assert names.count("rect") == legend + background + 1 + 2 + 2
 
 

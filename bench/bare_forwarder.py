@@ -1,0 +1,62 @@
+"""A child process that carries record batches from one broker to another, and does nothing else.
+
+    python -m bench.bare_forwarder SOURCE TARGET TOPIC PARTITIONS
+
+Two sockets and one thread, no mapping, no sequence numbers, nothing kept, nothing checked: it loses and doubles
+records whenever something goes wrong. What it costs and how long a record takes through it is the least that a
+forwarder in Python can do on the machine at hand, and nothing that a mirror could be.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from itertools import zip_longest
+
+from bench.wire import Connection, Session
+
+_LOG_OVERHEAD = 12  # base offset and length
+_LAST_DELTA_AT = 23
+_HEADER_BYTES = 61
+_BASE_OFFSET = bytes(8)  # a producer's batches begin at 0; the broker writes the place
+
+
+def forward(source: str, target: str, topic: str, partitions: int) -> None:
+    """Forward for ever, from what is new on the source."""
+    with Connection(source) as reading, Connection(target) as writing:
+        positions = reading.ends(topic, range(partitions))
+        changed, session = dict(positions), Session(topic)
+        while True:
+            found = reading.fetch(session, changed)
+            changed = {}
+            queues: list[list[tuple[int, bytes]]] = []
+            for partition, data in found.items():
+                batches, changed[partition] = _batches(data, positions[partition])
+                queues.append([(partition, batch) for batch in batches])
+            positions.update(changed)
+            requests = [dict(filter(None, each)) for each in zip_longest(*queues)]  # one batch of a partition in each
+            for request in requests:
+                writing.send_produce(topic, request)
+            for _ in requests:
+                writing.receive_produce()
+
+
+def _batches(data: memoryview, position: int) -> tuple[list[bytes], int]:
+    """The whole batches from a position on, as a producer sends them, and the position after them."""
+    found, at = [], 0
+    while at + _HEADER_BYTES <= len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        after = at + _LOG_OVERHEAD + length
+        if after > len(data):
+            break
+        last = base + struct.unpack_from(">i", data, at + _LAST_DELTA_AT)[0]
+        if last >= position:
+            found.append(_BASE_OFFSET + bytes(data[at + len(_BASE_OFFSET) : after]))
+            position = last + 1
+        at = after
+    return found, position
+
+
+if __name__ == "__main__":
+    _source, _target, _topic, _partitions = sys.argv[1:]
+    forward(_source, _target, _topic, int(_partitions))
