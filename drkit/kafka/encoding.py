@@ -6,8 +6,7 @@ Readers take a view and a place in it, and return what stands there and the plac
 from __future__ import annotations
 
 import struct
-from io import BytesIO
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import Schema
@@ -22,35 +21,33 @@ class Decoded(Response):  # type: ignore[misc]  # untyped base
     API_VERSION = 0
     SCHEMA = Schema()
 
+    @classmethod
+    def decode(cls, view: memoryview, at: int) -> Self:
+        """What stands in an answer's bytes from a place on; views into them, nothing is copied."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         return type(self).__name__
 
 
 class Encoded(RequestStruct):  # type: ignore[misc]  # untyped base
-    """A request that was encoded by its builder."""
+    """A request that was encoded by its builder. `parts`: its body, whose bytes are put together only once."""
 
     API_KEY = 0
     API_VERSION = 0
     RESPONSE_TYPE: ClassVar[type[Response]] = Decoded
     SCHEMA = Schema()
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, *parts: bytes | memoryview) -> None:
         super().__init__()
-        self.body = body
+        self.parts = parts
 
     def encode(self) -> bytes:
         """The body."""
-        return self.body
+        return b"".join(self.parts)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.body)} bytes)"
-
-
-def view(data: BytesIO | bytes) -> tuple[memoryview, int]:
-    """The bytes of a response without copying them, and where its body begins."""
-    if isinstance(data, BytesIO):
-        return data.getbuffer(), data.tell()
-    return memoryview(data), 0
+        return f"{type(self).__name__}({sum(map(len, self.parts))} bytes)"
 
 
 def text(value: str) -> bytes:

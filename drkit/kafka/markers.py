@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from io import BytesIO
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from aiokafka.protocol.api import Request
 
@@ -28,9 +27,8 @@ class MarkersAnswer(form.Decoded):
         self.errors = errors
 
     @classmethod
-    def decode(cls, data: BytesIO | bytes) -> MarkersAnswer:
+    def decode(cls, view: memoryview, at: int) -> Self:
         """One entry per marker and partition."""
-        view, at = form.view(data)
         count, string, tags = cls._FORM
         errors: list[tuple[str, int, int]] = []
         markers, at = count(view, at)

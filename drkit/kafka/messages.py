@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from io import BytesIO
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from aiokafka.protocol.api import Request
 
@@ -81,9 +80,8 @@ class FetchAnswer(form.Decoded):
     _RACKS = False
 
     @classmethod
-    def decode(cls, data: BytesIO | bytes) -> FetchAnswer:
+    def decode(cls, view: memoryview, at: int) -> Self:
         """Views into the bytes received; nothing is copied."""
-        view, at = form.view(data)
         _throttle, error, session = _FETCHED_HEAD.unpack_from(view, at)
         at += _FETCHED_HEAD.size
         partitions: list[Fetched] = []
@@ -169,13 +167,13 @@ class Fetch(Request[_Fetch10 | _Fetch11]):  # type: ignore[misc]  # untyped base
         for topic, numbers in (forgotten or {}).items():
             parts.append(form.text(topic))
             parts.append(struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
-        self._body = b"".join(parts)
+        self._parts = parts
 
     def build(self, request_struct_class: type[_Fetch10 | _Fetch11]) -> _Fetch10 | _Fetch11:
         """The request in the version that both sides know."""
         if request_struct_class is _Fetch11:
-            return _Fetch11(self._body + form.text(self._rack))
-        return request_struct_class(self._body)
+            return _Fetch11(*self._parts, form.text(self._rack))
+        return request_struct_class(*self._parts)
 
 
 # -- Produce ---------------------------------------------------------------------------------------
@@ -191,9 +189,8 @@ class ProduceAnswer(form.Decoded):
         self.partitions = partitions
 
     @classmethod
-    def decode(cls, data: BytesIO | bytes) -> ProduceAnswer:
+    def decode(cls, view: memoryview, at: int) -> Self:
         """One entry per partition."""
-        view, at = form.view(data)
         partitions: list[Produced] = []
         (topics,) = form.I32.unpack_from(view, at)
         at += 4
@@ -264,8 +261,8 @@ class Produce(Request[_Produce7 | _Produce8]):  # type: ignore[misc]  # untyped 
                 parts.append(struct.pack(">ii", number, len(head) + len(records)))
                 parts.append(head)
                 parts.append(records)
-        self._body = b"".join(parts)
+        self._parts = parts
 
     def build(self, request_struct_class: type[_Produce7 | _Produce8]) -> _Produce7 | _Produce8:
         """The request in the version that both sides know."""
-        return request_struct_class(self._body)
+        return request_struct_class(*self._parts)

@@ -11,15 +11,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Iterable
-from typing import Any
 
 from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import CloseReason
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import aiokafka_config
+from drkit.kafka.line import Connection, Line
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class Stream:
         self.alias = alias
         self._config = aiokafka_config(cluster)
         self._timeout_seconds = timeout_seconds
-        self._lines: dict[tuple[int, str], _Line] = {}
+        self._lines: dict[tuple[int, str], Line] = {}
         self._client: AIOKafkaClient | None = None
         self._topics: set[str] = set()
         self._refreshed = 0.0
@@ -135,86 +134,5 @@ class Stream:
             return None
         line = self._lines.get((node, purpose))
         if line is None or line.made is not made:
-            line = self._lines[node, purpose] = _Line(made, self._timeout_seconds)
+            line = self._lines[node, purpose] = Line(made, self._timeout_seconds)
         return Connection(line)
-
-
-class _Line:
-    """Gives a connection up that owes an answer once nothing has moved on it for so long.
-
-    aiokafka's own time-out is of the whole answer: a large one on a slow line would never be complete in time,
-    be asked for again, and so on for ever. What it keeps of a connection has no public names.
-    """
-
-    __slots__ = ("_loop", "_moved_at", "_seconds", "_timer", "_unsent", "made")
-
-    def __init__(self, made: Any, seconds: float) -> None:
-        self.made = made
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._moved_at = self._loop.time()
-        self._unsent = 0
-        self._timer: asyncio.TimerHandle | None = None
-        made._request_timeout = None  # noqa: SLF001 - see above
-        reader: Any = made._reader  # an asyncio.StreamReader  # noqa: SLF001 - see above
-        if reader is None:
-            return  # closed meanwhile
-        feed = reader.feed_data
-
-        def heard(data: bytes) -> None:
-            self._moved_at = self._loop.time()
-            feed(data)
-
-        reader.feed_data = heard  # every byte that comes passes here
-
-    def owes(self) -> None:
-        """A request was handed over: an answer is to come."""
-        if self._timer is None:
-            self._moved_at = self._loop.time()
-            self._timer = self._loop.call_later(self._seconds / 4, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        made = self.made
-        if made._writer is None or not made._requests:  # noqa: SLF001 - see above
-            return
-        unsent: int = made._writer.transport.get_write_buffer_size()  # noqa: SLF001 - see above
-        if unsent != self._unsent:
-            self._unsent, self._moved_at = unsent, self._loop.time()
-        if self._loop.time() - self._moved_at >= self._seconds:
-            made.close(CloseReason.CONNECTION_TIMEOUT, TimeoutError(f"silent for {self._seconds:g} s"))
-        else:
-            self._timer = self._loop.call_later(self._seconds / 4, self._look)
-
-
-class Connection:
-    """One connection to a broker: requests sent on it are handled in the order in which they were sent."""
-
-    __slots__ = ("_line", "_made")
-
-    def __init__(self, line: _Line) -> None:
-        self._line = line
-        self._made = line.made
-
-    @property
-    def open(self) -> bool:
-        """Whether requests can be sent."""
-        connected: bool = self._made.connected()
-        return connected
-
-    def send(self, request: Any) -> asyncio.Future[Any]:
-        """Hand a request to the socket at once; the result is its response.
-
-        Raises:
-            KafkaError: the connection is closed (nothing was sent).
-        """
-        made = self._made
-        waiting = made.send(request)
-        waiting.close()  # it would await the future below, without a time-out, at the price of a task
-        answer: asyncio.Future[Any] = made._requests[-1][2]  # noqa: SLF001 - see `_Line`
-        self._line.owes()
-        return answer
-
-    def give_up(self) -> None:
-        """Close it: what is in flight on it fails."""
-        self._made.close()

@@ -23,8 +23,9 @@ from typing import NamedTuple
 from aiokafka.errors import for_code
 
 from drkit.kafka.joined import Found, scan
+from drkit.kafka.line import Connection
 from drkit.kafka.messages import FIRST_EPOCH, Fetch, FetchAnswer, Fetched, FetchPlace
-from drkit.kafka.stream import Connection, StreamError
+from drkit.kafka.stream import StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import BatchPartition
@@ -40,8 +41,10 @@ _SHORT_WAIT_MS = 20
 _PAUSE = 0.2
 _SMALL_ANSWER = 32 * 1024
 _PACE = 0.005
-"""Seconds between two requests while answers are small. A steady stream would else be asked for record by record,
-each at the price of a request on both sides; the first record after a rest is never held up."""
+_SMALL_SHARE = 0.15
+"""While answers are small, requests are so far apart that they take this share of a core, but no more than `_PACE`
+seconds. A steady stream would else be asked for record by record, each at the price of a request on both sides; the
+first record after a rest is never held up."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
@@ -150,13 +153,14 @@ class Fetcher:
     async def _read_from(self, connection: Connection) -> None:
         """Read for as long as the connection holds and the session is known."""
         asked: asyncio.Future[FetchAnswer] | None = None
-        asked_at = 0.0
+        asked_at = worked = 0.0
         try:
             while True:
                 if asked is None:
                     await self._something_to_read()
                     asked, asked_at = self._ask(connection), time.monotonic()
                 answer = await asked
+                before, worked = worked, time.thread_time()
                 asked = None
                 self._flow.fetches += 1
                 self._flow.fetched_bytes += answer.size
@@ -175,7 +179,8 @@ class Fetcher:
                     if found:
                         self._admit(found)
                 if small:
-                    await asyncio.sleep(max(0.0, asked_at + _PACE - time.monotonic()))
+                    pace = min(_PACE, (worked - before) / _SMALL_SHARE)
+                    await asyncio.sleep(max(0.0, asked_at + pace - time.monotonic()))
         finally:
             if asked is not None:
                 asked.cancel()

@@ -22,9 +22,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from drkit.kafka.line import Connection, Reply
 from drkit.kafka.markers import MarkersAnswer, WriteTxnMarkers
 from drkit.kafka.messages import Payload, Produce, ProduceAnswer, Produced
-from drkit.kafka.stream import Connection, StreamError
+from drkit.kafka.stream import StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import Append, BatchPartition, Markers
@@ -54,7 +55,7 @@ _REFUSED = {
 
 Taken = list[tuple[BatchPartition, Append]]
 
-Settle = Callable[[asyncio.Future[Any]], None]
+Settle = Callable[[Reply], None]
 """Takes the answer to a request, or why there is none."""
 
 
@@ -77,7 +78,6 @@ class Sender:
         self._sent_at: deque[float] = deque()
         self._waiting_since: float | None = None
         self._not_before = 0.0
-        self._under_way: set[asyncio.Future[Any]] = set()
         self._closed = False
 
     def offer(self, partition: BatchPartition) -> None:
@@ -121,8 +121,8 @@ class Sender:
     def close(self) -> None:
         """Send nothing more; what is under way stays unknown."""
         self._closed = True
-        for waiting in [*self._under_way, *([self._connecting] if self._connecting else [])]:
-            waiting.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -187,35 +187,29 @@ class Sender:
     def _hand_over(self, connection: Connection, request: Any, settle: Settle) -> None:
         """Send a request; settle it once it is answered, or with why it can't be sent."""
         self._sent_at.append(time.monotonic())
+        told = partial(self._answered, settle)
         try:
-            answer = connection.send(request)
+            connection.tell(request, told)
         except (*StreamError, NotImplementedError) as error:
-            answer = asyncio.get_running_loop().create_future()
-            answer.set_exception(error)
-        self._under_way.add(answer)
-        answer.add_done_callback(partial(self._answered, settle))
+            asyncio.get_running_loop().call_soon(told, Reply(None, error))
 
-    def _answered(self, settle: Settle, answer: asyncio.Future[Any]) -> None:
-        """In a callback, not a task: that would cost as much as all of a small request's batches."""
-        self._under_way.discard(answer)
+    def _answered(self, settle: Settle, reply: Reply) -> None:
         self._sent_at.popleft()
-        if answer.cancelled():
-            return
         if self._closed:
-            answer.exception()  # taken, or asyncio would complain; the position stays where it was
-            return
+            return  # the position stays where it was
         try:
-            settle(answer)
+            settle(reply)
             self.pump()
         except BaseException as error:  # noqa: BLE001 - a defect: it ends the engine
             self._flow.failure = error
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _settle_batches(self, taken: Taken, answer: asyncio.Future[ProduceAnswer]) -> None:
+    def _settle_batches(self, taken: Taken, reply: Reply) -> None:
         reason, results = "", {}
         try:
-            results = {(each.topic, each.partition): each for each in answer.result().partitions}
+            answer: ProduceAnswer = reply.result()
+            results = {(each.topic, each.partition): each for each in answer.partitions}
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
             self._flow.target.refresh()
@@ -270,13 +264,12 @@ class Sender:
         remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {_RETRY}"
         self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
 
-    def _settle_markers(
-        self, partition: BatchPartition, item: Markers, answer: asyncio.Future[MarkersAnswer], *, last: bool
-    ) -> None:
+    def _settle_markers(self, partition: BatchPartition, item: Markers, reply: Reply, *, last: bool) -> None:
         flow = self._flow
         failed: str | None = None
         try:
-            errors = {error for _, _, error in answer.result().errors if error}
+            answer: MarkersAnswer = reply.result()
+            errors = {error for _, _, error in answer.errors if error}
             if errors:
                 failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
             if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:

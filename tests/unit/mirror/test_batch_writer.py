@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import cast
 
+from drkit.kafka.line import Reply, Told
 from drkit.kafka.markers import MarkersAnswer
 from drkit.kafka.messages import ProduceAnswer, Produced
 from drkit.kafka.stream import Stream
@@ -27,14 +28,13 @@ class Broker:
     open = True
 
     def __init__(self) -> None:
-        self.asked: list[asyncio.Future[Any]] = []
+        self.asked: list[Told] = []
 
-    def send(self, _: object) -> asyncio.Future[Any]:
-        self.asked.append(asyncio.get_running_loop().create_future())
-        return self.asked[-1]
+    def tell(self, _: object, told: Told) -> None:
+        self.asked.append(told)
 
     def answer(self, number: int, base_offset: int, error: int = 0) -> None:
-        self.asked[number].set_result(ProduceAnswer([Produced("t", 0, error, base_offset, 0, "")]))
+        self.asked[number](Reply(ProduceAnswer([Produced("t", 0, error, base_offset, 0, "")])))
 
 
 class Target:
@@ -148,11 +148,11 @@ def test_a_marker_is_under_way_alone() -> None:
         broker.answer(1, 10)
         await settle()
         assert len(broker.asked) == 3, "the first marker"
-        broker.asked[2].set_result(MarkersAnswer([]))
+        broker.asked[2](Reply(MarkersAnswer([])))
         await settle()
         assert len(broker.asked) == 4, "the other four"
         assert partition.window.position.source_through == 20
-        broker.asked[3].set_result(MarkersAnswer([]))
+        broker.asked[3](Reply(MarkersAnswer([])))
         await settle()
         assert len(broker.asked) == 6
         assert partition.window.position == (25, 25)
@@ -167,7 +167,7 @@ def test_behind_a_refused_marker_nothing_is_sent() -> None:
         sender.offer(partition)
         sender.pump()
         await settle()
-        broker.asked[0].set_result(MarkersAnswer([("t", 0, 6)]))  # NOT_LEADER_OR_FOLLOWER
+        broker.asked[0](Reply(MarkersAnswer([("t", 0, 6)])))  # NOT_LEADER_OR_FOLLOWER
         await settle()
         assert len(broker.asked) == 1
 
@@ -208,11 +208,11 @@ def test_what_needs_a_row_waits_for_it_behind_what_is_queued() -> None:
     assert play(story) == []
 
 
-def test_an_answer_that_is_there_when_it_is_closed_sends_nothing_more() -> None:
+def test_an_answer_that_comes_when_it_is_closed_sends_nothing_more() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         await offered(sender, partition, NOW, NOW, NOW)
-        broker.answer(0, 0)
         sender.close()
+        broker.answer(0, 0)
         await settle()
         assert len(broker.asked) == 1
         assert partition.window.position.source_through == 0
