@@ -16,9 +16,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, batch_of, parse
-from drkit.kafka.records import Record, encoded, read_plain, read_varint
+from drkit.kafka.records import NUMBERS, Record, encoded, read_plain, read_varint
 
-_MOST = 4_000
+_MOST = len(NUMBERS)
 _FEW = 16
 _LARGEST = 256 * 1024
 _LEAST, _SMALL = 56, 8 * 1024
@@ -104,7 +104,7 @@ def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
     """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
     doesn't follow; and where that one begins. None where already the first one is such."""
-    unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, _NUMBERS, _UNSTAMPED
+    unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, NUMBERS, _UNSTAMPED
     base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk, at)
     end, last_start = len(chunk), len(chunk) - HEADER_BYTES
     count = batches = highest = 0
@@ -171,5 +171,4 @@ def _several(covered: bytes, records: int, since: int) -> tuple[tuple[int, bytes
     return tuple(found) if stop == end else None
 
 
-_NUMBERS = [encoded(value) for value in range(_MOST)]
-_UNSTAMPED = [b"\0\0" + number for number in _NUMBERS]
+_UNSTAMPED = [b"\0\0" + number for number in NUMBERS]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +12,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from drkit.kafka.messages import FetchAnswer, Fetched
 from drkit.kafka.stream import Stream
+from drkit.mirror import batch_reader
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_reader import Fetcher, Read
@@ -37,10 +40,10 @@ class Broker:
         self.used.set()
         return future
 
-    def answer(self, base: int, count: int, *, session: int = 7, size: int = 1 << 20) -> None:
+    def answer(self, base: int, records: int, *, session: int = 7, size: int = 1 << 20) -> None:
         """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once."""
-        data = memoryview(batch_bytes([(1, None, b"v", [])] * count, base_offset=base))
-        end = base + count
+        data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base))
+        end = base + records
         self.asked[-1].set_result(FetchAnswer(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], size))
 
 
@@ -120,6 +123,30 @@ def test_after_a_small_answer_what_came_goes_out_before_more_is_asked_for() -> N
         broker.answer(110, 10)
 
     assert play(story, broker, admitted=admitted) == [(100, 110), (110, 120)]
+
+
+@pytest.mark.parametrize(("cpu_seconds", "pause"), [(0.0003, 0.002), (0.1, 0.005)])
+def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace(
+    cpu_seconds: float, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By clocks of its own: an answer's CPU time says when the next request goes out."""
+    broker, pauses = Broker(), list[float]()
+    cpu = count(start=0.0, step=cpu_seconds)
+    monkeypatch.setattr(batch_reader, "time", SimpleNamespace(monotonic=lambda: 50.0, thread_time=lambda: next(cpu)))
+
+    async def pace(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(batch_reader, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pace}))
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        for number in range(3):
+            await settle()
+            broker.answer(100 + 10 * number, 10, size=1_000)
+
+    play(story, broker)
+    assert pauses[1:] == pytest.approx([pause, pause])
 
 
 def test_what_was_asked_for_before_the_partition_was_started_anew_does_not_count() -> None:
