@@ -26,9 +26,6 @@ class Decoded(Response):  # type: ignore[misc]  # untyped base
         """What stands in an answer's bytes from a place on; views into them, nothing is copied."""
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        return type(self).__name__
-
 
 class Encoded(RequestStruct):  # type: ignore[misc]  # untyped base
     """A request that was encoded by its builder. `parts`: its body, whose bytes are put together only once."""
@@ -41,13 +38,6 @@ class Encoded(RequestStruct):  # type: ignore[misc]  # untyped base
     def __init__(self, *parts: bytes | memoryview) -> None:
         super().__init__()
         self.parts = parts
-
-    def encode(self) -> bytes:
-        """The body."""
-        return b"".join(self.parts)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({sum(map(len, self.parts))} bytes)"
 
 
 def text(value: str) -> bytes:

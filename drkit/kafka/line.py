@@ -23,7 +23,7 @@ from drkit.kafka import encoding as form
 log = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">ihhih")  # size, API, version, correlation id, length of the client's name
-_SIZE_BYTES = 4
+_SIZE_BYTES = _LEAST_ANSWER = 4  # an answer holds its correlation id at least
 _NO_TAGS = b"\0"
 
 
@@ -97,8 +97,9 @@ class Line:
 
     def owes(self) -> None:
         """A request was handed over: an answer is to come."""
+        if len(self.made._requests) == 1:  # noqa: SLF001 - see above
+            self._moved_at = self._loop.time()  # nothing was owed until now
         if self._timer is None:
-            self._moved_at = self._loop.time()
             self._timer = self._loop.call_later(self._seconds / 4, self._look)
 
     def _look(self) -> None:
@@ -128,6 +129,9 @@ class Line:
         self._needed = _SIZE_BYTES
         while end - at >= _SIZE_BYTES:
             (size,) = form.I32.unpack_from(view, at)
+            if size < _LEAST_ANSWER:
+                self._out_of_sync(ValueError(f"an answer of {size} bytes"))
+                return
             self._needed = _SIZE_BYTES + size
             if end - at < self._needed:
                 break
@@ -145,19 +149,26 @@ class Line:
         try:
             answer = self._decoded(frame)
         except Exception as error:  # noqa: BLE001 - whatever came isn't Kafka's protocol: nothing after it can be trusted
-            made.close(CloseReason.OUT_OF_SYNC, error)
+            self._out_of_sync(error)
             return False
         _, _, owed = made._requests.popleft()  # noqa: SLF001 - see above
         if not owed.done():
             owed.set_result(answer)
         return made._writer is not None  # noqa: SLF001 - see above
 
+    def _out_of_sync(self, error: Exception) -> None:
+        made = self.made
+        log.warning(
+            "broker %s:%s sent what can't be read, so its connection is closed: %r", made.host, made.port, error
+        )
+        made.close(CloseReason.OUT_OF_SYNC, error)
+
     def _decoded(self, frame: memoryview) -> Any:
         """The answer to the oldest request."""
-        number, request, _ = self.made._requests[0]  # noqa: SLF001 - see above
+        correlation_id, request, _ = self.made._requests[0]  # noqa: SLF001 - see above
         (heard,) = form.I32.unpack_from(frame, 0)
-        if heard != number:
-            raise errors.CorrelationIdError(f"the answer to request {heard} came for request {number}")
+        if heard != correlation_id:
+            raise errors.CorrelationIdError(f"the answer to request {heard} came for request {correlation_id}")
         at = form.I32.size
         return request.RESPONSE_TYPE.decode(frame, form.tags(frame, at) if request.FLEXIBLE_VERSION else at)
 
@@ -203,11 +214,11 @@ class Connection:
         encoded = request.prepare(made._versions)  # noqa: SLF001 - see `Line`
         client = made._client_id.encode()  # noqa: SLF001 - see `Line`
         tags = _NO_TAGS if encoded.FLEXIBLE_VERSION else b""
-        number = made._next_correlation_id()  # noqa: SLF001 - see `Line`
+        correlation_id = made._next_correlation_id()  # noqa: SLF001 - see `Line`
         size = _HEADER.size - _SIZE_BYTES + len(client) + len(tags) + sum(map(len, encoded.parts))
-        head = _HEADER.pack(size, encoded.API_KEY, encoded.API_VERSION, number, len(client))
+        head = _HEADER.pack(size, encoded.API_KEY, encoded.API_VERSION, correlation_id, len(client))
         made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `Line`
-        made._requests.append((number, encoded, owed))  # noqa: SLF001 - see `Line`
+        made._requests.append((correlation_id, encoded, owed))  # noqa: SLF001 - see `Line`
         self._line.owes()
 
     def give_up(self) -> None:

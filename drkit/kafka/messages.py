@@ -1,9 +1,8 @@
-"""The two requests of the data path, as aiokafka's client sends them: Fetch and Produce.
+"""The two requests of the data path: Fetch and Produce.
 
-aiokafka carries any request that can encode itself and whose response can be decoded; connection,
-TLS, SASL and the choice of a version both sides know are its. Its own classes for Fetch and Produce
-copy a record batch several times and build an object per field; these encode into one buffer and
-decode into views of the bytes received.
+They are aiokafka's requests in so far as it chooses the version that both sides know. Its own classes for them
+copy a record batch several times and build an object per field; these are put together once, where they are sent
+(`drkit.kafka.line`), and decode into views of the bytes received.
 
 Versions: Fetch 10 and 11 (zstd needs 10; 11 brings the rack, KIP-392), Produce 7 and 8 (zstd needs
 7; 8 names the records refused, KIP-467). So brokers from 2.1 on will do.
@@ -250,7 +249,6 @@ class Produce(Request[_Produce7 | _Produce8]):  # type: ignore[misc]  # untyped 
     """
 
     API_KEY = 0
-    required_acks = -1  # aiokafka's client asks whether a response comes
 
     def __init__(self, batches: dict[str, list[tuple[int, Payload]]], *, timeout_ms: int) -> None:
         parts: list[bytes | memoryview] = [struct.pack(">hhii", -1, -1, timeout_ms, len(batches))]

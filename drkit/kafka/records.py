@@ -31,6 +31,7 @@ _ENCODE = {
     3: partial(codecs.lz4_encode, level=1),  # as Kafka's clients do; aiokafka's default takes fifteen times as long
     4: codecs.zstd_encode,
 }
+_TIGHT = {3: codecs.lz4_encode}
 _ONE_BYTE = 0x80
 _LOW = 0x7F
 
@@ -61,11 +62,12 @@ def decompress(codec: int, data: bytes | memoryview) -> bytes | memoryview:
     return plain
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """Records as they are written with a codec."""
+def compress(codec: int, data: bytes, *, tight: bool = False) -> bytes:
+    """Records as they are written with a codec; `tight`: as small as it can, however long that takes."""
     if codec == 0:
         return data
-    packed: bytes = _ENCODE[codec](data)
+    encode = _TIGHT.get(codec, _ENCODE[codec]) if tight else _ENCODE[codec]
+    packed: bytes = encode(data)
     return packed
 
 
@@ -116,6 +118,8 @@ def read_plain(
             at = end
     except IndexError as error:
         raise Damaged(f"the records of the batch at offset {base_offset} end too early") from error
+    if at != len(data):
+        raise Damaged(f"the records of the batch at offset {base_offset} take {at} bytes, and there are {len(data)}")
 
 
 class Built(NamedTuple):
@@ -127,7 +131,7 @@ class Built(NamedTuple):
     payload: bytes
 
 
-def build(records: Sequence[Record], codec: int) -> Built:
+def build(records: Sequence[Record], codec: int, *, tight: bool = False) -> Built:
     """Put records together as one batch's payload with consecutive offsets, whatever theirs were."""
     base = records[0].timestamp
     highest = base
@@ -143,7 +147,7 @@ def build(records: Sequence[Record], codec: int) -> Built:
         add(NUMBERS[size] if size < _TABLED else encoded(size))
         add(middle)
         add(body)
-    return Built(len(records), base, highest, compress(codec, b"".join(parts)))
+    return Built(len(records), base, highest, compress(codec, b"".join(parts), tight=tight))
 
 
 def read_old(data: memoryview) -> list[Record]:

@@ -18,11 +18,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from drkit.kafka.line import Connection, Reply
+from drkit.kafka.line import Connection, Reply, Told
 from drkit.kafka.markers import MarkersAnswer, WriteTxnMarkers
 from drkit.kafka.messages import Payload, Produce, ProduceAnswer, Produced
 from drkit.kafka.stream import StreamError
@@ -54,9 +53,6 @@ _REFUSED = {
 """Kafka's errors after which the same batch would be refused again, and what to do."""
 
 Taken = list[tuple[BatchPartition, Append]]
-
-Settle = Callable[[Reply], None]
-"""Takes the answer to a request, or why there is none."""
 
 
 class Sender:
@@ -90,11 +86,6 @@ class Sender:
         """A partition is led by another broker now, or is gone."""
         self._led.discard(partition)
         self._ready.pop(partition, None)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is to be sent or under way."""
-        return not self._ready and not self._sent_at
 
     def pump(self) -> None:
         """Send what can be sent now."""
@@ -184,7 +175,7 @@ class Sender:
         request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, count)
         self._hand_over(connection, request, partial(self._settle_markers, partition, item, last=last))
 
-    def _hand_over(self, connection: Connection, request: Any, settle: Settle) -> None:
+    def _hand_over(self, connection: Connection, request: Any, settle: Told) -> None:
         """Send a request; settle it once it is answered, or with why it can't be sent."""
         self._sent_at.append(time.monotonic())
         told = partial(self._answered, settle)
@@ -193,7 +184,7 @@ class Sender:
         except (*StreamError, NotImplementedError) as error:
             asyncio.get_running_loop().call_soon(told, Reply(None, error))
 
-    def _answered(self, settle: Settle, reply: Reply) -> None:
+    def _answered(self, settle: Told, reply: Reply) -> None:
         self._sent_at.popleft()
         if self._closed:
             return  # the position stays where it was

@@ -216,7 +216,7 @@ class _Cutter:
 
 
 def _is_complete(batch: Batch, limit: int) -> bool:
-    """Whether a batch can be appended as it is: no record of it is missing, or stamped by the broker, or too much."""
+    """Whether a batch can be appended as it is: no record is missing or stamped by the broker, the size is allowed."""
     return (
         batch.records_count == batch.last_delta + 1
         and not batch.attributes & LOG_APPEND_TIME
@@ -305,6 +305,9 @@ def _built(records: Sequence[Record], source_next: int, codec: int, reason: str,
 def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Run:
     built = build(records, codec)
     size = HEADER_BYTES + len(built.payload)
+    if size > rules.limit:  # it may have been packed more tightly where it came from
+        built = build(records, codec, tight=True)
+        size = HEADER_BYTES + len(built.payload)
     if size > rules.limit:
         raise TooLarge(records[0].offset, size)
     gaps = []

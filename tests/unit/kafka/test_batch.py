@@ -201,3 +201,16 @@ def test_what_cannot_be_read_says_so():
     (plain,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])])))
     with pytest.raises(records.Damaged, match="end too early"):
         list(records.read(plain._replace(records_count=3)))
+    (several,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"value", [])] * 3)))
+    for wrong in (several._replace(whole=several.whole[:-2]), several._replace(records_count=2)):
+        with pytest.raises(records.Damaged, match="take "):
+            list(records.read(wrong))
+
+
+def test_what_must_be_small_is_packed_more_tightly():
+    (plain,) = batch.parse(memoryview(batch_bytes([(1, b"k", b'{"number": %d}' % (n * n), []) for n in range(400)])))
+    many = list(records.read(plain))
+    loose, tight = records.build(many, 3), records.build(many, 3, tight=True)
+    assert len(tight.payload) < len(loose.payload)
+    assert records.decompress(3, tight.payload) == records.decompress(3, loose.payload)
+    assert records.build(many, 1, tight=True).payload == records.build(many, 1).payload

@@ -73,7 +73,7 @@ def answer(number: int, body: bytes) -> bytes:
 
 
 def run(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Play a scene by a clock of its own: `await pass_(seconds)` lets timers fire that are due."""
+    """Play a scene by a clock of its own: `pass_(seconds)` lets timers fire that are due."""
 
     async def play() -> None:
         loop = asyncio.get_running_loop()
@@ -174,6 +174,8 @@ def test_a_request_goes_out_with_its_header(flexible: bool, monkeypatch: pytest.
         answer(7, b"")[:-1] + b"\0",
         struct.pack(">i", 2) + b"xy",
         struct.pack(">i", -1),
+        struct.pack(">ii", -5, 7),
+        struct.pack(">ii", -40, 7) * 9,
     ],
 )
 def test_what_is_no_answer_to_what_was_asked_closes_the_connection(

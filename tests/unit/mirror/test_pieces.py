@@ -186,6 +186,18 @@ def test_what_comes_before_a_record_above_the_limit_is_told():
         next(cut)
 
 
+def test_a_record_that_fits_only_where_it_is_packed_tightly_is_not_too_large():
+    value = b"".join(b'{"number": %d}' % (n * n) for n in range(2_000))
+    found, _ = scan(memoryview(batch_bytes([(7, b"k", b"small", []), (7, b"k", value, [])], codec=3)))
+    alone = list(records.read(found[0]))[1:]
+    loose, tight = (61 + len(records.build(alone, 3, tight=each).payload) for each in (False, True))
+    assert tight < loose
+    (run,) = pieces(found, (), 1, RULES._replace(limit=tight))
+    assert (run.reason, len(_bodies(run))) == ("partly_mirrored", 1)
+    with pytest.raises(TooLarge):
+        list(pieces(found, (), 1, RULES._replace(limit=tight - 1)))
+
+
 def test_a_record_above_the_limit_is_named():
     rows = [(7, b"k", b"x" * 100, []), (7, b"k", b"x" * 5_000, [])]
     with pytest.raises(TooLarge, match="offset 1") as caught:
