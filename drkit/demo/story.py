@@ -151,8 +151,8 @@ class Story:
             self._picture.scene.readers = self._on_primary.lines
             self._picture.scene.produced = lambda: workload.progress.acknowledged
             while workload.progress.acknowledged < script.kill_after:
-                if workload.join(0.2) is not None:
-                    raise DrkitError("the load ended before the disaster", remedy=f"See the logs in {self._dir}")
+                if (ended := workload.join(0.2)) is not None:
+                    raise _ended_early(ended)
                 if self._mirror.poll() is not None:
                     raise DrkitError(
                         f"the mirror ended with {self._mirror.returncode}", remedy=f"See {self._dir / 'mirror.log'}"
@@ -166,8 +166,8 @@ class Story:
         with self._picture.act("The link stalls, then SIGKILL: the primary is gone") as act:
             mirror.send_signal(signal.SIGSTOP)  # so that the primary holds what dr never gets
             while workload.progress.acknowledged < self._script.kill_after + self._script.stalled:
-                if workload.join(0.02) is not None:
-                    raise DrkitError("the load ended before the disaster", remedy=f"See the logs in {self._dir}")
+                if (ended := workload.join(0.02)) is not None:
+                    raise _ended_early(ended)
             self._picture.typed(command_line(["lab", "kill", "primary"]))
             lab.kill("primary")
             mirror.send_signal(signal.SIGCONT)
@@ -378,3 +378,11 @@ class Story:
             TopicPartition(each["topic"], each["partition"]): each["mirrored_through"] or 0
             for each in status["links"][0]["partitions"]
         }
+
+
+def _ended_early(report: LoadReport) -> DrkitError:
+    """The machine was too busy for the load, more likely than anything else: its brokers answered too late."""
+    return DrkitError(
+        f"the load ended before the disaster: {report.reason or 'everything was written'}",
+        remedy="Play it again when the machine has less to do",
+    )
