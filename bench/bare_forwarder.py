@@ -14,10 +14,9 @@ import sys
 from itertools import zip_longest
 
 from bench.wire import Connection, Session
+from drkit.kafka.batch import HEADER_BYTES, LOG_OVERHEAD
 
-_LOG_OVERHEAD = 12  # base offset and length
 _LAST_DELTA_AT = 23
-_HEADER_BYTES = 61
 _BASE_OFFSET = bytes(8)  # a producer's batches begin at 0; the broker writes the place
 
 
@@ -44,9 +43,9 @@ def forward(source: str, target: str, topic: str, partitions: int) -> None:
 def _batches(data: memoryview, position: int) -> tuple[list[bytes], int]:
     """The whole batches from a position on, as a producer sends them, and the position after them."""
     found, at = [], 0
-    while at + _HEADER_BYTES <= len(data):
+    while at + HEADER_BYTES <= len(data):
         base, length = struct.unpack_from(">qi", data, at)
-        after = at + _LOG_OVERHEAD + length
+        after = at + LOG_OVERHEAD + length
         if after > len(data):
             break
         last = base + struct.unpack_from(">i", data, at + _LAST_DELTA_AT)[0]

@@ -123,6 +123,10 @@ class Extent:
     move_partitions: int = 50
     move_records: int = 2000
 
+    def live_runs(self, repeat: int) -> int:
+        """How often a live case is measured where others are `repeat` times."""
+        return max(repeat, self.live_repeats)
+
 
 FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000, 3)
 QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000, 1, move_groups=200, move_partitions=20, move_records=400)

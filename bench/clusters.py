@@ -30,6 +30,9 @@ from drkit.lab.start import last_lines
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 
+ROOT = Path(__file__).parents[1]
+"""Where `-m bench…` is found from."""
+
 SOURCE = "primary"
 TARGET = "dr"
 _HEAP_MIB = 1024

@@ -31,7 +31,7 @@ def seconds(steps: Iterable[str], extent: Extent, records: int | None, repeat: i
         if case.name in chosen:
             total += _backlog(case, records_of(case, extent, records), repeat)
     live = 4 * (extent.live_warm_seconds + extent.live_seconds) + _START_AND_CLEAN_SECONDS
-    total += max(repeat, extent.live_repeats) * live * sum(case.name in chosen for case in LIVE)
+    total += extent.live_runs(repeat) * live * sum(case.name in chosen for case in LIVE)
     if TRANSLATE in chosen:
         total += _TRANSLATE_SECONDS
     if MOVE in chosen:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.cases import Extent, LiveCase
-from bench.clusters import Cluster, Clusters, die_with_parent, end, spawn
+from bench.clusters import ROOT, Cluster, Clusters, die_with_parent, end, spawn
 from bench.load import await_leaders
 from bench.measure import ProcessTree
 from bench.peers.base import Job, Peer, Running
@@ -25,7 +25,6 @@ _ARRIVAL_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 5.0
 _MIB = 1 << 20
-_ROOT = Path(__file__).parents[1]  # where `-m bench…` is found from
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Live:
     def _producer(self, case: LiveCase, topic: str, folder: Path) -> subprocess.Popen[bytes]:
         numbers = (case.partitions, case.record_bytes, case.codec, case.records_per_second)
         command = [sys.executable, "-m", "bench.live_producer", self.clusters.source.address, topic]
-        return spawn([*command, *map(str, numbers)], folder / "producer.log", cwd=_ROOT)
+        return spawn([*command, *map(str, numbers)], folder / "producer.log", cwd=ROOT)
 
     def _measure(
         self,
@@ -89,7 +88,7 @@ class Live:
             command,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=_ROOT,
+            cwd=ROOT,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
         ) as reader:
             if reader.stdout is None or reader.stdout.readline().strip() != "reading":

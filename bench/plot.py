@@ -11,7 +11,7 @@ from bench.cases import BACKLOG, LIVE
 from bench.live import DIRECT
 from bench.peers.bare import BARE
 from bench.results import Results
-from bench.table import TITLES, significant
+from bench.table import LIVE_READERS, TITLES, significant
 from bench.targets import DRKIT, OTHER
 
 _COLOURS = {DRKIT: "#0b7285", OTHER: "#e8590c", DIRECT: "#868e96", BARE: "#ced4da"}
@@ -90,8 +90,7 @@ def _live(results: Results) -> tuple[Group, ...]:
     groups = []
     for case in LIVE:
         for name, measure in (("p50", "p50_ms"), ("p99", "p99_ms")):
-            known = ((peer, results.typical_live(case.name, peer, measure)) for peer in (DIRECT, BARE, DRKIT, OTHER))
-            bars = _known(known)
+            bars = _known((peer, results.typical_live(case.name, peer, measure)) for peer in LIVE_READERS)
             if bars:
                 groups.append(Group(f"{case.name}, {name}", bars))
     return tuple(groups)

@@ -128,15 +128,11 @@ class Run:
                     self._attempt(case.name, self.results.backlog.append, measure)
 
     def _live(self, live: Live, case: LiveCase, peers: Sequence[Peer]) -> None:
-        for repeat in range(1, self._live_repeats + 1):
+        for repeat in range(1, self.extent.live_runs(self.repeat) + 1):
             for peer in (None, Bare(case.partitions), *(peers if repeat % 2 else peers[::-1])):
                 name = peer.name if peer else DIRECT
                 if not any(run.repeat == repeat for run in self.results.live_of(case.name, name)):
                     self._attempt(case.name, self.results.live.append, partial(live.run, case, peer, repeat))
-
-    @property
-    def _live_repeats(self) -> int:
-        return max(self.repeat, self.extent.live_repeats)
 
     def _missing(self, step: str) -> bool:
         """Whether anything of a step is still to be measured."""
@@ -151,7 +147,7 @@ class Run:
         peers = (Drkit.name, MirrorMaker.name)
         if any(case.name == step for case in LIVE):
             known = (len(self.results.live_of(step, peer)) for peer in (DIRECT, BARE, *peers))
-            return any(count < self._live_repeats for count in known)
+            return any(count < self.extent.live_runs(self.repeat) for count in known)
         return any(len(self.results.runs_of(step, peer)) < self.repeat for peer in peers)
 
     def _in_time(self, step: str) -> bool:

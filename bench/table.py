@@ -16,6 +16,7 @@ from bench.stats import TIMES, ratio
 from bench.targets import DRKIT, OTHER, SPEED, cpu_ratio, judge, rate_ratio
 
 TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly", BARE: "a bare forwarder"}
+LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
 UNKNOWN = "-"
 _STYLES = {"met": "green", "not met": "bold red", "not measured": "dim"}
 
@@ -167,7 +168,7 @@ def _live(results: Results) -> Grid:
 
 def _live_rows(results: Results, case: LiveCase) -> Iterator[tuple[str, ...]]:
     first = True
-    for peer in (DIRECT, BARE, DRKIT, OTHER):
+    for peer in LIVE_READERS:
         if results.live_of(case.name, peer):
             share = results.typical_live(case.name, peer, "cpu_share")
             yield (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
+from bench.clusters import ROOT
 from bench.peers.base import Job, Running, launched
 
 BARE = "bare"
-_ROOT = Path(__file__).parents[2]  # where `-m bench…` is found from
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class Bare:
         """Make the topic on the target, then start."""
         job.target.create_topic(job.topics, self.partitions)
         command = [sys.executable, "-m", "bench.bare_forwarder", job.source.address, job.target.address, job.topics]
-        return launched([*command, str(self.partitions)], job.folder / "forwarder.log", cwd=_ROOT)
+        return launched([*command, str(self.partitions)], job.folder / "forwarder.log", cwd=ROOT)
 
     def check(self, job: Job, running: Running) -> None:
         """Nothing can be tuned."""

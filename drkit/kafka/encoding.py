@@ -6,37 +6,28 @@ Readers take a view and a place in it, and return what stands there and the plac
 from __future__ import annotations
 
 import struct
-from typing import ClassVar, Self
-
-from aiokafka.protocol.api import RequestStruct, Response
-from aiokafka.protocol.types import Schema
+from typing import ClassVar, Protocol, Self
 
 I16, I32, I64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 
 
-class Decoded(Response):  # type: ignore[misc]  # untyped base
+class Decoded(Protocol):
     """A response that decodes itself."""
-
-    API_KEY = 0
-    API_VERSION = 0
-    SCHEMA = Schema()
 
     @classmethod
     def decode(cls, view: memoryview, at: int) -> Self:
         """What stands in an answer's bytes from a place on; views into them, nothing is copied."""
-        raise NotImplementedError
 
 
-class Encoded(RequestStruct):  # type: ignore[misc]  # untyped base
+class Encoded:
     """A request that was encoded by its builder. `parts`: its body, whose bytes are put together only once."""
 
-    API_KEY = 0
-    API_VERSION = 0
-    RESPONSE_TYPE: ClassVar[type[Response]] = Decoded
-    SCHEMA = Schema()
+    API_KEY: ClassVar[int]
+    API_VERSION: ClassVar[int]
+    FLEXIBLE_VERSION: ClassVar[bool] = False
+    RESPONSE_TYPE: ClassVar[type[Decoded]]
 
     def __init__(self, *parts: bytes | memoryview) -> None:
-        super().__init__()
         self.parts = parts
 
 

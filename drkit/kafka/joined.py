@@ -52,7 +52,7 @@ class Joined(NamedTuple):
 
     def records(self) -> list[Record]:
         """One by one, where it must be taken apart again."""
-        return list(read_plain(memoryview(self.payload), self.records_count, self.base_offset, self.base_timestamp))
+        return list(read_plain(self.payload, self.records_count, self.base_offset, self.base_timestamp))
 
 
 Found = Batch | Joined

@@ -220,7 +220,3 @@ class Connection:
         made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `Line`
         made._requests.append((correlation_id, encoded, owed))  # noqa: SLF001 - see `Line`
         self._line.owes()
-
-    def give_up(self) -> None:
-        """Close it: what is in flight on it fails."""
-        self._made.close()

@@ -17,13 +17,12 @@ _String = Callable[[memoryview, int], tuple[str, int]]
 _Tags = Callable[[memoryview, int], int]
 
 
-class MarkersAnswer(form.Decoded):
+class MarkersAnswer:
     """A decoded WriteTxnMarkers response: (topic, partition) and error of each marker's partitions."""
 
     _FORM: ClassVar[tuple[_Count, _String, _Tags]] = (form.count, form.string, form.no_tags)
 
     def __init__(self, errors: list[tuple[str, int, int]]) -> None:
-        super().__init__()
         self.errors = errors
 
     @classmethod

@@ -66,11 +66,10 @@ class Produced(NamedTuple):
 # -- Fetch -----------------------------------------------------------------------------------------
 
 
-class FetchAnswer(form.Decoded):
+class FetchAnswer:
     """A decoded Fetch response: a top-level error, the session, and what came of each partition."""
 
     def __init__(self, error: int, session: int, partitions: list[Fetched], size: int) -> None:
-        super().__init__()
         self.error = error
         self.session = session
         self.partitions = partitions
@@ -178,13 +177,12 @@ class Fetch(Request[_Fetch10 | _Fetch11]):  # type: ignore[misc]  # untyped base
 # -- Produce ---------------------------------------------------------------------------------------
 
 
-class ProduceAnswer(form.Decoded):
+class ProduceAnswer:
     """A decoded Produce response."""
 
     _NAMES_RECORDS = False
 
     def __init__(self, partitions: list[Produced]) -> None:
-        super().__init__()
         self.partitions = partitions
 
     @classmethod

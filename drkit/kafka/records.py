@@ -31,7 +31,7 @@ _ENCODE = {
     3: partial(codecs.lz4_encode, level=1),  # as Kafka's clients do; aiokafka's default takes fifteen times as long
     4: codecs.zstd_encode,
 }
-_TIGHT = {3: codecs.lz4_encode}
+_TIGHT = {**_ENCODE, 3: codecs.lz4_encode}
 _ONE_BYTE = 0x80
 _LOW = 0x7F
 
@@ -66,8 +66,7 @@ def compress(codec: int, data: bytes, *, tight: bool = False) -> bytes:
     """Records as they are written with a codec; `tight`: as small as it can, however long that takes."""
     if codec == 0:
         return data
-    encode = _TIGHT.get(codec, _ENCODE[codec]) if tight else _ENCODE[codec]
-    packed: bytes = encode(data)
+    packed: bytes = (_TIGHT if tight else _ENCODE)[codec](data)
     return packed
 
 
@@ -93,26 +92,11 @@ def read_plain(
     at = 0
     try:
         for _ in range(count):
-            byte = data[at]
-            if byte < _ONE_BYTE:  # here and below what `read_varint` does, whose call would cost more than all the rest
-                at += 1
-                end = at + ((byte >> 1) ^ -(byte & 1))
-            else:
-                length, at = read_varint(data, at)
-                end = at + length
+            length, at = read_varint(data, at)
+            end = at + length
             at += 1  # the record's attributes: none are defined
-            byte = data[at]
-            if byte < _ONE_BYTE:
-                delta = (byte >> 1) ^ -(byte & 1)
-                at += 1
-            else:
-                delta, at = read_varint(data, at)
-            byte = data[at]
-            if byte < _ONE_BYTE:
-                offset = (byte >> 1) ^ -(byte & 1)
-                at += 1
-            else:
-                offset, at = read_varint(data, at)
+            delta, at = read_varint(data, at)
+            offset, at = read_varint(data, at)
             stamp = base_timestamp + delta if append_time is None else append_time
             yield Record(base_offset + offset, stamp, data[at:end])
             at = end
