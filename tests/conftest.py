@@ -2,7 +2,7 @@
 
 import signal
 
-pytest_plugins = ["tests.support.lab"]
+pytest_plugins = ["tests.support.lab", "tests.support.joining"]
 
 
 def pytest_configure() -> None:

@@ -56,9 +56,11 @@ def prepare(venv: Path, extras: list[str]) -> None:
     pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
     run([*pip, "install", "--quiet", "--upgrade", "pip>=25.1"])
     what = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
-    say("installing dependencies (about 600 MB the first time, most of it Spark)")
+    say("installing dependencies (about 700 MB the first time, most of it Spark)")
     retries = ["--retries", "5", "--resume-retries", "5"]
     run([*pip, "install", *retries, "--constraint", str(ROOT / "constraints.txt"), "--editable", what])
+    # what it says where it can't be compiled is for the log: drkit does the same in plain Python
+    subprocess.run([str(python), "-m", "drkit.kafka.compiled"], check=False, cwd=ROOT)
     stamp.write_text(wanted)
 
 

@@ -6,6 +6,8 @@ it; everything else comes out as `Batch`, as `drkit.kafka.batch.parse` gives it.
 
 A record that joins others changes only at its beginning: its length, and what it is stamped and numbered by,
 which count from the batch's. The rest of it is taken as it lies there.
+
+In a backlog machine code takes over (`drkit.kafka.compiled`), which does the same.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from drkit.kafka import compiled
 from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, batch_of, parse
+from drkit.kafka.compiled.limits import FEW, LEAST, MOST, SMALL
 from drkit.kafka.records import NUMBERS, Record, encoded, read_plain, read_varint
 
-_MOST = len(NUMBERS)
-_FEW = 16
 _LARGEST = 256 * 1024
-_LEAST, _SMALL = 56, 8 * 1024
-"""Sizes of a batch, as its length says, in which a record's length takes at most two bytes."""
+_BACKLOG = 500
+"""Batches in one answer from which on it pays to load the machine code."""
 _ONE_BYTE = 0x80
 
 _SOME_FIELDS = struct.Struct(">qiibIhiq22xi")
@@ -31,7 +33,11 @@ _SOME_FIELDS = struct.Struct(">qiibIhiq22xi")
 _HEADER_LEFT = HEADER_BYTES - CRC_FROM
 """Bytes of the header that the checksum covers."""
 _SHORT, _LONG = _HEADER_LEFT + 2, _HEADER_LEFT + 3
-"""Where a batch's first record is stamped, by whether its length takes one byte or two."""
+"""Where a batch's first record is stamped (behind its length and attributes), by whether its length takes one byte or
+two."""
+_LENGTH_END = _HEADER_LEFT + 2
+_FIRST = struct.Struct(">q19xq")
+"""A header's first offset and timestamp."""
 
 
 class Joined(NamedTuple):
@@ -78,6 +84,8 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
                 chunk, chunk_at = bytes(data[at : at + _LARGEST]), at  # its slices cost less than a view's, and stay
             joined, next_at = _join(chunk, at - chunk_at)
             if joined is not None and joined.batches > 1:
+                if joined.batches >= _BACKLOG:
+                    compiled.want()
                 found.append(joined)
                 at = chunk_at + next_at
                 continue
@@ -92,38 +100,50 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
 def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether two headers (`FIELDS`) are of small plain batches, one right behind the other: else none is copied."""
     return (
-        one[1] < _SMALL
-        and other[1] < _SMALL
+        one[1] < SMALL
+        and other[1] < SMALL
         and not (one[5] or other[5])
         and other[0] == one[0] + one[12]
-        and one[12] <= _FEW
-        and other[12] <= _FEW
+        and one[12] <= FEW
+        and other[12] <= FEW
     )
 
 
-def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
+def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:
     """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
     doesn't follow; and where that one begins. None where already the first one is such."""
+    kernel = compiled.ready()
+    if kernel is None:
+        return joined_plainly(chunk, at)
+    base, base_stamp = _FIRST.unpack_from(chunk, at)
+    batches, after, count, highest, epoch, payload = kernel.join(chunk, at)
+    return (Joined(base, epoch, count, base_stamp, highest, payload, batches) if batches else None), after
+
+
+def joined_plainly(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
+    """As `_join`, in plain Python."""
     unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, NUMBERS, _UNSTAMPED
     base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk, at)
     end, last_start = len(chunk), len(chunk) - HEADER_BYTES
     count = batches = highest = 0
     parts: list[bytes] = []
     add = parts.append
-    while at <= last_start and count <= _MOST - _FEW:
+    while at <= last_start and count <= MOST - FEW:
         offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, records = unpack(chunk, at)
         after = at + LOG_OVERHEAD + length
         if after > end or attributes or offset != base + count or magic != MAGIC:
             break
-        if last_delta != records - 1 or not 0 < records <= _FEW or not _LEAST <= length < _SMALL:
+        if last_delta != records - 1 or not 0 < records <= FEW or not LEAST <= length < SMALL:
             break
         covered = chunk[at + CRC_FROM : after]
         if crc32c(covered) != crc:
             break
         delta = stamp - base_stamp
-        place = _SHORT  # behind the record's length and attributes
-        if covered[_HEADER_LEFT] >= _ONE_BYTE:
-            place = _LONG if covered[_HEADER_LEFT + 1] < _ONE_BYTE else 0  # else longer than it need be
+        inside = after - at - HEADER_BYTES
+        if covered[_HEADER_LEFT] < _ONE_BYTE:
+            place = _SHORT if covered[_HEADER_LEFT] == inside - 1 << 1 else 0
+        else:
+            place = _LONG if inside <= MOST and covered[_HEADER_LEFT:_LENGTH_END] == numbers[inside - 2] else 0
         if records == 1 and place and not (covered[place] or covered[place + 1]):
             several: tuple[tuple[int, bytes], ...] = ((delta, covered[place + 2 :]),)
         else:
@@ -134,14 +154,14 @@ def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PL
         for delta, body in several:
             if not delta:
                 middle = unstamped[count]
-            elif 0 < delta < _MOST:
+            elif 0 < delta < MOST:
                 middle = b"\0" + numbers[delta] + numbers[count]
             else:
                 middle = b"\0" + encoded(delta) + numbers[count]
             if delta > highest:  # noqa: PLR1730 - `max` takes twice the time, for each record
                 highest = delta
             size = len(middle) + len(body)
-            add(numbers[size] if size < _MOST else encoded(size))
+            add(numbers[size] if size < MOST else encoded(size))
             add(middle)
             add(body)
             count += 1

@@ -18,6 +18,7 @@ from aiokafka import codec as codecs
 from aiokafka.record.memory_records import MemoryRecords
 
 from drkit.kafka.batch import LOG_APPEND_TIME, Batch
+from drkit.kafka.compiled.limits import MOST
 
 _DECODE = {
     1: codecs.gzip_decode,
@@ -123,12 +124,12 @@ def build(records: Sequence[Record], codec: int, *, tight: bool = False) -> Buil
     add = parts.append
     for number, (_, stamp, body) in enumerate(records):
         if stamp == base:
-            middle = b"\0\0" + (NUMBERS[number] if number < _TABLED else encoded(number))
+            middle = b"\0\0" + (NUMBERS[number] if number < MOST else encoded(number))
         else:
             highest = max(highest, stamp)
-            middle = b"\0" + encoded(stamp - base) + (NUMBERS[number] if number < _TABLED else encoded(number))
+            middle = b"\0" + encoded(stamp - base) + (NUMBERS[number] if number < MOST else encoded(number))
         size = len(middle) + len(body)
-        add(NUMBERS[size] if size < _TABLED else encoded(size))
+        add(NUMBERS[size] if size < MOST else encoded(size))
         add(middle)
         add(body)
     return Built(len(records), base, highest, compress(codec, b"".join(parts), tight=tight))
@@ -209,7 +210,6 @@ def encoded(value: int) -> bytes:
 
 
 _SMALL = [bytes([value]) for value in range(_ONE_BYTE)]
-NUMBERS = [encoded(value) for value in range(4_000)]
+NUMBERS = [encoded(value) for value in range(MOST)]
 """The first numbers as varints."""
-_TABLED = len(NUMBERS)
 _EMPTY = b"\x01\x01\x00"

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from drkit.kafka.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
 from drkit.kafka.committed import Committed
 from drkit.kafka.joined import Found, Joined
+from drkit.kafka.merged import merged
 from drkit.kafka.records import Record, build, read, read_old
 
 _OLD_ATTRIBUTES_AT = 17
@@ -241,16 +242,23 @@ def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
     A merge decompresses, builds and compresses, which costs more than the requests that it saves where only
     a few come at a time: a steady stream is forwarded, a backlog is merged.
     """
-    first = batches[0]
-    if len(batches) >= _FEWEST_MERGED:
+    if len(batches) < _FEWEST_MERGED:
+        yield from map(_forwarded, batches)
+        return
+    codec = batches[0].codec
+    found = merged(batches, _plain_room(rules))
+    if found is None:
         records = [record for batch in batches for record in read(batch)]
         begun = len(batches)
-        for run in _built(records, batches[-1].last_offset + 1, first.codec, "merged", rules):
+        for run in _built(records, batches[-1].last_offset + 1, codec, "merged", rules):
             yield run._replace(batches=begun)
             begun = 0
         return
-    for batch in batches:
-        yield _forwarded(batch)
+    begin = 0
+    for count, built in found:
+        first, last = batches[begin].base_offset, batches[begin + count - 1].last_offset
+        yield Run(first, last + 1, built.records_count, codec, *built[1:], reason="merged", batches=count)
+        begin += count
 
 
 def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
@@ -291,7 +299,7 @@ def _stretches(
 
 def _built(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Iterator[Run]:
     """Runs of these records, as many as the target's limit asks for."""
-    room = int((rules.limit - HEADER_BYTES) * _HEADROOM)
+    room = _plain_room(rules)
     begin = size = 0
     for index, record in enumerate(records):
         needed = len(record.body) + 16
@@ -300,6 +308,11 @@ def _built(records: Sequence[Record], source_next: int, codec: int, reason: str,
             begin, size = index, 0
         size += needed
     yield _run(records[begin:], source_next, codec, reason, rules)
+
+
+def _plain_room(rules: Rules) -> int:
+    """Bytes of plain records that surely fit in a batch, however badly they compress."""
+    return int((rules.limit - HEADER_BYTES) * _HEADROOM)
 
 
 def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Run:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from drkit.config.cache import cache_dir
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.toolchain import cache as caching
 from drkit.lab.toolchain.fetch import fetch_missing
@@ -62,7 +63,7 @@ def ensure(*sets: str, interrupts: Interrupts | None = None) -> Toolchain:
     """
     java_home = find_java_home()
     locked = {name: read_lock(name).jars for name in sets}
-    cache = caching.cache_dir()
+    cache = cache_dir()
     caching.make_cache_dir(cache)
     jars = list(dict.fromkeys(jar for members in locked.values() for jar in members))
     if caching.missing(cache, jars):

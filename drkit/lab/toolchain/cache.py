@@ -10,19 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import platformdirs
-
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.toolchain.lockfile import Jar
 from drkit.model.errors import DrkitError
 
 _POLL_SECONDS = 0.2
-
-
-def cache_dir() -> Path:
-    """`$DRKIT_CACHE_DIR`, else the user's cache folder for drkit. It may not exist yet."""
-    override = os.environ.get("DRKIT_CACHE_DIR")
-    return Path(override).expanduser().resolve() if override else Path(platformdirs.user_cache_dir("drkit"))
 
 
 def make_cache_dir(path: Path) -> None:

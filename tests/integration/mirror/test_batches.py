@@ -53,6 +53,7 @@ def test_records_are_forwarded_byte_for_byte(mirrored: Mirrored, codec: int) -> 
     assert {batch.codec for batch in theirs} == {codec}
 
 
+@pytest.mark.usefixtures("joining")
 @pytest.mark.parametrize(("each", "codec"), [(1, 0), (1, 3), (4, 4)])
 def test_runs_of_tiny_batches_are_merged_and_keep_their_codec(mirrored: Mirrored, each: int, codec: int) -> None:
     topic = mirrored.name("tiny")

@@ -13,6 +13,8 @@ from drkit.kafka import batch, records
 from drkit.kafka.joined import Joined, scan
 from tests.support.batches import CODECS, batch_bytes
 
+pytestmark = pytest.mark.usefixtures("joining")
+
 _BYTES = st.none() | st.binary(max_size=40)
 _RECORD = st.tuples(st.integers(0, 2**45), _BYTES, _BYTES, st.lists(st.tuples(st.text(max_size=5), _BYTES), max_size=3))
 

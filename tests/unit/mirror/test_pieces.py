@@ -11,6 +11,8 @@ from drkit.kafka.joined import scan
 from drkit.mirror.pieces import Hole, Rules, Run, TooLarge, pieces
 from tests.support.batches import batch_bytes, control_bytes, retouched, thinned
 
+pytestmark = pytest.mark.usefixtures("joining")
+
 _ROW = (7, b"k", b"v", [])
 RULES = Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: True)
 TOGETHER = RULES._replace(keeps_apart=lambda _: False)

@@ -1,0 +1,179 @@
+"""The loops over single records that decide what badly batched sources cost, in the part of Python that Numba compiles.
+
+Only `.build` imports this module, in a process of its own: what runs in drkit is the machine code that comes of it.
+`drkit.kafka.joined` and `drkit.kafka.records` say the same in plain Python, and tests compare the two byte for byte.
+
+Nothing is trusted: every place is checked against the end of the bytes before it is read, and of a batch that isn't
+what its header says nothing is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cfunc, njit, types
+
+from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, MAGIC
+from drkit.kafka.compiled.limits import FEW, GROWTH, LEAST, MOST, SMALL
+
+_STEP = 8
+_BYTES: Any = types.CPointer(types.uint8)  # type: ignore[no-untyped-call]
+_NUMBERS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
+_TABLES: Any = types.CPointer(types.uint32)  # type: ignore[no-untyped-call]
+_INT = types.int64
+_FARTHEST = 1 << 61
+"""Timestamps beyond it could overflow where they are subtracted: left to plain Python."""
+_BROKEN = -1
+_MORE, _LOW, _BITS = 0x80, 0x7F, 64
+"""Of a varint: the bit that says that it goes on, the seven below it, and how many its value has."""
+
+
+@njit(inline="always")
+def _int32(data: Any, at: Any) -> Any:
+    high = (np.int64(data[at]) << 24) | (np.int64(data[at + 1]) << 16)
+    return np.int64(np.int32(high | (np.int64(data[at + 2]) << 8) | np.int64(data[at + 3])))
+
+
+@njit(inline="always")
+def _int64(data: Any, at: Any) -> Any:
+    return (_int32(data, at) << 32) | (_int32(data, at + 4) & 0xFFFFFFFF)
+
+
+@njit
+def _checksum(tables: Any, data: Any, at: Any, end: Any) -> Any:
+    """CRC-32C, eight bytes a step; see `drkit.kafka.compiled.castagnoli`."""
+    crc = np.uint32(0xFFFFFFFF)
+    low = np.uint32(0xFF)
+    while end - at >= _STEP:
+        word = np.uint32(data[at]) | (np.uint32(data[at + 1]) << np.uint32(8))
+        word |= (np.uint32(data[at + 2]) << np.uint32(16)) | (np.uint32(data[at + 3]) << np.uint32(24))
+        word ^= crc
+        crc = tables[7 * 256 + (word & low)] ^ tables[6 * 256 + ((word >> np.uint32(8)) & low)]
+        crc ^= tables[5 * 256 + ((word >> np.uint32(16)) & low)] ^ tables[4 * 256 + (word >> np.uint32(24))]
+        crc ^= tables[3 * 256 + data[at + 4]] ^ tables[2 * 256 + data[at + 5]]
+        crc ^= tables[256 + data[at + 6]] ^ tables[data[at + 7]]
+        at += _STEP
+    while at < end:
+        crc = tables[(crc ^ data[at]) & low] ^ (crc >> np.uint32(8))
+        at += 1
+    return np.int64(crc ^ np.uint32(0xFFFFFFFF))
+
+
+@njit
+def _read(data: Any, at: Any, end: Any) -> Any:
+    """A zigzag-coded varint and where it ends; that is -1 where the bytes do, or where it is longer than any."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < end and shift < _BITS:
+        byte = data[at]
+        at += 1
+        value |= np.uint64(byte & _LOW) << shift
+        if byte < _MORE:
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(_BROKEN)
+
+
+@njit(inline="always")
+def _size(value: Any) -> Any:
+    """Bytes of a number as a varint."""
+    rest, size = np.uint64((value << 1) ^ (value >> 63)), 1
+    while rest >= _MORE:
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@njit(inline="always")
+def _write(out: Any, at: Any, value: Any) -> Any:
+    """A number as a varint; returns where it ends."""
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest >= _MORE:
+        out[at] = np.uint8(rest & np.uint64(_LOW)) | np.uint8(_MORE)
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@njit
+def _renumbered(
+    data: Any, at: Any, end: Any, out: Any, place: Any, records: Any, since: Any, number: Any, highest: Any
+) -> Any:
+    """Write records anew at `place`: stamped later by `since` ms, numbered from `number` on.
+
+    Returns where that ends (-1: they aren't what they should be) and the highest stamp, theirs or the one given.
+    """
+    for index in range(records):
+        size, at = _read(data, at, end)
+        if at < 0:
+            return np.int64(_BROKEN), highest
+        stop = at + size
+        stamp, at = _read(data, at + 1, end)  # behind the record's attributes: none are defined
+        if at < 0:
+            return np.int64(_BROKEN), highest
+        offset, at = _read(data, at, end)
+        if at < 0 or stop < at or stop > end or offset != index or not -_FARTHEST < stamp < _FARTHEST:
+            return np.int64(_BROKEN), highest
+        stamp += since
+        highest = max(highest, stamp)
+        body = stop - at
+        place = _write(out, place, 1 + _size(stamp) + _size(number + index) + body)
+        out[place] = 0
+        place = _write(out, _write(out, place + 1, stamp), number + index)
+        for byte in range(body):
+            out[place + byte] = data[at + byte]
+        place += body
+        at = stop
+    return (place if at == end else np.int64(_BROKEN)), highest
+
+
+@cfunc(_INT(_TABLES, _BYTES, _INT, _INT, _BYTES, _INT, _NUMBERS))
+def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
+    """Join the small plain batches from `at` on into one payload, as `drkit.kafka.joined` does.
+
+    `result`: where the first that isn't joined begins, records, bytes written, the highest timestamp, the last
+    batch's leader epoch. Returns how many batches were joined.
+    """
+    base, base_stamp, epoch = _int64(data, at), _int64(data, at + 27), np.int64(-1)
+    count, place, batches, highest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    while end - at >= HEADER_BYTES and count <= MOST - FEW:
+        length, records, stamp = _int32(data, at + 8), _int32(data, at + 57), _int64(data, at + 27)
+        if not LEAST <= length < SMALL or not 0 < records <= FEW or _int32(data, at + 23) != records - 1:
+            break
+        after = at + LOG_OVERHEAD + length
+        if after > end or _int64(data, at) != base + count or data[at + 16] != MAGIC or data[at + 21] or data[at + 22]:
+            break
+        if not (-_FARTHEST < stamp < _FARTHEST and -_FARTHEST < base_stamp < _FARTHEST):
+            break
+        if place + length + GROWTH * records > room:
+            break
+        if _checksum(tables, data, at + CRC_FROM, after) != _int32(data, at + 17) & 0xFFFFFFFF:
+            break
+        since = stamp - base_stamp
+        written, most = _renumbered(data, at + HEADER_BYTES, after, out, place, records, since, count, highest)
+        if written < 0:
+            break
+        place, highest = written, most
+        epoch = _int32(data, at + 12)
+        count += records
+        batches += 1
+        at = after
+    result[0], result[1], result[2], result[3], result[4] = at, count, place, base_stamp + highest, epoch
+    return batches
+
+
+@cfunc(_INT(_BYTES, _INT, _BYTES, _INT, _INT, _INT, _INT, _INT, _NUMBERS))
+def renumber(
+    data: Any, end: Any, out: Any, place: Any, room: Any, records: Any, since: Any, number: Any, result: Any
+) -> Any:
+    """Write a batch's plain records anew at `place`: stamped later by `since` ms, numbered from `number` on.
+
+    `result`: the highest stamp, theirs or the one that it holds already. Returns where that ends; -1 where there is no
+    room or they aren't what they should be.
+    """
+    if records < 1 or room - place - end < GROWTH * records or not -_FARTHEST < since < _FARTHEST:
+        return np.int64(_BROKEN)
+    written, highest = _renumbered(data, np.int64(0), end, out, place, records, since, number, result[0])
+    result[0] = highest
+    return written

@@ -1,0 +1,12 @@
+"""What is joined with its neighbours, in numbers; the same in plain Python and compiled."""
+
+from __future__ import annotations
+
+MOST = 4_000
+"""Records that are joined into one batch."""
+FEW = 16
+"""Records in a batch that is joined with others."""
+LEAST, SMALL = 56, 8 * 1024
+"""Sizes of such a batch, as its length says: a record's length then takes at most two bytes."""
+GROWTH = 24
+"""Bytes by which a record can grow when it is stamped and numbered anew, at most."""

@@ -1,0 +1,71 @@
+"""Complete batches of a few records each, put together by machine code. Pure.
+
+What `drkit.kafka.records` does record by record: here a call for each batch. For sources whose producers hardly batch
+but compress; `drkit.kafka.joined` is for those that don't even compress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from drkit.kafka import compiled
+from drkit.kafka.batch import DELETE_HORIZON, Batch
+from drkit.kafka.compiled.limits import GROWTH
+from drkit.kafka.compiled.native import Kernel
+from drkit.kafka.records import Built, compress, decompress
+
+_BACKLOG = 100
+"""Batches in a row from which on it pays to load the machine code."""
+
+
+def merged(batches: Sequence[Batch], room: int) -> list[tuple[int, Built]] | None:
+    """Complete batches of one codec as few, none with more than `room` plain bytes; of each how many it was made of.
+
+    None where there is no machine code (yet), or for what is left to plain Python: a batch that is larger than that,
+    one whose stamps count from a delete horizon (KIP-534), one that isn't what its header says.
+
+    Raises:
+        Damaged: one can't be decompressed.
+    """
+    kernel = compiled.ready()
+    if kernel is None:
+        if len(batches) >= _BACKLOG:
+            compiled.want()
+        return None
+    plains = [bytes(decompress(batch.codec, batch.records)) for batch in batches]
+    sizes = [len(plain) + GROWTH * batch.records_count for plain, batch in zip(plains, batches, strict=True)]
+    if max(sizes) > room or any(batch.attributes & DELETE_HORIZON for batch in batches):
+        return None
+    found = []
+    for begin, end in pairwise(_cuts(sizes, room)):
+        built = _built(kernel, batches[begin:end], plains[begin:end])
+        if built is None:
+            return None
+        found.append((end - begin, built))
+    return found
+
+
+def _cuts(sizes: Sequence[int], room: int) -> Iterator[int]:
+    """Where one of them ends and the next begins, from 0 to the end."""
+    yield 0
+    taken = 0
+    for index, size in enumerate(sizes):
+        if taken + size > room:
+            yield index
+            taken = 0
+        taken += size
+    yield len(sizes)
+
+
+def _built(kernel: Kernel, batches: Sequence[Batch], plains: Sequence[bytes]) -> Built | None:
+    base = batches[0].base_timestamp
+    parts = [
+        (plain, batch.records_count, batch.base_timestamp - base) for plain, batch in zip(plains, batches, strict=True)
+    ]
+    done = kernel.merge(parts)
+    if done is None:
+        return None
+    payload, highest = done
+    count = sum(batch.records_count for batch in batches)
+    return Built(count, base, base + highest, compress(batches[0].codec, payload))

@@ -1,0 +1,208 @@
+"""The machine code against plain Python, byte for byte; and what happens where it can't be had."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkit.kafka import compiled, records
+from drkit.kafka.batch import HEADER_BYTES, parse
+from drkit.kafka.compiled import kept
+from drkit.kafka.compiled.castagnoli import tables
+from drkit.kafka.compiled.native import Kernel
+from drkit.kafka.joined import Joined, joined_plainly, scan
+from drkit.kafka.merged import merged
+from tests.support.batches import batch_bytes
+from tests.support.wait import wait_until
+
+_ROOM = 900_000
+_REFUSE_EXEC_GAIN = """
+import ctypes, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, Linux 6.3: what systemd's MemoryDenyWriteExecute asks for
+    sys.exit(77)
+from drkit.kafka import compiled
+try:
+    compiled.load()
+except PermissionError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return compiled.load()
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A process that hasn't asked for the machine code, and a machine that has none."""
+    monkeypatch.setattr(compiled._State, "kernel", None)
+    monkeypatch.setattr(compiled._State, "wanted", False)
+    monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def _joined(kernel: Kernel, data: bytes) -> tuple[Joined | None, int]:
+    base, stamp = struct.unpack_from(">q19xq", data)
+    batches, after, count, highest, epoch, payload = kernel.join(data, 0)
+    return (Joined(base, epoch, count, stamp, highest, payload, batches) if batches else None), after
+
+
+_BODY = st.none() | st.binary(max_size=90) | st.integers(0, 9_000).map(bytes)
+_ROW = st.tuples(st.integers(0, 2**45), st.none() | st.binary(max_size=70), _BODY, st.just([]))
+_BATCHES = st.lists(st.lists(_ROW, min_size=1, max_size=18), min_size=1, max_size=10)
+
+
+def _bytes(batches: list[list[tuple[int, bytes | None, bytes | None, list[object]]]]) -> bytes:
+    found, base = [], 40
+    for rows in batches:
+        found.append(batch_bytes(rows, base_offset=base))
+        base += len(rows)
+    return b"".join(found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches=_BATCHES)
+def test_both_join_alike(kernel: Kernel, batches) -> None:
+    data = _bytes(batches)
+    assert _joined(kernel, data) == joined_plainly(data, 0)
+
+
+@settings(max_examples=500, deadline=None)
+@given(batches=_BATCHES, at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), sums=st.booleans())
+def test_both_stop_alike_where_a_byte_was_changed(kernel: Kernel, batches, at, byte, sums) -> None:
+    """Also where the checksum says that the byte is right: a producer's defect, which a broker needn't see."""
+    data = bytearray(_bytes(batches))
+    index = int(at * len(data))
+    data[index] = byte
+    if sums:
+        begin = 0
+        for batch in parse(memoryview(bytes(data))):
+            end = begin + len(batch.whole)
+            struct.pack_into(">I", data, begin + 17, crc32c(bytes(data[begin + 21 : end])))
+            begin = end
+    plain, ours = joined_plainly(bytes(data), 0), _joined(kernel, bytes(data))
+    if sums and plain[1] != ours[1]:  # one is stricter with what no producer writes, and leaves it to others
+        (shorter, _), (longer, _) = sorted((plain, ours), key=lambda each: each[1])
+        assert longer is not None
+        assert shorter is None or shorter.records() == longer.records()[: shorter.records_count]
+    else:
+        assert ours == plain
+
+
+def test_a_cut_anywhere_is_no_record_less_and_none_more(kernel: Kernel) -> None:
+    whole = _bytes([[(5 + n, b"k%d" % n, b"v" * n, [])] for n in range(12)])
+    for end in range(HEADER_BYTES, len(whole)):
+        assert _joined(kernel, whole[:end]) == joined_plainly(whole[:end], 0)
+
+
+def test_stamps_from_the_ends_of_time_are_left_alone(kernel: Kernel) -> None:
+    data = bytearray(_bytes([[(5, b"k", b"v", [])], [(5, b"k", b"w", [])]]))
+    struct.pack_into(">q", data, 27, -(2**63))
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21 : next(parse(memoryview(bytes(data)))).whole.nbytes])))
+    assert _joined(kernel, bytes(data)) == (None, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches=_BATCHES, codec=st.sampled_from([0, 1, 2, 3, 4]))
+def test_both_merge_alike(kernel: Kernel, batches, codec) -> None:
+    data = b"".join(batch_bytes(rows, base_offset=40, codec=codec) for rows in batches)
+    found = list(parse(memoryview(data)))
+    plain = records.build([record for batch in found for record in records.read(batch)], 0)
+    parts = [(bytes(records.decompress(codec, batch.records)), batch.records_count) for batch in found]
+    since = [batch.base_timestamp - found[0].base_timestamp for batch in found]
+    done = kernel.merge([(*part, stamp) for part, stamp in zip(parts, since, strict=True)])
+    assert done == (plain.payload, plain.max_timestamp - plain.base_timestamp)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=st.lists(_ROW, min_size=1, max_size=5), at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
+def test_records_that_are_not_what_they_should_be_are_not_merged(kernel: Kernel, rows, at, byte) -> None:
+    (batch,) = parse(memoryview(batch_bytes(rows)))
+    plain = bytearray(batch.records)
+    plain[int(at * len(plain))] = byte
+    done = kernel.merge([(bytes(plain), len(rows), 0)])
+    if done is not None:  # then they are readable, and say the same
+        bodies = [r.body for r in records.read_plain(bytes(plain), len(rows), 0, 0)]
+        assert [r.body for r in records.read_plain(done[0], len(rows), 0, 0)] == bodies
+    assert kernel.merge([(bytes(batch.records) + b"\0", len(rows), 0)]) is None
+    assert kernel.merge([(bytes(batch.records)[:-1], len(rows), 0)]) is None
+
+
+def test_what_is_merged_is_cut_where_the_target_takes_no_more(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
+    monkeypatch.setattr(compiled._State, "kernel", kernel)
+    rows = [(n, b"k%d" % n, bytes(100), []) for n in range(60)]
+    found = list(parse(memoryview(b"".join(batch_bytes(rows[n : n + 3], base_offset=n) for n in range(0, 60, 3)))))
+    runs = merged(found, 2_000)
+    assert runs is not None
+    assert [count for count, _ in runs] == [4] * 5
+    assert all(len(built.payload) <= 2_000 for _, built in runs)
+    assert sum(built.records_count for _, built in runs) == 60
+    assert merged(found, 300) is None  # not even one of them fits: plain Python takes it apart
+
+
+def test_a_backlog_of_small_batches_has_it_loaded_and_a_steady_stream_does_not(fresh: Path) -> None:
+    few = _bytes([[(5, b"k", b"v", [])]] * 400)
+    scan(memoryview(few))
+    assert not compiled._State.wanted
+    assert not list(fresh.iterdir())
+    backlog = b"".join(batch_bytes([(5, b"k", b"v", [])], base_offset=n) for n in range(600))
+    scan(memoryview(backlog))
+    wait_until(lambda: compiled.ready() is not None, timeout=120, what="the machine code is loaded")
+    assert scan(memoryview(backlog))[0] == [joined_plainly(backlog, 0)[0]]
+
+
+def test_it_is_compiled_once_and_what_is_kept_damaged_is_compiled_anew(fresh: Path) -> None:
+    compiled.load()
+    (file,) = (fresh / "compiled").iterdir()
+    whole = file.read_bytes()
+    stamp = file.stat().st_mtime_ns
+    compiled.load()
+    assert file.stat().st_mtime_ns == stamp
+    file.write_bytes(whole[:-1])
+    assert kept.kept(file) is None
+    compiled.load()
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_a_compiler_plain_python_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    compiled._load()
+    assert compiled.ready() is None
+    assert "plain Python" in caplog.text
+    assert "exit code 1" in caplog.text
+    (run,), _ = scan(memoryview(_bytes([[(5, b"k", b"v", [])]] * 3)))
+    assert run.records_count == 3
+
+
+@pytest.mark.usefixtures("fresh")
+def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRKIT_COMPILED", "0")
+    compiled.want()
+    assert not compiled._State.wanted
+
+
+def test_where_memory_may_not_be_made_executable_it_says_so() -> None:
+    compiled.load()  # compiled it may be, for another process
+    ran = subprocess.run([sys.executable, "-c", _REFUSE_EXEC_GAIN], check=False, capture_output=True, text=True)
+    if ran.returncode == 77:
+        pytest.skip("this kernel can't refuse it (Linux 6.3)")
+    assert "may not make memory executable" in ran.stdout, ran.stderr
+
+
+def test_the_tables_are_the_checksums() -> None:
+    table = tables()
+    crc = 0xFFFFFFFF
+    for byte in b"123456789":
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    assert crc ^ 0xFFFFFFFF == crc32c(b"123456789") == 0xE3069283
