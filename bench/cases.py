@@ -75,7 +75,7 @@ _K, _M = 1_000, 1_000_000
 
 BACKLOG = (
     BacklogCase("large", 1000, 100, "lz4", 8, 10 * _M, 600 * _K, named=True),
-    BacklogCase("middling", 150, 100, "lz4", 8, 10 * _M, 300 * _K, named=True),
+    BacklogCase("middling", 150, 100, "lz4", 8, 10 * _M + 50, 300 * _K, named=True),
     BacklogCase("single", 1, 100, "none", 8, 10 * _M, 60 * _K, named=True),
     BacklogCase("large-zstd", 1000, 100, "zstd", 8, 2 * _M, 300 * _K),
     BacklogCase("large-none", 1000, 100, "none", 8, 2 * _M, 300 * _K),

@@ -59,7 +59,8 @@ def prepare(venv: Path, extras: list[str]) -> None:
     say("installing dependencies (about 700 MB the first time, most of it Spark)")
     retries = ["--retries", "5", "--resume-retries", "5"]
     run([*pip, "install", *retries, "--constraint", str(ROOT / "constraints.txt"), "--editable", what])
-    # what it says where it can't be compiled is for the log: drkit does the same in plain Python
+    say("compiling the loops over single records (seconds)")
+    # where that can't be done it says so: drkit does the same in plain Python
     subprocess.run([str(python), "-m", "drkit.kafka.compiled"], check=False, cwd=ROOT)
     stamp.write_text(wanted)
 

@@ -26,6 +26,7 @@ HEADER_BYTES = 61
 LOG_OVERHEAD = 12
 _MAGIC_AT = 16
 CRC_FROM = 21
+_SHORTEST_OLD = 14
 MAGIC = 2
 
 FIELDS = struct.Struct(">qiibIhiqqqhii")
@@ -93,12 +94,13 @@ class Batch(NamedTuple):
 
 
 def parse(data: memoryview) -> Iterator[Batch]:
-    """The complete batches in fetched bytes; a partial one at the end (the broker cuts there) is dropped."""
+    """The complete batches in fetched bytes; a partial one at the end (the broker cuts there) is dropped, and so is all
+    from one on that can't be as short as it says."""
     at, end = 0, len(data)
     while end - at >= HEADER_BYTES:
         fields = FIELDS.unpack_from(data, at)
         after = at + LOG_OVERHEAD + fields[1]
-        if after > end:
+        if after > end or fields[1] < shortest(fields[3]):
             return
         yield batch_of(fields, data[at:after])
         at = after
@@ -107,10 +109,15 @@ def parse(data: memoryview) -> Iterator[Batch]:
         base_offset, length = _PREFIX.unpack_from(data, at)
         after = at + LOG_OVERHEAD + length
         magic = data[at + _MAGIC_AT]
-        if after > end or magic >= MAGIC:
+        if after > end or magic >= MAGIC or length < _SHORTEST_OLD:
             return
         yield Batch(base_offset, -1, magic, 0, 0, 0, -1, -1, -1, 1, data[at:after])
         at = after
+
+
+def shortest(magic: int) -> int:
+    """What a batch's `length` is at least, in bytes: a header, or a message without key and value (format 0)."""
+    return HEADER_BYTES - LOG_OVERHEAD if magic >= MAGIC else _SHORTEST_OLD
 
 
 def batch_of(fields: tuple[int, ...], whole: memoryview) -> Batch:

@@ -18,13 +18,12 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from drkit.kafka import compiled
-from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, batch_of, parse
-from drkit.kafka.compiled.limits import FEW, LEAST, MOST, SMALL
+from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, batch_of, parse, shortest
+from drkit.kafka.compiled.limits import BACKLOG, FEW, LEAST, MOST, SMALL
+from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.records import NUMBERS, Record, encoded, read_plain, read_varint
 
 _LARGEST = 256 * 1024
-_BACKLOG = 500
-"""Batches in one answer from which on it pays to load the machine code."""
 _ONE_BYTE = 0x80
 
 _SOME_FIELDS = struct.Struct(">qiibIhiq22xi")
@@ -67,15 +66,17 @@ Found = Batch | Joined
 def scan(data: memoryview) -> tuple[list[Found], int | None]:
     """The complete batches in fetched bytes, runs of small ones joined.
 
-    The second is the offset of the first batch that doesn't match its checksum; what is before it is
-    good. Batches of the old formats are checked when they are read.
+    The second is the offset of the first batch that doesn't match its checksum or can't be as short as it says; what
+    is before it is good. Batches of the old formats are checked when they are read.
     """
     found: list[Found] = []
     at, end = 0, len(data)
     unpack = FIELDS.unpack_from
-    chunk, chunk_at = b"", 0
+    chunk, chunk_at, small = b"", 0, 0
     while end - at >= HEADER_BYTES:
         fields = unpack(data, at)
+        if fields[1] < shortest(fields[3]):
+            return found, fields[0]
         after = at + LOG_OVERHEAD + fields[1]
         if after > end:
             break
@@ -84,9 +85,10 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
                 chunk, chunk_at = bytes(data[at : at + _LARGEST]), at  # its slices cost less than a view's, and stay
             joined, next_at = _join(chunk, at - chunk_at)
             if joined is not None and joined.batches > 1:
-                if joined.batches >= _BACKLOG:
-                    compiled.want()
                 found.append(joined)
+                small += joined.batches
+                if small >= BACKLOG:
+                    compiled.want()
                 at = chunk_at + next_at
                 continue
         if fields[3] == MAGIC and crc32c(data[at + CRC_FROM : after]) != fields[4]:
@@ -100,8 +102,8 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
 def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether two headers (`FIELDS`) are of small plain batches, one right behind the other: else none is copied."""
     return (
-        one[1] < SMALL
-        and other[1] < SMALL
+        LEAST <= one[1] < SMALL
+        and LEAST <= other[1] < SMALL
         and not (one[5] or other[5])
         and other[0] == one[0] + one[12]
         and one[12] <= FEW
@@ -113,8 +115,11 @@ def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:
     """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
     doesn't follow; and where that one begins. None where already the first one is such."""
     kernel = compiled.ready()
-    if kernel is None:
-        return joined_plainly(chunk, at)
+    return joined_plainly(chunk, at) if kernel is None else joined_natively(kernel, chunk, at)
+
+
+def joined_natively(kernel: Kernel, chunk: bytes, at: int) -> tuple[Joined | None, int]:
+    """As `_join`, by machine code."""
     base, base_stamp = _FIRST.unpack_from(chunk, at)
     batches, after, count, highest, epoch, payload = kernel.join(chunk, at)
     return (Joined(base, epoch, count, base_stamp, highest, payload, batches) if batches else None), after

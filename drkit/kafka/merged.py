@@ -11,12 +11,12 @@ from itertools import pairwise
 
 from drkit.kafka import compiled
 from drkit.kafka.batch import DELETE_HORIZON, Batch
-from drkit.kafka.compiled.limits import GROWTH
+from drkit.kafka.compiled.limits import BACKLOG, GROWTH
 from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.records import Built, compress, decompress
 
-_BACKLOG = 100
-"""Batches in a row from which on it pays to load the machine code."""
+_FARTHEST = 1 << 61
+"""Timestamps farther apart than this aren't given to the machine code."""
 
 
 def merged(batches: Sequence[Batch], room: int) -> list[tuple[int, Built]] | None:
@@ -30,12 +30,14 @@ def merged(batches: Sequence[Batch], room: int) -> list[tuple[int, Built]] | Non
     """
     kernel = compiled.ready()
     if kernel is None:
-        if len(batches) >= _BACKLOG:
+        if len(batches) >= BACKLOG:
             compiled.want()
+        return None
+    if any(batch.attributes & DELETE_HORIZON for batch in batches):
         return None
     plains = [bytes(decompress(batch.codec, batch.records)) for batch in batches]
     sizes = [len(plain) + GROWTH * batch.records_count for plain, batch in zip(plains, batches, strict=True)]
-    if max(sizes) > room or any(batch.attributes & DELETE_HORIZON for batch in batches):
+    if max(sizes) > room:
         return None
     found = []
     for begin, end in pairwise(_cuts(sizes, room)):
@@ -60,12 +62,12 @@ def _cuts(sizes: Sequence[int], room: int) -> Iterator[int]:
 
 def _built(kernel: Kernel, batches: Sequence[Batch], plains: Sequence[bytes]) -> Built | None:
     base = batches[0].base_timestamp
-    parts = [
-        (plain, batch.records_count, batch.base_timestamp - base) for plain, batch in zip(plains, batches, strict=True)
-    ]
-    done = kernel.merge(parts)
+    since = [batch.base_timestamp - base for batch in batches]
+    if not -_FARTHEST < min(since) <= max(since) < _FARTHEST:
+        return None
+    counts = [batch.records_count for batch in batches]
+    done = kernel.merge(list(zip(plains, counts, since, strict=True)))
     if done is None:
         return None
     payload, highest = done
-    count = sum(batch.records_count for batch in batches)
-    return Built(count, base, base + highest, compress(batches[0].codec, payload))
+    return Built(sum(counts), base, base + highest, compress(batches[0].codec, payload))

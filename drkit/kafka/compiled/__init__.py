@@ -2,7 +2,8 @@
 in plain Python, at several times the cost.
 
     kernel.py       the loops, in the part of Python that Numba compiles
-    build.py        compiles them, once per machine and version, in a process of its own
+    codegen.py      makes machine code of them, with Numba and LLVM
+    build.py        has that done once per machine and version, in a process of its own, and tries what comes out
     kept.py         where the machine code lies
     native.py       loads and calls it
     limits.py       what both ways of joining agree on
@@ -22,7 +23,7 @@ import sys
 import threading
 
 from drkit.kafka.compiled import kept
-from drkit.kafka.compiled.native import Kernel
+from drkit.kafka.compiled.native import Kernel, executable
 
 log = logging.getLogger(__name__)
 
@@ -50,29 +51,41 @@ def want() -> None:
         if _State.wanted or os.environ.get("DRKIT_COMPILED") == "0":
             return
         _State.wanted = True
-    threading.Thread(target=_load, name="drkit-compiled", daemon=True).start()
+    try:
+        threading.Thread(target=_load, name="drkit-compiled", daemon=True).start()
+    except RuntimeError as error:  # no more threads
+        _go_without(error)
+
+
+def _go_without(why: Exception) -> None:
+    log.warning("small batches are joined in plain Python, at several times the cost: %s", why)
 
 
 def _load() -> None:
     try:
         _State.kernel = load()
     except Exception as error:  # noqa: BLE001 - whatever it is, plain Python goes on
-        log.warning("small batches are joined in plain Python, at several times the cost: %s", error)
+        _go_without(error)
     else:
         log.info("small batches are joined by machine code from now on")
 
 
-def load() -> Kernel:
-    """The machine code, built where there is none for this machine yet (seconds).
+def load(*, again: bool = False) -> Kernel:
+    """The machine code, built where there is none for this machine yet (seconds). `again`: also where the attempt to
+    build it was killed once.
 
     Raises:
         Exception: of whatever kind, where this machine can't have it.
     """
+    executable(b"\0")
     path = kept.place()
     code = kept.kept(path)
     if code is None:
-        command = [sys.executable, "-m", "drkit.kafka.compiled.build", str(path)]
-        built = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_BUILD_SECONDS)
+        # -P: a numba.py in the folder where drkit was started isn't meant; a session of its own: nor is a Ctrl-C
+        command = [sys.executable, "-P", "-m", "drkit.kafka.compiled.build", str(path), *["again"] * again]
+        built = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=_BUILD_SECONDS, start_new_session=True
+        )
         code = kept.kept(path)
         if code is None:
             said = built.stderr.strip().splitlines()

@@ -7,6 +7,6 @@ import sys
 from drkit.kafka.compiled import load
 
 try:
-    load()
+    load(again=True)
 except Exception as error:  # noqa: BLE001 - whatever it is, plain Python does the same
     sys.exit(f"small batches will be joined in plain Python, at several times the cost: {error}")

@@ -1,67 +1,80 @@
-"""Compile the kernel to machine code, in a process of its own: `python -m drkit.kafka.compiled.build FILE`.
+"""Compile the kernel and keep it, in a process of its own: `python -m drkit.kafka.compiled.build FILE [again]`.
 
-Numba and LLVM take 150 MB and seconds, which drkit's own processes shouldn't; the machine code takes 5 KB. It is cut
-down to one function each that asks nothing of the interpreter, calls nothing and refers to nothing outside itself, so
-that it runs wherever its bytes lie. That this is so is checked here: whoever loads it would else call into nothing.
+One at a time, whoever asks; what comes out is tried before it is kept, for what is wrong with it should end this
+process and no other. Where memory is short, it is this process that goes. One that was killed leaves a mark, so that a
+mirror that was killed along with it doesn't go round in circles; `again` looks over it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from pathlib import Path
-from typing import Any
 
-import llvmlite.binding as llvm
+from drkit.kafka.batch import header
+from drkit.kafka.compiled.kept import Code, keep, kept
+from drkit.kafka.compiled.native import Kernel
+from drkit.kafka.joined import joined_natively, joined_plainly
+from drkit.kafka.records import Record, build
 
-from drkit.kafka.compiled import kernel
-from drkit.kafka.compiled.kept import Code, keep
-
-_INTRINSIC = "llvm."
-_OUTSIDE = (b".rel", b".rodata", b".lrodata", b".data", b".bss")
-"""What the sections are called that a function would need beside its own code."""
-
-
-def built() -> Code:
-    """The kernel's functions for this machine.
-
-    Raises:
-        RuntimeError: one needs something that isn't in it.
-    """
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return Code(_alone(kernel.join), _alone(kernel.renumber))
+_OOM = Path("/proc/self/oom_score_adj")
+_FIRST_TO_GO = "1000"
 
 
-def _alone(function: Any) -> bytes:
-    """The machine code of one function, all that it calls inside it."""
-    module = llvm.parse_assembly(function.inspect_llvm().replace("noinline", "alwaysinline"))
-    for each in module.functions:
-        if not each.is_declaration and each.name != function.native_name:
-            each.linkage = "internal"
-            each.add_function_attribute("alwaysinline")
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
-        codemodel="small",
+def main(path: Path, *, again: bool) -> None:
+    """See the module docstring."""
+    if _OOM.exists():
+        _OOM.write_text(_FIRST_TO_GO)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    tried = path.with_suffix(".tried")
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if kept(path) is not None:
+            return
+        if tried.exists() and not again:
+            sys.exit("an earlier attempt to compile it was killed; `python -m drkit.kafka.compiled` tries again")
+        tried.touch()
+        try:
+            code = _compiled()
+            _try(code)
+            keep(path, code)
+        finally:
+            tried.unlink()
+
+
+def _compiled() -> Code:
+    from drkit.kafka.compiled.codegen import built  # noqa: PLC0415 - 150 MiB, not before it is sure that they are needed
+
+    return built()
+
+
+def _try(code: Code) -> None:
+    """Have it join and merge some records; raises RuntimeError where plain Python does that differently."""
+    kernel = Kernel(code)
+    records = [
+        Record(number, 1_000 + 7 * number, b"\x01" + bytes([number % 256]) * (number % 90)) for number in range(99)
+    ]
+    data = b"".join(_alone(record) for record in records)
+    plain, whole = build(records[:1], 0).payload, build([records[0], records[0]], 0).payload
+    if joined_natively(kernel, data, 0) != joined_plainly(data, 0) or kernel.merge([(plain, 1, 0)] * 2) != (whole, 0):
+        raise RuntimeError("what was compiled doesn't do what it should")
+
+
+def _alone(record: Record) -> bytes:
+    """A batch of one record, as it lies in a log."""
+    built = build([record], 0)
+    head = header(
+        attributes=0,
+        count=1,
+        base_timestamp=built.base_timestamp,
+        max_timestamp=built.max_timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=built.payload,
     )
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
-    builder.getModulePassManager().run(module, builder)
-    names = {each.name for each in module.functions} - {function.native_name}
-    if calls := [name for name in names if not name.startswith(_INTRINSIC)]:
-        raise RuntimeError(f"{function.__name__} calls {', '.join(calls)}")
-    texts, others = [], []
-    for section in llvm.ObjectFileRef.from_data(machine.emit_object(module)).sections():
-        if section.is_text() and section.size():
-            texts.append(section.data())
-        elif (section.name() or b"").startswith(_OUTSIDE):
-            others.append(section.name().decode())
-    if len(texts) != 1 or others:
-        raise RuntimeError(f"{function.__name__} needs {', '.join(others) or 'more than one section'}")
-    code: bytes = texts[0]
-    return code
+    return record.offset.to_bytes(8) + head[8:] + built.payload
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]), built())
+    main(Path(sys.argv[1]), again=sys.argv[2:] == ["again"])

@@ -14,7 +14,8 @@ from drkit.config.cache import cache_dir
 
 _DIGEST_BYTES = 32
 _SIZE = struct.Struct(">I")
-_SOURCES = ("kernel.py", "limits.py", "build.py")
+_SUPPORTED = ("x86_64", "aarch64")
+_OTHERS_WRITE = 0o022
 _CPUINFO = Path("/proc/cpuinfo")
 _MATTERS = ("model name", "flags", "CPU part", "Features")
 """What the lines of /proc/cpuinfo begin with that say which instructions a processor has: x86-64's and ARM's."""
@@ -28,31 +29,47 @@ class Code(NamedTuple):
 
 
 def place() -> Path:
-    """The file for this machine; each processor, and each change of what it is made from, has its own."""
+    """The file for this machine; each processor, and each change of what it is made from, has its own.
+
+    Raises:
+        RuntimeError: it is of a kind that nobody has tried this on.
+    """
+    if platform.machine() not in _SUPPORTED:
+        raise RuntimeError(f"there is none for {platform.machine()}")
     digest = hashlib.sha256(_processor().encode())
     for package in ("numba", "llvmlite"):
         digest.update(version(package).encode())
-    folder = Path(__file__).parent
-    for name in _SOURCES:
-        digest.update((folder / name).read_bytes())
+    here = Path(__file__).parent
+    for source in (*sorted(here.glob("*.py")), here.parent / "batch.py"):
+        digest.update(source.read_bytes())
     return cache_dir() / "compiled" / f"{digest.hexdigest()[:32]}.bin"
 
 
 def keep(path: Path, code: Code) -> None:
     """Write machine code down, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     data = _SIZE.pack(len(code.join)) + code.join + code.renumber
     beside = path.with_suffix(f".{os.getpid()}")
+    beside.touch(mode=0o600)
     beside.write_bytes(hashlib.sha256(data).digest() + data)
     beside.replace(path)
 
 
 def kept(path: Path) -> Code | None:
-    """The machine code, where it is there and whole."""
+    """The machine code, where it is there and whole.
+
+    Raises:
+        PermissionError: others may write it, so that it could be anybody's.
+    """
     try:
         found = path.read_bytes()
     except OSError:
         return None
+    for each in (path, path.parent):
+        about = each.stat()
+        if about.st_uid not in {os.geteuid(), 0} or about.st_mode & _OTHERS_WRITE:
+            raise PermissionError(
+                f"others than this user may write {each}: remove it, or give DRKIT_CACHE_DIR another folder"
+            )
     digest, data = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
     if hashlib.sha256(data).digest() != digest:
         return None

@@ -1,10 +1,10 @@
 """The loops over single records that decide what badly batched sources cost, in the part of Python that Numba compiles.
 
-Only `.build` imports this module, in a process of its own: what runs in drkit is the machine code that comes of it.
+Only `.codegen` imports this module, in a process of its own: what runs in drkit is the machine code that comes of it.
 `drkit.kafka.joined` and `drkit.kafka.records` say the same in plain Python, and tests compare the two byte for byte.
 
-Nothing is trusted: every place is checked against the end of the bytes before it is read, and of a batch that isn't
-what its header says nothing is written.
+Of what the bytes say nothing is trusted: each place is checked against their end before it is read, and a batch that
+isn't what its header says is left out. That a whole header lies at `at` is the caller's promise.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ def _read(data: Any, at: Any, end: Any) -> Any:
     while at < end and shift < _BITS:
         byte = data[at]
         at += 1
+        if shift == _BITS - 1 and byte > 1:
+            break
         value |= np.uint64(byte & _LOW) << shift
         if byte < _MORE:
             return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at

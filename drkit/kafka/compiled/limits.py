@@ -10,3 +10,5 @@ LEAST, SMALL = 56, 8 * 1024
 """Sizes of such a batch, as its length says: a record's length then takes at most two bytes."""
 GROWTH = 24
 """Bytes by which a record can grow when it is stamped and numbered anew, at most."""
+BACKLOG = 100
+"""Small batches of one partition in one answer from which on it pays to have machine code."""

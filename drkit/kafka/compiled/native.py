@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from drkit.kafka.batch import HEADER_BYTES
 from drkit.kafka.compiled import castagnoli
 from drkit.kafka.compiled.kept import Code
 from drkit.kafka.compiled.limits import FEW, GROWTH
@@ -56,7 +57,7 @@ class Kernel:
 
     def __init__(self, code: Code) -> None:
         begin = -len(code.join) % _ALIGNED + len(code.join)
-        self._pages = _executable(code.join.ljust(begin, b"\0") + code.renumber)
+        self._pages = executable(code.join.ljust(begin, b"\0") + code.renumber)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
         self._join, self._renumber = _JOIN(address), _RENUMBER(address + begin)
         tables = castagnoli.tables()
@@ -64,7 +65,13 @@ class Kernel:
         self._desk = _Desk()
 
     def join(self, chunk: bytes, at: int) -> JoinedBatches:
-        """The small plain batches from `at` on as one payload; none where not even the first is one."""
+        """The small plain batches from `at` on as one payload; none where not even the first is one.
+
+        Raises:
+            ValueError: there is no whole header at `at`.
+        """
+        if not 0 <= at <= len(chunk) - HEADER_BYTES:
+            raise ValueError(f"no batch header at {at} of {len(chunk)} bytes")
         out, room, result = self._desk.for_bytes(len(chunk) - at + FEW * GROWTH)
         batches = self._join(self._tables, chunk, at, len(chunk), out, room, result)
         after, count, size, highest, epoch = result
@@ -92,8 +99,12 @@ class Kernel:
         return ctypes.string_at(out, place), result[0]
 
 
-def _executable(code: bytes) -> mmap.mmap:
-    """Memory that holds some machine code, to be run and no longer written."""
+def executable(code: bytes) -> mmap.mmap:
+    """Memory that holds some machine code, to be run and no longer written.
+
+    Raises:
+        PermissionError: this process may not have such.
+    """
     pages = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))

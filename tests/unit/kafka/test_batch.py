@@ -86,6 +86,18 @@ def test_a_batch_cut_off_at_the_end_is_dropped():
     assert ([each.base_offset for each in found], damaged) == ([0], None)
 
 
+@pytest.mark.parametrize(
+    ("magic", "length"), [(2, -(2**31)), (2, -100), (2, 0), (2, 48), (1, -100), (1, 13), (0, -1), (0, 13)]
+)
+def test_a_batch_that_cannot_be_as_short_as_it_says_is_damaged(magic: int, length: int) -> None:
+    one, rest = batch_bytes([(5, b"k", b"v", [])]), bytearray(batch_bytes([(5, b"k", b"v", [])], base_offset=1))
+    struct.pack_into(">i", rest, 8, length)
+    rest[16] = magic
+    found, damaged = scan(memoryview(one + bytes(rest) * 2))
+    assert ([each.base_offset for each in found], damaged) == ([0], 1)
+    assert len(list(batch.parse(memoryview(one + bytes(rest))))) == 1
+
+
 def test_sequence_numbers_wrap():
     assert batch.next_sequence(2**31 - 1, 1) == 0
     assert batch.next_sequence(2**31 - 2, 5) == 3

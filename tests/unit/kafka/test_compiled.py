@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.kafka import compiled, records
-from drkit.kafka.batch import HEADER_BYTES, parse
+from drkit.kafka.batch import DELETE_HORIZON, HEADER_BYTES, parse
 from drkit.kafka.compiled import kept
 from drkit.kafka.compiled.castagnoli import tables
 from drkit.kafka.compiled.native import Kernel
-from drkit.kafka.joined import Joined, joined_plainly, scan
+from drkit.kafka.joined import joined_natively, joined_plainly, scan
 from drkit.kafka.merged import merged
-from tests.support.batches import batch_bytes
+from drkit.mirror.pieces import Rules, pieces
+from tests.support.batches import batch_bytes, retouched
 from tests.support.wait import wait_until
 
 _ROOM = 900_000
@@ -49,10 +51,19 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _joined(kernel: Kernel, data: bytes) -> tuple[Joined | None, int]:
-    base, stamp = struct.unpack_from(">q19xq", data)
-    batches, after, count, highest, epoch, payload = kernel.join(data, 0)
-    return (Joined(base, epoch, count, stamp, highest, payload, batches) if batches else None), after
+@pytest.fixture
+def stocked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kernel: Kernel) -> Path:
+    """A process that hasn't asked for the machine code, and a machine that has it."""
+    assert kernel is not None
+    whole = kept.place().read_bytes()
+    monkeypatch.setattr(compiled._State, "kernel", None)
+    monkeypatch.setattr(compiled._State, "wanted", False)
+    monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path))
+    file = kept.place()
+    file.parent.mkdir(mode=0o700)
+    file.touch(mode=0o600)
+    file.write_bytes(whole)
+    return file
 
 
 _BODY = st.none() | st.binary(max_size=90) | st.integers(0, 9_000).map(bytes)
@@ -72,7 +83,7 @@ def _bytes(batches: list[list[tuple[int, bytes | None, bytes | None, list[object
 @given(batches=_BATCHES)
 def test_both_join_alike(kernel: Kernel, batches) -> None:
     data = _bytes(batches)
-    assert _joined(kernel, data) == joined_plainly(data, 0)
+    assert joined_natively(kernel, data, 0) == joined_plainly(data, 0)
 
 
 @settings(max_examples=500, deadline=None)
@@ -88,7 +99,7 @@ def test_both_stop_alike_where_a_byte_was_changed(kernel: Kernel, batches, at, b
             end = begin + len(batch.whole)
             struct.pack_into(">I", data, begin + 17, crc32c(bytes(data[begin + 21 : end])))
             begin = end
-    plain, ours = joined_plainly(bytes(data), 0), _joined(kernel, bytes(data))
+    plain, ours = joined_plainly(bytes(data), 0), joined_natively(kernel, bytes(data), 0)
     if sums and plain[1] != ours[1]:  # one is stricter with what no producer writes, and leaves it to others
         (shorter, _), (longer, _) = sorted((plain, ours), key=lambda each: each[1])
         assert longer is not None
@@ -100,14 +111,14 @@ def test_both_stop_alike_where_a_byte_was_changed(kernel: Kernel, batches, at, b
 def test_a_cut_anywhere_is_no_record_less_and_none_more(kernel: Kernel) -> None:
     whole = _bytes([[(5 + n, b"k%d" % n, b"v" * n, [])] for n in range(12)])
     for end in range(HEADER_BYTES, len(whole)):
-        assert _joined(kernel, whole[:end]) == joined_plainly(whole[:end], 0)
+        assert joined_natively(kernel, whole[:end], 0) == joined_plainly(whole[:end], 0)
 
 
 def test_stamps_from_the_ends_of_time_are_left_alone(kernel: Kernel) -> None:
     data = bytearray(_bytes([[(5, b"k", b"v", [])], [(5, b"k", b"w", [])]]))
     struct.pack_into(">q", data, 27, -(2**63))
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21 : next(parse(memoryview(bytes(data)))).whole.nbytes])))
-    assert _joined(kernel, bytes(data)) == (None, 0)
+    assert joined_natively(kernel, bytes(data), 0) == (None, 0)
 
 
 @settings(max_examples=200, deadline=None)
@@ -115,11 +126,24 @@ def test_stamps_from_the_ends_of_time_are_left_alone(kernel: Kernel) -> None:
 def test_both_merge_alike(kernel: Kernel, batches, codec) -> None:
     data = b"".join(batch_bytes(rows, base_offset=40, codec=codec) for rows in batches)
     found = list(parse(memoryview(data)))
+    state = compiled._State
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "kernel", kernel)
+        done = merged(found, 10_000_000)
+    assert done is not None
+    ((count, built),) = done
     plain = records.build([record for batch in found for record in records.read(batch)], 0)
-    parts = [(bytes(records.decompress(codec, batch.records)), batch.records_count) for batch in found]
-    since = [batch.base_timestamp - found[0].base_timestamp for batch in found]
-    done = kernel.merge([(*part, stamp) for part, stamp in zip(parts, since, strict=True)])
-    assert done == (plain.payload, plain.max_timestamp - plain.base_timestamp)
+    assert count == len(found)
+    assert built._replace(payload=bytes(records.decompress(codec, built.payload))) == plain
+
+
+def test_batches_whose_stamps_count_from_a_delete_horizon_are_left_to_plain_python(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel
+) -> None:
+    monkeypatch.setattr(compiled._State, "kernel", kernel)
+    one = batch_bytes([(5, b"k", b"v", [])])
+    assert merged(list(parse(memoryview(one * 4))), 10_000) is not None
+    assert merged(list(parse(memoryview(one * 3 + retouched(one, attributes=DELETE_HORIZON)))), 10_000) is None
 
 
 @settings(max_examples=200, deadline=None)
@@ -148,28 +172,35 @@ def test_what_is_merged_is_cut_where_the_target_takes_no_more(monkeypatch: pytes
     assert merged(found, 300) is None  # not even one of them fits: plain Python takes it apart
 
 
-def test_a_backlog_of_small_batches_has_it_loaded_and_a_steady_stream_does_not(fresh: Path) -> None:
-    few = _bytes([[(5, b"k", b"v", [])]] * 400)
-    scan(memoryview(few))
+def test_a_steady_stream_of_small_batches_does_without(fresh: Path) -> None:
+    scan(memoryview(_bytes([[(5, b"k", b"v", [])]] * 40)))
     assert not compiled._State.wanted
     assert not list(fresh.iterdir())
-    backlog = b"".join(batch_bytes([(5, b"k", b"v", [])], base_offset=n) for n in range(600))
-    scan(memoryview(backlog))
+
+
+@pytest.mark.usefixtures("stocked")
+@pytest.mark.parametrize(("records_each", "size", "codec"), [(1, 5, 0), (1, 1_000, 0), (16, 10, 0), (10, 100, 3)])
+def test_a_backlog_of_small_batches_has_it_loaded(records_each: int, size: int, codec: int) -> None:
+    rows = [(5, b"k", bytes(size), [])] * records_each
+    data = b"".join(batch_bytes(rows, base_offset=n * records_each, codec=codec) for n in range(200))
+    found, _ = scan(memoryview(data))
+    list(pieces(found, (), 0, Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: True)))
     wait_until(lambda: compiled.ready() is not None, timeout=120, what="the machine code is loaded")
-    assert scan(memoryview(backlog))[0] == [joined_plainly(backlog, 0)[0]]
+    assert scan(memoryview(data)) == (found, None)
 
 
-def test_it_is_compiled_once_and_what_is_kept_damaged_is_compiled_anew(fresh: Path) -> None:
+def test_what_is_kept_is_used(stocked: Path) -> None:
+    stamp = stocked.stat().st_mtime_ns
     compiled.load()
-    (file,) = (fresh / "compiled").iterdir()
-    whole = file.read_bytes()
-    stamp = file.stat().st_mtime_ns
+    assert stocked.stat().st_mtime_ns == stamp
+
+
+def test_what_is_kept_damaged_is_compiled_anew(stocked: Path) -> None:
+    whole = stocked.read_bytes()
+    stocked.write_bytes(whole[:-1])
+    assert kept.kept(stocked) is None
     compiled.load()
-    assert file.stat().st_mtime_ns == stamp
-    file.write_bytes(whole[:-1])
-    assert kept.kept(file) is None
-    compiled.load()
-    assert file.read_bytes() == whole
+    assert stocked.read_bytes() == whole
 
 
 @pytest.mark.usefixtures("fresh")
@@ -183,6 +214,47 @@ def test_without_a_compiler_plain_python_goes_on(
     assert "exit code 1" in caplog.text
     (run,), _ = scan(memoryview(_bytes([[(5, b"k", b"v", [])]] * 3)))
     assert run.records_count == 3
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_another_thread_plain_python_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    compiled.want()
+    assert "can't start new thread" in caplog.text
+
+
+def test_an_attempt_that_was_killed_is_made_again_only_when_asked_for(fresh: Path) -> None:
+    tried = kept.place().with_suffix(".tried")
+    tried.parent.mkdir(mode=0o700)
+    tried.touch()  # what a build leaves that is killed
+    with pytest.raises(RuntimeError, match=r"python -m drkit\.kafka\.compiled"):
+        compiled.load()
+    compiled.load(again=True)
+    assert not tried.exists()
+    assert kept.place() in set((fresh / "compiled").iterdir())
+
+
+def test_what_others_may_write_is_not_run(stocked: Path) -> None:
+    compiled.load()
+    stocked.chmod(0o666)
+    with pytest.raises(PermissionError, match="others than this user may write"):
+        compiled.load()
+    stocked.chmod(0o600)
+    stocked.parent.chmod(0o777)
+    with pytest.raises(PermissionError, match="DRKIT_CACHE_DIR"):
+        compiled.load()
+
+
+def test_a_header_must_be_there(kernel: Kernel) -> None:
+    whole = _bytes([[(5, b"k", b"v", [])]])
+    for at in (-1, -166, len(whole) - HEADER_BYTES + 1):
+        with pytest.raises(ValueError, match="no batch header"):
+            kernel.join(whole, at)
 
 
 @pytest.mark.usefixtures("fresh")
