@@ -19,12 +19,15 @@ from aiokafka import errors
 from aiokafka.conn import CloseReason
 
 from drkit.kafka import encoding as form
+from drkit.kafka.frames import Frames
 
 log = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">ihhih")  # size, API, version, correlation id, length of the client's name
 _SIZE_BYTES = _LEAST_ANSWER = 4  # an answer holds its correlation id at least
 _NO_TAGS = b"\0"
+_LARGE = 512 * 1024
+_FRAMES = Frames()
 
 
 class Reply:
@@ -90,6 +93,8 @@ class Line:
         self._held: list[bytes] = []  # the beginning of an answer
         self._held_bytes = 0
         self._needed = _SIZE_BYTES
+        self._frame: memoryview | None = None  # a large answer that isn't complete
+        self._filled = 0
         reader: Any = made._reader  # an asyncio.StreamReader  # noqa: SLF001 - see above
         if reader is None:
             return  # closed meanwhile
@@ -118,13 +123,9 @@ class Line:
     def _hear(self, data: bytes) -> None:
         """Some bytes came: answer whoever's answer is complete."""
         self._moved_at = self._loop.time()
-        if self._held:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed:
-                return
-            data = b"".join(self._held)
-            self._held.clear()
+        data = self._gathered(data)
+        if not data:
+            return
         view, at, end = memoryview(data), 0, len(data)
         self._needed = _SIZE_BYTES
         while end - at >= _SIZE_BYTES:
@@ -134,6 +135,9 @@ class Line:
                 return
             self._needed = _SIZE_BYTES + size
             if end - at < self._needed:
+                if size >= _LARGE:
+                    self._begin(size, view[at + _SIZE_BYTES :])
+                    return
                 break
             at += self._needed
             if not self._answer(view[at - size : at]):
@@ -142,6 +146,36 @@ class Line:
         if at < end:
             self._held.append(data[at:] if at else data)
             self._held_bytes = end - at
+
+    def _gathered(self, data: bytes) -> bytes:
+        """What came, behind what was held; nothing as long as that is no whole answer."""
+        if self._frame is not None:
+            return self._continue(self._frame, data)
+        if not self._held:
+            return data
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes < self._needed:
+            return b""
+        data = b"".join(self._held)
+        self._held.clear()
+        return data
+
+    def _begin(self, size: int, come: memoryview) -> None:
+        """Of a large answer some has come: it is put together as it comes, in memory that is used again."""
+        self._frame, self._filled = _FRAMES.lend(size), len(come)
+        self._frame[: len(come)] = come
+        self._needed = _SIZE_BYTES
+
+    def _continue(self, frame: memoryview, data: bytes) -> bytes:
+        """More of the large answer came; returns what is behind it."""
+        taken = min(len(data), len(frame) - self._filled)
+        frame[self._filled : self._filled + taken] = data[:taken]
+        self._filled += taken
+        if self._filled < len(frame):
+            return b""
+        self._frame = None
+        return data[taken:] if self._answer(frame) else b""
 
     def _answer(self, frame: memoryview) -> bool:
         """Pass an answer on; false where the connection is closed then."""

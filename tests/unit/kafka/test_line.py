@@ -13,6 +13,7 @@ import pytest
 from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
+from drkit.kafka import line
 from drkit.kafka.line import Connection, Line, Reply
 
 
@@ -139,8 +140,13 @@ def test_silence_is_no_fault_where_nothing_is_owed(monkeypatch: pytest.MonkeyPat
     run(scene, monkeypatch)
 
 
+@pytest.mark.parametrize("large", [1, 8, 1 << 20])
 @pytest.mark.parametrize("size", range(1, 40))
-def test_answers_are_told_in_their_order_however_they_are_cut(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_told_in_their_order_however_they_are_cut(
+    size: int, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_LARGE", large)  # what isn't small is put together in memory of its own
+
     def scene(made: Made, connection: Connection, _: Any) -> None:
         told: list[bytes] = []
         for flexible in (False, True, False):

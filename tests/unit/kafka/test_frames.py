@@ -1,0 +1,66 @@
+"""Memory for large answers: lent, kept while anybody refers to it, used again."""
+
+from __future__ import annotations
+
+import threading
+
+from drkit.kafka.frames import Frames
+
+_MIB = 1 << 20
+
+
+def test_what_is_lent_is_as_large_as_asked_for_and_can_be_written() -> None:
+    frame = Frames().lend(_MIB + 5)
+    assert len(frame) == _MIB + 5
+    frame[:] = bytes(range(256)) * 4096 + b"12345"
+    assert frame[-5:] == b"12345"
+    assert not frame.readonly
+
+
+def test_a_block_comes_back_only_when_no_part_of_it_is_referred_to() -> None:
+    frames = Frames()
+    frame = frames.lend(3 * _MIB)
+    frame[:4] = b"held"
+    part = frame[:4]
+    del frame
+    assert frames.free_bytes == 0
+    other = frames.lend(3 * _MIB)
+    other[:4] = b"else"
+    assert part == b"held"
+    del part
+    assert frames.free_bytes == 3 * _MIB
+    again = frames.lend(2 * _MIB)
+    assert frames.free_bytes == 0
+    assert len(again) == 2 * _MIB
+
+
+def test_what_is_far_too_large_is_not_lent_and_no_more_is_kept_than_should_be() -> None:
+    frames = Frames()
+    lent = [frames.lend(8 * _MIB) for _ in range(5)]
+    lent.clear()
+    small = frames.lend(_MIB)
+    assert frames.free_bytes == 8 * _MIB
+    del small
+    assert frames.free_bytes == 9 * _MIB
+    assert frames.lend(8 * _MIB) is not None
+    assert frames.free_bytes <= 12 * _MIB
+
+
+def test_threads_never_share_a_block() -> None:
+    frames = Frames()
+    wrong: list[int] = []
+
+    def work(mark: int) -> None:
+        for _ in range(300):
+            frame = frames.lend(_MIB)
+            frame[:8] = bytes([mark]) * 8
+            frame[-8:] = bytes([mark]) * 8
+            if frame[:8] != bytes([mark]) * 8 or frame[-8:] != bytes([mark]) * 8:
+                wrong.append(mark)
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
