@@ -120,6 +120,14 @@ def shortest(magic: int) -> int:
     return HEADER_BYTES - LOG_OVERHEAD if magic >= MAGIC else _SHORTEST_OLD
 
 
+def damaged_at(data: memoryview) -> int | None:
+    """The offset of the batch that begins there, where it can't be as short as it says."""
+    if len(data) <= _MAGIC_AT:
+        return None
+    base_offset, length = _PREFIX.unpack_from(data)
+    return int(base_offset) if length < shortest(data[_MAGIC_AT]) else None
+
+
 def batch_of(fields: tuple[int, ...], whole: memoryview) -> Batch:
     """A batch by the fields of its header (`FIELDS`)."""
     base, _, leader_epoch, magic, crc, attributes, last_delta, first, most, producer_id, _, _, count = fields

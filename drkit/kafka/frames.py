@@ -2,19 +2,19 @@
 
 An answer of megabytes is allocated and freed many times a second. Mapped anew each time, every page of it is a fault
 and is zeroed by the kernel, which was half of what a record cost; kept by malloc, it leaves a heap full of holes. So
-large answers lie in blocks of their own, which come back once nobody refers to any part of them.
+large answers lie in blocks of their own. A block is free when nothing refers to it but the list of all blocks: each
+view of it, and each slice of a view, does.
 """
 
 from __future__ import annotations
 
-import ctypes
 import mmap
+import sys
 import threading
-import weakref
 
 _ROUND = 1 << 20
 _KEPT = 12 << 20
-"""Bytes of free blocks that are kept."""
+"""Bytes of free blocks that are kept, or twice as much as was asked for last."""
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
@@ -22,30 +22,48 @@ class Frames:
     """Blocks of memory, free or lent. For any thread."""
 
     def __init__(self) -> None:
-        self._free: list[mmap.mmap] = []  # in the order in which they came back
+        self._blocks: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
     @property
     def free_bytes(self) -> int:
         """What is kept for later."""
-        return sum(map(len, tuple(self._free)))
+        with self._lock:
+            return sum(map(len, _free(self._blocks)))
 
     def lend(self, size: int) -> memoryview:
         """So many bytes, to be written; what they hold is arbitrary. Free again once no view of them is left."""
         with self._lock:
-            block = self._fitting(size) or mmap.mmap(-1, -(-size // _ROUND) * _ROUND, flags=_PRIVATE)
-        lent = (ctypes.c_char * len(block)).from_buffer(block)
-        # without the lock: it is called wherever the last view goes, also in the midst of `lend`
-        weakref.finalize(lent, self._free.append, block).atexit = False
-        return memoryview(lent).cast("B")[:size]
+            fitting = [block for block in _free(self._blocks) if size <= len(block) <= 2 * size + _ROUND]
+            if fitting:
+                block = min(fitting, key=len)
+            else:
+                block = mmap.mmap(-1, -(-size // _ROUND) * _ROUND, flags=_PRIVATE)
+                self._blocks.append(block)
+            lent = memoryview(block)[:size]
+            del fitting, block
+            self._let_go(max(_KEPT, 2 * size))
+        return lent
 
-    def _fitting(self, size: int) -> mmap.mmap | None:
-        """The smallest free block that is large enough, if it isn't far too large; what is too much is let go."""
-        while self._free and self.free_bytes > _KEPT:
-            del self._free[0]
-        fitting = [block for block in self._free if size <= len(block) <= 2 * size + _ROUND]
-        if not fitting:
-            return None
-        best = min(fitting, key=len)
-        self._free.remove(best)
-        return best
+    def let_go(self) -> None:
+        """Give free blocks back to the system."""
+        with self._lock:
+            self._let_go(0)
+
+    def _let_go(self, kept: int) -> None:
+        for block in _free(self._blocks):
+            kept -= len(block)
+            if kept < 0:
+                self._blocks.remove(block)
+
+
+def _free(blocks: list[mmap.mmap]) -> list[mmap.mmap]:
+    return [block for block in blocks if sys.getrefcount(block) == _UNUSED]
+
+
+def _unused() -> int:
+    """The references that `_free` counts of a block that only the list holds."""
+    return [sys.getrefcount(block) for block in [mmap.mmap(-1, _ROUND)]][0]  # noqa: RUF015 - the very expression of `_free`
+
+
+_UNUSED = _unused()

@@ -18,7 +18,18 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from drkit.kafka import compiled
-from drkit.kafka.batch import CRC_FROM, FIELDS, HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch, batch_of, parse, shortest
+from drkit.kafka.batch import (
+    CRC_FROM,
+    FIELDS,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    Batch,
+    batch_of,
+    damaged_at,
+    parse,
+    shortest,
+)
 from drkit.kafka.compiled.limits import BACKLOG, FEW, LEAST, MOST, SMALL
 from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.records import NUMBERS, Record, encoded, read_plain, read_varint
@@ -95,8 +106,10 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
             return found, fields[0]
         found.append(batch_of(fields, data[at:after]))
         at = after
-    found.extend(parse(data[at:]))
-    return found, None
+    for batch in parse(data[at:]):  # a message of an old format may be shorter than a header of this one
+        found.append(batch)
+        at += len(batch.whole)
+    return found, damaged_at(data[at:])
 
 
 def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

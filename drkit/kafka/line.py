@@ -109,8 +109,13 @@ class Line:
 
     def _look(self) -> None:
         self._timer = None
+        _FRAMES.let_go()
         made = self.made
-        if made._writer is None or not made._requests:  # noqa: SLF001 - see above
+        if made._writer is None:  # noqa: SLF001 - see above
+            self._frame = None
+            self._held.clear()
+            return
+        if not made._requests:  # noqa: SLF001 - see above
             return
         unsent: int = made._writer.transport.get_write_buffer_size()  # noqa: SLF001 - see above
         if unsent != self._unsent:

@@ -64,17 +64,26 @@ def kept(path: Path) -> Code | None:
         found = path.read_bytes()
     except OSError:
         return None
-    for each in (path, path.parent):
-        about = each.stat()
-        if about.st_uid not in {os.geteuid(), 0} or about.st_mode & _OTHERS_WRITE:
-            raise PermissionError(
-                f"others than this user may write {each}: remove it, or give DRKIT_CACHE_DIR another folder"
-            )
+    check_own(path.parent)
+    check_own(path)
     digest, data = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
     if hashlib.sha256(data).digest() != digest:
         return None
     first = _SIZE.size + _SIZE.unpack_from(data)[0]
     return Code(data[_SIZE.size : first], data[first:])
+
+
+def check_own(path: Path) -> None:
+    """Whether only this user may write a file or folder.
+
+    Raises:
+        PermissionError: others may, so that what is there could be anybody's.
+    """
+    about = path.stat()
+    if about.st_uid not in {os.geteuid(), 0} or about.st_mode & _OTHERS_WRITE:
+        raise PermissionError(
+            f"others than this user may write {path}: remove it, or give DRKIT_CACHE_DIR another folder"
+        )
 
 
 def _processor() -> str:

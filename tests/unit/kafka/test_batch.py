@@ -96,6 +96,8 @@ def test_a_batch_that_cannot_be_as_short_as_it_says_is_damaged(magic: int, lengt
     found, damaged = scan(memoryview(one + bytes(rest) * 2))
     assert ([each.base_offset for each in found], damaged) == ([0], 1)
     assert len(list(batch.parse(memoryview(one + bytes(rest))))) == 1
+    found, damaged = scan(memoryview(one + bytes(rest[:20])))  # also where there isn't room for a header
+    assert ([each.base_offset for each in found], damaged) == ([0], 1)
 
 
 def test_sequence_numbers_wrap():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from drkit.kafka import compiled, records
 from drkit.kafka.batch import DELETE_HORIZON, HEADER_BYTES, parse
-from drkit.kafka.compiled import kept
+from drkit.kafka.compiled import build, kept
 from drkit.kafka.compiled.castagnoli import tables
 from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.joined import joined_natively, joined_plainly, scan
@@ -228,15 +229,45 @@ def test_without_another_thread_plain_python_goes_on(
     assert "can't start new thread" in caplog.text
 
 
-def test_an_attempt_that_was_killed_is_made_again_only_when_asked_for(fresh: Path) -> None:
+def test_an_attempt_that_was_killed_is_made_again_only_later_or_when_asked_for(fresh: Path) -> None:
     tried = kept.place().with_suffix(".tried")
     tried.parent.mkdir(mode=0o700)
     tried.touch()  # what a build leaves that is killed
     with pytest.raises(RuntimeError, match=r"python -m drkit\.kafka\.compiled"):
         compiled.load()
-    compiled.load(again=True)
+    os.utime(tried, (0, 0))
+    compiled.load()
     assert not tried.exists()
+    kept.place().unlink()
+    tried.touch()
+    compiled.load(again=True)
     assert kept.place() in set((fresh / "compiled").iterdir())
+
+
+def test_nothing_is_built_where_others_may_write(fresh: Path) -> None:
+    (fresh / "compiled").mkdir()
+    (fresh / "compiled").chmod(0o777)
+    with pytest.raises(RuntimeError, match="others than this user may write"):
+        compiled.load()
+    assert not list((fresh / "compiled").iterdir())
+
+
+@pytest.mark.parametrize("function", ["join", "merge"])
+def test_what_was_compiled_is_tried_before_it_is_kept(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.load()
+    code = kept.kept(kept.place())
+    assert code is not None
+    build._try(code)
+    right = getattr(Kernel, function)
+
+    def wrong(self: Kernel, *arguments: object) -> object:
+        found = list(right(self, *arguments))
+        found[0] = found[0][1:] if isinstance(found[0], bytes) else found[0] - 1
+        return tuple(found)
+
+    monkeypatch.setattr(Kernel, function, wrong)
+    with pytest.raises(RuntimeError, match=f"doesn't {function}"):
+        build._try(code)
 
 
 def test_what_others_may_write_is_not_run(stocked: Path) -> None:

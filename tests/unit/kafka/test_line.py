@@ -163,6 +163,29 @@ def test_answers_are_told_in_their_order_however_they_are_cut(
     run(scene, monkeypatch)
 
 
+def test_an_answer_stays_as_it_is_for_as_long_as_anybody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Echo, "decode", staticmethod(lambda view, at: view[at:]))
+
+    def scene(made: Made, connection: Connection, _: Any) -> None:
+        told: list[memoryview] = []
+        bodies = [bytes([number]) * 700_000 for number in range(5)]
+        for body in bodies:
+            connection.tell(Encoded(), lambda reply: told.append(reply.result()))
+            came = answer(7 + body[0], body)
+            for at in range(0, len(came), 200_000):
+                made._reader.feed_data(came[at : at + 200_000])
+        assert [bytes(view) for view in told] == bodies
+        last = told[-1][:10]
+        told.clear()
+        connection.tell(Encoded(), lambda reply: told.append(reply.result()))
+        came = answer(12, b"x" * 700_000)
+        made._reader.feed_data(came[:600_000])
+        made._reader.feed_data(came[600_000:])
+        assert last == bodies[-1][:10]
+
+    run(scene, monkeypatch)
+
+
 @pytest.mark.parametrize("flexible", [False, True])
 def test_a_request_goes_out_with_its_header(flexible: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def scene(made: Made, connection: Connection, _: Any) -> None:
