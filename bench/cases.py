@@ -88,6 +88,8 @@ BACKLOG = (
     BacklogCase("ten", 10, 100, "lz4", 8, 1 * _M, 100 * _K),
     BacklogCase("single-100p", 1, 100, "none", 100, 600 * _K, 60 * _K),
 )
+LONGEST = BACKLOG[0]
+"""What says whether memory and the mapping stay flat: as long as the longest, in the fewest batches."""
 MANY_PARTITIONS = BacklogCase(
     "partitions-10000", 10, 100, "lz4", 10_000, 400 * _K, 200 * _K, drkit_only=True, topics=20
 )

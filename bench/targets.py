@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.cases import BACKLOG, FULL, LIVE, LOOKUP_BASE_ROWS, MANY_PARTITIONS, BacklogCase, LiveCase
+from bench.cases import BACKLOG, FULL, LIVE, LONGEST, LOOKUP_BASE_ROWS, MANY_PARTITIONS, BacklogCase, LiveCase
 from bench.live import DIRECT
 from bench.peers.bare import BARE
 from bench.results import Results
@@ -137,17 +137,16 @@ def _memory(results: Results) -> Iterator[Judgement]:
         peaks = [results.typical(name, DRKIT, "peak_rss_mib") for name in cases]
         known = [peak for peak in peaks if peak is not None]
         yield Judgement(f"memory with {partitions:,} partitions", max(known) if known else None, limit, "MiB")
-    longest = max((case for case in BACKLOG if case.named), key=lambda case: case.records)
     growth = ratio(
-        results.typical(longest.name, DRKIT, "rss_second_half_mib"),
-        results.typical(longest.name, DRKIT, "rss_first_half_mib"),
+        results.typical(LONGEST.name, DRKIT, "rss_second_half_mib"),
+        results.typical(LONGEST.name, DRKIT, "rss_first_half_mib"),
     )
     yield Judgement(
         "memory, second half of the longest backlog against the first",
         growth,
         FLAT_GROWTH,
         TIMES,
-        note=_backlog_note(results, longest),
+        note=_backlog_note(results, LONGEST),
     )
 
 
@@ -162,20 +161,18 @@ def _translate(results: Results) -> Iterator[Judgement]:
 
 def mapping_bytes_per_million(results: Results) -> float | None:
     """Bytes of mapping rows per million records, on the longest backlog (a topic without holes)."""
-    longest = max((case for case in BACKLOG if case.named), key=lambda case: case.records)
-    size = results.typical(longest.name, DRKIT, "mapping_bytes")
-    records = results.typical(longest.name, DRKIT, "mirrored_records")
+    size = results.typical(LONGEST.name, DRKIT, "mapping_bytes")
+    records = results.typical(LONGEST.name, DRKIT, "mirrored_records")
     return ratio(size, None if records is None else records / 1e6)
 
 
 def _mapping(results: Results) -> Iterator[Judgement]:
-    longest = max((case for case in BACKLOG if case.named), key=lambda case: case.records)
     yield Judgement(
         "mapping rows of a topic without holes, bytes per million records",
         mapping_bytes_per_million(results),
         MAPPING_BYTES_PER_MILLION,
         "B",
-        note=_backlog_note(results, longest),
+        note=_backlog_note(results, LONGEST),
     )
 
 

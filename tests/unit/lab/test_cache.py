@@ -48,11 +48,6 @@ def test_a_jar_with_one_changed_byte_is_missing(cache: Path):
     assert caching.missing(cache, _JARS) == [_JARS[1]]
 
 
-def test_the_cache_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path / "elsewhere"))
-    assert caching.cache_dir() == tmp_path / "elsewhere"
-
-
 def test_a_cache_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(DrkitError, match="DRKIT_CACHE_DIR"):
