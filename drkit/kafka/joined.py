@@ -1,4 +1,4 @@
-"""Uncompressed batches of a few records, joined while they are read: what producers leave that hardly batch. Pure.
+"""Uncompressed batches of a few records, joined while they are read: what producers leave that hardly batch.
 
 There the work per batch is work per record, and what a record costs decides. So one pass over the
 fetched bytes checks each such batch and adds its records to a payload, without making an object of

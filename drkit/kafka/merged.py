@@ -1,4 +1,4 @@
-"""Complete batches of a few records each, put together by machine code. Pure.
+"""Complete batches of a few records each, put together by machine code.
 
 What `drkit.kafka.records` does record by record: here a call for each batch. For sources whose producers hardly batch
 but compress; `drkit.kafka.joined` is for those that don't even compress.
@@ -11,12 +11,9 @@ from itertools import pairwise
 
 from drkit.kafka import compiled
 from drkit.kafka.batch import DELETE_HORIZON, Batch
-from drkit.kafka.compiled.limits import BACKLOG, GROWTH
+from drkit.kafka.compiled.limits import BACKLOG, FARTHEST, GROWTH
 from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.records import Built, compress, decompress
-
-_FARTHEST = 1 << 61
-"""Timestamps farther apart than this aren't given to the machine code."""
 
 
 def merged(batches: Sequence[Batch], room: int) -> list[tuple[int, Built]] | None:
@@ -63,7 +60,7 @@ def _cuts(sizes: Sequence[int], room: int) -> Iterator[int]:
 def _built(kernel: Kernel, batches: Sequence[Batch], plains: Sequence[bytes]) -> Built | None:
     base = batches[0].base_timestamp
     since = [batch.base_timestamp - base for batch in batches]
-    if not -_FARTHEST < min(since) <= max(since) < _FARTHEST:
+    if not -FARTHEST < min(since) <= max(since) < FARTHEST:
         return None
     counts = [batch.records_count for batch in batches]
     done = kernel.merge(list(zip(plains, counts, since, strict=True)))

@@ -15,15 +15,13 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, MAGIC
-from drkit.kafka.compiled.limits import FEW, GROWTH, LEAST, MOST, SMALL
+from drkit.kafka.compiled.limits import FARTHEST, FEW, GROWTH, LEAST, MOST, SMALL
 
 _STEP = 8
 _BYTES: Any = types.CPointer(types.uint8)  # type: ignore[no-untyped-call]
 _NUMBERS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 _TABLES: Any = types.CPointer(types.uint32)  # type: ignore[no-untyped-call]
 _INT = types.int64
-_FARTHEST = 1 << 61
-"""Timestamps beyond it could overflow where they are subtracted: left to plain Python."""
 _BROKEN = -1
 _MORE, _LOW, _BITS = 0x80, 0x7F, 64
 """Of a varint: the bit that says that it goes on, the seven below it, and how many its value has."""
@@ -115,7 +113,7 @@ def _renumbered(
         if at < 0:
             return np.int64(_BROKEN), highest
         offset, at = _read(data, at, end)
-        if at < 0 or stop < at or stop > end or offset != index or not -_FARTHEST < stamp < _FARTHEST:
+        if at < 0 or stop < at or stop > end or offset != index or not -FARTHEST < stamp < FARTHEST:
             return np.int64(_BROKEN), highest
         stamp += since
         highest = max(highest, stamp)
@@ -146,7 +144,7 @@ def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result:
         after = at + LOG_OVERHEAD + length
         if after > end or _int64(data, at) != base + count or data[at + 16] != MAGIC or data[at + 21] or data[at + 22]:
             break
-        if not (-_FARTHEST < stamp < _FARTHEST and -_FARTHEST < base_stamp < _FARTHEST):
+        if not (-FARTHEST < stamp < FARTHEST and -FARTHEST < base_stamp < FARTHEST):
             break
         if place + length + GROWTH * records > room:
             break
@@ -174,7 +172,7 @@ def renumber(
     `result`: the highest stamp, theirs or the one that it holds already. Returns where that ends; -1 where there is no
     room or they aren't what they should be.
     """
-    if records < 1 or room - place - end < GROWTH * records or not -_FARTHEST < since < _FARTHEST:
+    if records < 1 or room - place - end < GROWTH * records or not -FARTHEST < since < FARTHEST:
         return np.int64(_BROKEN)
     written, highest = _renumbered(data, np.int64(0), end, out, place, records, since, number, result[0])
     result[0] = highest

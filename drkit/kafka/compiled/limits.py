@@ -12,3 +12,5 @@ GROWTH = 24
 """Bytes by which a record can grow when it is stamped and numbered anew, at most."""
 BACKLOG = 100
 """Small batches of one partition in one answer from which on it pays to have machine code."""
+FARTHEST = 1 << 61
+"""Timestamps beyond it, or farther apart, could overflow where they are subtracted: left to plain Python."""
