@@ -98,14 +98,14 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
             if joined is not None and joined.batches > 1:
                 found.append(joined)
                 small += joined.batches
-                if small >= BACKLOG:
-                    compiled.want()
                 at = chunk_at + next_at
                 continue
         if fields[3] == MAGIC and crc32c(data[at + CRC_FROM : after]) != fields[4]:
             return found, fields[0]
         found.append(batch_of(fields, data[at:after]))
         at = after
+    if small >= BACKLOG:
+        compiled.want()
     for batch in parse(data[at:]):  # a message of an old format may be shorter than a header of this one
         found.append(batch)
         at += len(batch.whole)

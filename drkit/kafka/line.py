@@ -27,6 +27,7 @@ _HEADER = struct.Struct(">ihhih")  # size, API, version, correlation id, length 
 _SIZE_BYTES = _LEAST_ANSWER = 4  # an answer holds its correlation id at least
 _NO_TAGS = b"\0"
 _LARGE = 512 * 1024
+"""Bytes from which on an answer is put together in memory that is used again; less is quickly allocated."""
 _FRAMES = Frames()
 
 
