@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from confluent_kafka import Message
 
 from drkit.config.schema import ClusterConfig
+from drkit.mirror.offset_alignment.shifted_tail import Realigned
 from drkit.mirror.provenance import Hop, last_hop
-from drkit.mirror.realign import Realigned
 from drkit.mirror.tail import Tail, TailVerifier, compare
 from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.topology import Link

@@ -23,12 +23,12 @@ from typing import Any, cast
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.stream import Stream
-from drkit.mirror.alignment import Trim, fillers
 from drkit.mirror.batch_admission import RETRY, Admission
 from drkit.mirror.batch_flow import Flow, Throttle
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
+from drkit.mirror.offset_alignment.filler import Trim, fillers
 from drkit.mirror.ranges import Ranges
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable

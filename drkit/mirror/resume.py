@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine import PartitionStart
-from drkit.mirror.filling import Filling, Observed
+from drkit.mirror.offset_alignment.fill_decision import Filling, Observed
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
 from drkit.mirror.tail import Tail, TailVerifier
@@ -258,7 +258,7 @@ class Resumer:
         )
 
     def _shifted(self, seen: Observed, what: str) -> Resumed | None:
-        """Where it goes on, if the tail is the mirror's own and only its offsets differ (`drkit.mirror.realign`).
+        """Where it goes on, if the tail is the mirror's own and only its offsets differ (`shifted_tail`).
 
         The watermark comes last: until it is there, this is found and done again.
         """

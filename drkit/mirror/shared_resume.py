@@ -16,7 +16,7 @@ import threading
 from collections.abc import Sequence
 
 from drkit.mirror.engine import PartitionStart
-from drkit.mirror.filling import Observed
+from drkit.mirror.offset_alignment.fill_decision import Observed
 from drkit.mirror.provenance import last_hop
 from drkit.mirror.resume import Halt, Resumed, Resumer
 from drkit.mirror.tail import TailVerifier

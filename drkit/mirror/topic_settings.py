@@ -59,7 +59,7 @@ def standby_settings(
         target_replicas: the target topic's replication factor.
         policy: the link's; None: all follow, nothing is overridden.
         topic: the topic's name on the source, for the policy.
-        aligning: it must not be compacted yet, whatever source and policy say (`drkit.mirror.aligning`).
+        aligning: it must not be compacted yet, whatever source and policy say (`offset_alignment.aligned_topics`).
 
     Returns:
         Those that differ; for a topic to be created, all. A setting that the source's brokers don't

@@ -39,7 +39,7 @@ class TopicWriter:
         self._target = target
         self._problems = problems
         self.aligning: set[str] = set()
-        """Source topics that must not be compacted yet (`drkit.mirror.aligning`)."""
+        """Source topics that must not be compacted yet (`drkit.mirror.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
 
     def keys(self, topics: Iterable[str]) -> tuple[str, ...]:

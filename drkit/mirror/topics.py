@@ -20,9 +20,9 @@ from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.mirror.acls import AclSync
-from drkit.mirror.aligning import Aligning
 from drkit.mirror.choice import BATCH, ENGINES, engine_for
 from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
+from drkit.mirror.offset_alignment.aligned_topics import Aligning
 from drkit.mirror.problems import Problems
 from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic

@@ -3,8 +3,8 @@
 A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
 source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete` and without any
 retention, which is noted first, and stays so until every partition of it has been brought to where its source
-begins (`drkit.mirror.alignment`). A failback notes the topics that it makes anew likewise; where nothing configures
-these afterwards, with the settings of their own that they get back then.
+begins (`drkit.mirror.offset_alignment.filler`). A failback notes the topics that it makes anew likewise; where
+nothing configures these afterwards, with the settings of their own that they get back then.
 """
 
 from __future__ import annotations

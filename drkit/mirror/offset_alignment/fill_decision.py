@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drkit.mapping import ResumePoint
-from drkit.mirror.alignment import LARGEST_ALIGNMENT
 from drkit.mirror.engine import OFFSETS_DIFFER
+from drkit.mirror.offset_alignment.filler import LARGEST_ALIGNMENT
 from drkit.mirror.problems import Problems
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.topics import ReadyTopic
