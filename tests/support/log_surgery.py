@@ -1,0 +1,126 @@
+"""Takes the tail off a partition's log on the disk of a broker that is stopped: a power cut, a lost page cache.
+
+A broker that is started again after this comes back with a log that ends lower than what it had acknowledged. With one
+replica that is what an unclean election leaves: a newer leader epoch begins where the log was cut.
+
+    with stopped(lab, "primary-1") as disk:
+        end = disk.cut(topic, 0, 940)       # in-between the broker is down
+    ...                                     # it answers again, and its log ends at `end`
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drkit.kafka.batch import Batch, parse
+from drkit.lab import Lab
+from tests.support.wait import wait_until
+
+_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint")
+_EPOCHS = "leader-epoch-checkpoint"
+_OF_A_SEGMENT = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+
+class Disk:
+    """The log directory of a broker that is stopped."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def partition(self, topic: str, partition: int) -> Path:
+        """The folder of a partition's log."""
+        return self.data / f"{topic}-{partition}"
+
+    def cut(self, topic: str, partition: int, offset: int) -> int:
+        """Remove all batches that reach to `offset` or beyond; returns where the log ends now (at most `offset`)."""
+        folder = self.partition(topic, partition)
+        segments = sorted(folder.glob("*.log"))
+        assert segments, f"no log of {topic}:{partition} in {self.data}"
+        kept = [each for each in segments if int(each.stem) < offset] or segments[:1]
+        for segment in segments:
+            if segment not in kept:
+                segment.unlink()
+        end = _cut_segment(kept[-1], offset)
+        for path in folder.iterdir():
+            above = path.suffix in _OF_A_SEGMENT and int(path.stem) > end
+            if above or (path.suffix in _OF_A_SEGMENT and path.stem == kept[-1].stem and path.suffix != ".snapshot"):
+                path.unlink()  # the broker builds the index of the last segment anew
+        _rewrite(folder / _EPOCHS, lambda line: int(line[-1]) < end)
+        for name in _CHECKPOINTS:
+            _lower(self.data / name, topic, partition, end)
+        return end
+
+    def forget_producers(self, topic: str, partition: int) -> None:
+        """Remove what the broker keeps of a partition's producers beside the log."""
+        for path in self.partition(topic, partition).glob("*.snapshot"):
+            path.unlink()
+
+    def batches(self, topic: str, partition: int) -> list[Batch]:
+        """What is in the log, oldest first."""
+        return [
+            batch
+            for path in sorted(self.partition(topic, partition).glob("*.log"))
+            for batch in parse(memoryview(path.read_bytes()))
+        ]
+
+
+@contextmanager
+def stopped(lab: Lab, name: str, *, cleanly: bool = True) -> Iterator[Disk]:
+    """The disk of a broker that is stopped for the time of the body, then started: it answers when this returns.
+
+    `cleanly`: it is asked to end (the lab starts it again at once); else it is killed, and its next start waits for the
+    end of its session at the controller.
+    """
+    if cleanly:
+        pid = next(node.pid for node in lab.status() if node.name == name)
+        assert pid is not None, f"{name} doesn't run"
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: _down(lab, name), what=f"the end of {name}")
+    else:
+        lab.kill(name)
+    try:
+        yield Disk(lab.dir / "nodes" / name / "data")
+    finally:
+        lab.restart(name)
+
+
+def _down(lab: Lab, name: str) -> bool:
+    return next(node.state for node in lab.status() if node.name == name) == "down"
+
+
+def _cut_segment(segment: Path, offset: int) -> int:
+    """Cut a segment before the first batch that reaches to `offset`; returns where it ends."""
+    end, size = int(segment.stem), 0
+    for batch in parse(memoryview(segment.read_bytes())):
+        if batch.last_offset >= offset:
+            break
+        end = batch.last_offset + 1
+        size += len(batch.whole)
+    os.truncate(segment, size)
+    return end
+
+
+def _rewrite(path: Path, keep: Callable[[list[str]], bool]) -> None:
+    """Keep some lines of a checkpoint: a version, the number of lines, the lines."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    version, _, *lines = path.read_text().splitlines()
+    kept = [line for line in lines if keep(line.split())]
+    path.write_text("\n".join([version, str(len(kept)), *kept, ""]))
+
+
+def _lower(path: Path, topic: str, partition: int, end: int) -> None:
+    """Let a checkpoint say of a partition that it reaches at most to `end`."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    version, count, *lines = path.read_text().splitlines()
+    lowered = []
+    for line in lines:
+        name, number, offset = line.split()
+        mine = (name, int(number)) == (topic, partition)
+        lowered.append(f"{name} {number} {min(end, int(offset))}" if mine else line)
+    path.write_text("\n".join([version, count, *lowered, ""]))
