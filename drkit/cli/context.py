@@ -35,6 +35,16 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; 
 LinkOption = Annotated[
     str | None, typer.Option("--link", help="One link, as source->target (default: all links).", metavar="L")
 ]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        metavar="SECONDS",
+        help="How long to wait for a cluster: connecting, handshakes and each answer (default: 5 s; a cluster that "
+        "can't be connected to is given up after 1.5 s).",
+    ),
+]
 
 
 @dataclass

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
 from drkit.observe.readiness import Outcome, Readiness, readiness
+from drkit.observe.status import observing
 
 _MARK = {
     Outcome.OK: ("ok", "green"),
@@ -33,7 +34,7 @@ def doctor(
         str | None, typer.Option("--to", help="The cluster that a failover would go to.", metavar="C")
     ] = None,
     link: LinkOption = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for a cluster.")] = 5.0,
+    timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -45,9 +46,8 @@ def doctor(
     """
     with command(config, output, verbose) as run:
         store = run.store(create=False)
-        found = [
-            readiness(run.config, store, each, timeout_seconds=timeout) for each in _links_to(run, to, run.links(link))
-        ]
+        with observing(run.config, timeout) as clusters:
+            found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
         run.writer.emit(_document(found), lambda console: _print(console, found))
         worst = {each.outcome for each in found}
         if Outcome.FAIL in worst:

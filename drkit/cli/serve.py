@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.output import OutputMode, to_json
 from drkit.model.errors import ConfigError
 from drkit.observe.document import status_document
@@ -27,7 +27,7 @@ def serve(
         str, typer.Option("--listen", help="Address to listen on.", metavar="HOST:PORT")
     ] = "127.0.0.1:9404",
     link: LinkOption = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for a cluster.")] = 5.0,
+    timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,

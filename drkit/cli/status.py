@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty
@@ -41,7 +41,7 @@ def status(
     link: LinkOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between looks with --watch.")] = 2.0,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for a cluster.")] = 5.0,
+    timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -55,11 +55,11 @@ def status(
             run.writer.emit(status_document(statuses), lambda console: _print(console, statuses, verbose=verbose))
 
 
-def _look(run: Invocation, link: str | None, timeout: float) -> list[LinkStatus]:
+def _look(run: Invocation, link: str | None, timeout: float | None) -> list[LinkStatus]:
     return link_statuses(run.config, run.store(create=False), run.links(link), timeout_seconds=timeout)
 
 
-def _watch(run: Invocation, link: str | None, interval: float, timeout: float) -> None:
+def _watch(run: Invocation, link: str | None, interval: float, timeout: float | None) -> None:
     """Show it again and again: a live picture for people, one JSON object a line for programs."""
     try:
         if run.writer.mode is OutputMode.JSON:

@@ -83,7 +83,7 @@ def _true_ends(estate: Estate, world: World, covered: Sequence[TopicPartition]) 
     if not world.source.reachable:
         return {}
     try:
-        admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
+        admin = estate.admin(alias, may_be_gone=True)
         return admin.end_offsets(covered, committed=False, partial=True)
     except DrkitError:
         return {}
@@ -97,7 +97,7 @@ def _scan_source(
     if not world.source.reachable:
         return {}
     try:
-        admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
+        admin = estate.admin(alias, may_be_gone=True)
         return admin.scan(stretches, seconds=_SCAN_SECONDS)
     except DrkitError as error:
         return {tp: Scanned(stretch.begin, reason=str(error)) for tp, stretch in stretches.items()}
@@ -111,7 +111,7 @@ def _transactions(
     millis = moment_of(cut).millis
     bounds = {tp: (world.partitions[tp].source_start, world.partitions[tp].source_end) for tp in covered}
     try:
-        admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
+        admin = estate.admin(alias, may_be_gone=True)
         found = admin.offsets_for_times(dict.fromkeys(covered, millis)) if world.source.reachable else {}
     except DrkitError:
         found = {}

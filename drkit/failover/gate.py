@@ -56,7 +56,7 @@ def fence_means(estate: Estate, cluster: str) -> tuple[Means, str]:
     if estate.config.clusters[cluster].fence.command is not None:
         return Means.COMMAND, ""
     try:
-        estate.admin(cluster, timeout_seconds=estate.patience_seconds(cluster)).acls()
+        estate.admin(cluster, may_be_gone=True).acls()
     except Refused as error:
         return Means.NONE, error.what
     return Means.ACL, ""
@@ -102,7 +102,7 @@ class Gate:
                     "now is lost",
                 )
         except (Unreachable, ConfigError) as error:
-            self._estate.found(self._cluster, gone=True)
+            self._estate.reach(self._cluster).gone = True
             found = gate_record(self._store, self._link, self._cluster)
             self._claim(GateState.PENDING, found.means if found is not None and found.stands else Means.NONE)
             return Proof(proven=False, reason=error.what)

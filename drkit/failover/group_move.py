@@ -135,7 +135,7 @@ def _on_source(estate: Estate, link: Link, group: str, control: LinkControl) -> 
     if control.direction is not Direction.SEALED:
         return None, f"{source} is being brought back: it no longer holds what it held at the failover"
     try:
-        fetched = estate.groups(source, timeout_seconds=estate.patience_seconds(source)).fetch([group])
+        fetched = estate.groups(source, may_be_gone=True).fetch([group])
         if fetched.failures:  # not let in, or a coordinator is down: what was recorded stands
             return None, None
         return {each.tp: each.offset for each in fetched.offsets.get(group, [])}, None

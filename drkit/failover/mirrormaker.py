@@ -72,7 +72,7 @@ def look_at_mirrormaker(estate: Estate, link: Link, alias: str) -> MirrorMakerOf
         clusters[link.id.target],
         (alias or link.id.source, link.id.target),
         timeout_seconds=estate.timeout_seconds,
-        patience_seconds=estate.patience_seconds(link.id.source),
+        patience_seconds=estate.reach(link.id.source).seconds,
     )
 
 

@@ -97,7 +97,7 @@ def observe(
         source, target = asked_source.result(), asked_target.result()
     if settle is None:
         settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
-    estate.found(link.id.source, gone=not source.view.reachable)
+    estate.reach(link.id.source).gone = not source.view.reachable
     positions = _merge_positions(memory.positions, source.offsets)
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
@@ -182,7 +182,7 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
 
 def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
     alias = link.id.source
-    admin = estate.admin(alias, timeout_seconds=estate.patience_seconds(alias))
+    admin = estate.admin(alias, may_be_gone=True)
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
@@ -193,7 +193,7 @@ def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
 
 def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
     alias, topics = link.id.source, side.topics
-    groups = estate.groups(alias, timeout_seconds=estate.patience_seconds(alias))
+    groups = estate.groups(alias, may_be_gone=True)
     at = now()
     listed = [name for name, group in groups.list_groups().items() if link.covers_group(name) and group.type != "share"]
     fetched = groups.fetch(listed)

@@ -29,7 +29,7 @@ from drkit.kafka.coordinator import (
 )
 from drkit.kafka.offsets_log import OFFSETS_TOPIC, OffsetsLog, look_at_log
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
-from drkit.kafka.wire import Again, Wire, WireClient, check, describe, error_class
+from drkit.kafka.wire import Again, Reach, Wire, WireClient, check, describe, error_class
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -72,8 +72,10 @@ class GroupListing:
 class GroupAdmin(WireClient):
     """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
-    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
-        super().__init__(alias, cluster, timeout_seconds=timeout_seconds)
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+    ) -> None:
+        super().__init__(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
         self._coordinators: dict[str, int] = {}
 
     def list_groups(self) -> dict[str, GroupInfo]:
@@ -116,20 +118,21 @@ class GroupAdmin(WireClient):
             offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)
         )
         groups: dict[str, GroupInfo] = {}
-        failure: kafka_errors.KafkaError | None = None
-        answered = False
-        patience = wire.timeout_seconds / (len(metadata.brokers) + 1)
-        for broker in metadata.brokers:
+        failures: list[kafka_errors.KafkaError] = []
+        patience = wire.timeout_seconds / 2
+
+        async def ask(node: int) -> None:
             try:
-                groups.update(await _list_broker(wire, broker.node_id, patience))
-                answered = True
+                groups.update(await _list_broker(wire, node, patience))
             except kafka_errors.KafkaError as error:
                 if not error.retriable:
                     raise
-                complete, failure = False, error
-        if failure is not None and not answered:
-            raise failure
-        return GroupListing(groups, complete)
+                failures.append(error)
+
+        await wire.together(ask(broker.node_id) for broker in metadata.brokers)
+        if failures and len(failures) == len(metadata.brokers):
+            raise failures[0]
+        return GroupListing(groups, complete and not failures)
 
     def committed(self, groups: Sequence[str] | None = None) -> list[CommittedOffset]:
         """Committed offsets of these groups (None: of all but share groups), sorted; one request per coordinator.
@@ -317,7 +320,9 @@ class GroupAdmin(WireClient):
 
         async def step(wire: Wire) -> None:
             coordinators, why = await find_coordinators(wire, list(left), remembered)
-            for node, groups in coordinators.items():
+
+            async def ask_one(node: int, groups: list[str]) -> None:
+                nonlocal why
                 for start in range(0, len(groups), groups_a_request):
                     try:
                         await ask(wire, node, groups[start : start + groups_a_request])
@@ -327,6 +332,8 @@ class GroupAdmin(WireClient):
                         why = str(error)
                 if remembered is not None:
                     remembered.update((group, node) for group in groups if group not in left)
+
+            await wire.together(ask_one(node, groups) for node, groups in coordinators.items())
             if left:
                 raise Again(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
 

@@ -65,9 +65,7 @@ def list_offsets(
         leaders = await find_leaders(wire, list(answers.pending), answers.absent)
         for tp in [tp for tp in answers.pending if tp in answers.absent]:
             del answers.pending[tp]
-        for leader, tps in leaders.items():
-            for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
-                await _ask_or_leave(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
+        await wire.together(_ask_or_leave(wire, leader, tps, times, view, answers) for leader, tps in leaders.items())
         if answers.pending:
             tp, why = next(iter(answers.pending.items()))
             raise Again(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
@@ -121,9 +119,10 @@ async def _ask_or_leave(
     view: _View,
     answers: _Answers,
 ) -> None:
-    """As `_ask`; a leader that can't be reached leaves its partitions pending, so the others go on."""
+    """As `_ask`, so many at a time; a leader that can't be reached leaves its partitions pending."""
     try:
-        await _ask(wire, leader, tps, times, view, answers)
+        for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
+            await _ask(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise

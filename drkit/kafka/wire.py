@@ -5,7 +5,8 @@ that fails and stop at stale metadata. So drkit sends the protocol's requests it
 connection manager of a `KafkaAdminClient` (its `_manager`: no public name exists), and this module
 is the only one that touches it:
 
-- a call runs as a coroutine on the client's I/O thread under a deadline;
+- a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
+- a cluster that can't be connected to at all is given up after `Reach.seconds`, sooner the next time;
 - transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
   each time on a fresh client when the connection itself failed, so that moved brokers are found;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -30,6 +31,7 @@ from kafka.net.selector import NetworkSelector
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.clients import kafka_python_config
 from drkit.kafka.handshake import HandshakeRefused, Manager
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
 
 T = TypeVar("T")
@@ -37,6 +39,9 @@ Step = Callable[["Wire"], Awaitable[T]]
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
+_SETUP_MS = 500
+_BROKERS_TO_TRY = 3
+"""So many silent brokers of a cluster are tried one after the other within a call."""
 
 
 class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
@@ -59,6 +64,25 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
         return connected
 
 
+class Reach:
+    """How long to try to connect to a cluster that may be gone; shared by all connections to it.
+
+    Args:
+        seconds: for the first attempt, until some broker lets us in.
+        glance_seconds: for later ones, once an attempt was in vain.
+    """
+
+    def __init__(self, seconds: float, glance_seconds: float = 0.5) -> None:
+        self._seconds = seconds
+        self._glance_seconds = min(seconds, glance_seconds)
+        self.gone = False
+
+    @property
+    def seconds(self) -> float:
+        """For an attempt now."""
+        return self._glance_seconds if self.gone else self._seconds
+
+
 class Again(Exception):
     """Raised by a step whose answer was transient: try the step again until the deadline."""
 
@@ -69,15 +93,20 @@ class Wire:
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
-        timeout_seconds: the bound of every call.
+        timeout_seconds: the bound of every call: connecting, handshakes, answer and repetitions.
+        reach: where the cluster may be gone, how long to try to connect.
     """
 
-    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+    ) -> None:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
+        self._reach = reach
         self._config = kafka_python_config(cluster)
         self._lock = threading.Lock()
         self._client: KafkaAdminClient | None = None
+        self._silent: set[tuple[str, int]] = set()
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -120,32 +149,40 @@ class Wire:
             DrkitError: the cluster answered with another error.
         """
         bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
-        deadline = time.monotonic() + bound
+        deadline = Deadline.after(bound)
+        connecting = deadline if self._reach is None else deadline.within(self._reach.seconds)
         pause = _FIRST_PAUSE
         last = "no answer"
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise Unreachable(
-                    f"cluster {self.alias} did not answer within {bound:g} s: {what}",
-                    meaning=f"The last thing seen was: {last}",
-                    remedy="Check that its brokers run and that bootstrap_servers is right; trying again may work",
-                )
+            if deadline.passed:
+                raise self._silence(what, bound, last)
             client: KafkaAdminClient | None = None
             try:
-                client = self._connected(left)
-                return self._bounded(client, step, deadline - time.monotonic())
+                client = self._connected(connecting)
+                return self._bounded(client, step, deadline)
             except Again as error:
                 last = str(error)
             except kafka_errors.KafkaError as error:
                 if client is not None and _connection_failed(error):
                     self._drop(client)
+                    if self._reach is not None:
+                        connecting = deadline.within(self._reach.seconds)
                 permanent = self._permanent(what, error)
                 if permanent is not None:
                     raise permanent from None
                 last = str(error) or type(error).__name__
-            time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+                if client is None and self._reach is not None and connecting.passed:
+                    seconds, self._reach.gone = self._reach.seconds, True
+                    raise self._silence(what, min(bound, seconds), last) from None
+            time.sleep(min(pause, deadline.left))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _silence(self, what: str, seconds: float, last: str) -> Unreachable:
+        return Unreachable(
+            f"cluster {self.alias} did not answer within {seconds:g} s: {what}",
+            meaning=f"The last thing seen was: {last}",
+            remedy="Check that its brokers run and that bootstrap_servers is right; trying again may work",
+        )
 
     async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
         """Send one protocol request (within a step); None: to any broker.
@@ -191,26 +228,48 @@ class Wire:
             return None
         return version
 
-    def _bounded(self, client: KafkaAdminClient, step: Step[T], seconds: float) -> T:
+    async def together(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Run coroutines side by side (within a step): a broker that is silent doesn't hold up the others.
+
+        Raises:
+            KafkaError: the first that one of them raised, once all have ended.
+        """
+        client = self._client
+        if client is None:
+            raise kafka_errors.KafkaConnectionError("connection given up")
         manager = client._manager  # noqa: SLF001 - see the module docstring
+        running = [manager.call_soon(step) for step in steps]
+        failure: Exception | None = None
+        for each in running:
+            try:
+                await each
+            except Exception as error:  # noqa: BLE001 - raised below, once nothing of this step runs any more
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
-        async def run() -> T:
-            result: T = await manager.wait_for(manager.call_soon(step, self), max(1.0, seconds * 1000))
-            return result
-
+    def _bounded(self, client: KafkaAdminClient, step: Step[T], deadline: Deadline) -> T:
         try:
-            outcome: T = manager.run(run)
+            outcome: T = client._manager.run_within(deadline.left, step, self)  # noqa: SLF001 - see the module docstring
         except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
             raise kafka_errors.KafkaConnectionError(str(error)) from error
         return outcome
 
-    def _connected(self, seconds: float) -> KafkaAdminClient:
-        with self._lock:
+    def _connected(self, deadline: Deadline) -> KafkaAdminClient:
+        if not self._lock.acquire(timeout=deadline.left):
+            raise kafka_errors.KafkaConnectionError("another thread is still connecting")
+        try:
             if self._closed:
                 raise DrkitError(f"the connection to cluster {self.alias} was closed")
             if self._client is None:
-                self._client = _connect(self._config, seconds)
+                if deadline.passed:
+                    raise kafka_errors.KafkaConnectionError("no time is left to connect")
+                self._client = _connect(self._config, deadline, self._silent, timeout_seconds=self.timeout_seconds)
+                if self._reach is not None:
+                    self._reach.gone = False
             return self._client
+        finally:
+            self._lock.release()
 
     def _drop(self, client: KafkaAdminClient) -> None:
         with self._lock:
@@ -240,10 +299,12 @@ class Wire:
 class WireClient:
     """What speaks to one cluster over a `Wire`: connects at the first call, is closed by `with`."""
 
-    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+    ) -> None:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
-        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
+        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
 
     def __enter__(self) -> Self:
         return self
@@ -289,13 +350,20 @@ def _connection_failed(error: kafka_errors.KafkaError) -> bool:
     )
 
 
-def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
-    """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would."""
+def _connect(
+    config: dict[str, Any], deadline: Deadline, silent: MutableSet[tuple[str, int]], *, timeout_seconds: float
+) -> KafkaAdminClient:
+    """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would.
+
+    `timeout_seconds`: the bound of a request once it is connected.
+    """
+    timeout_ms = max(1, int(timeout_seconds * 1000))
     built: list[tuple[KafkaNetClient, Manager]] = []
 
     def build(**options: Any) -> KafkaNetClient:
         loop = NetworkSelector(**options)
-        manager = Manager(loop, **options)
+        setup_ms = max(_SETUP_MS, timeout_ms // _BROKERS_TO_TRY)
+        manager = Manager(loop, silent=silent, socket_connection_setup_timeout_ms=setup_ms, **options)
         client = KafkaNetClient(net=loop, manager=manager, **options)
         built.append((client, manager))
         return client
@@ -306,10 +374,10 @@ def _connect(config: dict[str, Any], seconds: float) -> KafkaAdminClient:
             tokens.token()
         except Unreachable as error:
             raise Again(str(error)) from None
-    millis = max(1, int(seconds * 1000))
+    millis = max(1, int(deadline.left * 1000))
     options = {
         **config,
-        "request_timeout_ms": min(config.get("request_timeout_ms", millis), millis),
+        "request_timeout_ms": min(config.get("request_timeout_ms", timeout_ms), timeout_ms),
         "bootstrap_timeout_ms": millis,
         "reconnect_backoff_max_ms": 500,
         "kafka_client": build,

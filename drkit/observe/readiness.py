@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drkit.config import ClusterConfig, Config, Objectives
-from drkit.kafka.admin import ClusterAdmin, TopicInfo
-from drkit.kafka.groups import GroupAdmin
+from drkit.kafka.admin import TopicInfo
+from drkit.kafka.clusters import Clusters
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.offsets import Certainty
@@ -62,13 +62,13 @@ class Readiness:
         return Outcome.OK
 
 
-def readiness(config: Config, store: Store, link: Link, *, timeout_seconds: float = 5.0) -> Readiness:
-    """Ask every question about one link.
+def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> Readiness:
+    """Ask every question about one link; `clusters` are `observing`'s.
 
     Raises:
         Unreachable: the store doesn't answer: without it a failover by mapping can't be made.
     """
-    status = link_statuses(config, store, [link], timeout_seconds=timeout_seconds)[0]
+    status = link_statuses(config, store, [link], clusters=clusters)[0]
     checks = [
         _mirror(status),
         _objectives(status, config.objectives),
@@ -77,11 +77,11 @@ def readiness(config: Config, store: Store, link: Link, *, timeout_seconds: floa
         _positions_known(status),
         _clusters(status),
     ]
-    source, target = config.clusters[link.id.source], config.clusters[link.id.target]
     if status.source_reachable:
-        checks.append(_asked("fence", lambda: _fence(link.id.source, source, timeout_seconds)))
-    checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, target, timeout_seconds)))
-    checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, target, timeout_seconds)))
+        source = config.clusters[link.id.source]
+        checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
+    checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
+    checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
     point = status.recovery_point
     return Readiness(link, tuple(checks), point.records, point.seconds)
 
@@ -181,14 +181,13 @@ def _clusters(status: LinkStatus) -> Check:
     return Check(name, Outcome.OK, "both answer")
 
 
-def _fence(alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
+def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
     """By what the source would be fenced; whether that holds is shown only when it is."""
     name = "fence"
     if cluster.fence.command is not None:
         return Check(name, Outcome.OK, f"{alias} would be fenced by its command")
     try:
-        with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
-            admin.acls()
+        clusters.admin(alias, may_be_gone=True).acls()
     except Refused as error:
         return Check(
             name,
@@ -199,13 +198,12 @@ def _fence(alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
     return Check(name, Outcome.OK, f"{alias} would be fenced by access rules")
 
 
-def _topics(status: LinkStatus, alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
+def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     name = "topics on the target"
     wanted: dict[str, int] = {}
     for each in status.partitions:
         wanted[each.target_topic] = max(wanted.get(each.target_topic, 0), each.partition + 1)
-    with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
-        there: dict[str, TopicInfo] = admin.topics(wanted)
+    there: dict[str, TopicInfo] = clusters.admin(alias, may_be_gone=True).topics(wanted)
     missing = sorted(set(wanted) - set(there))
     if missing:
         return Check(name, Outcome.FAIL, f"missing on {alias}: {', '.join(missing[:5])}", "Start `drkit mirror`")
@@ -221,13 +219,12 @@ def _topics(status: LinkStatus, alias: str, cluster: ClusterConfig, timeout_seco
     return Check(name, Outcome.OK, f"all {len(wanted)} are there with their partitions")
 
 
-def _groups(status: LinkStatus, alias: str, cluster: ClusterConfig, timeout_seconds: float) -> Check:
+def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     name = "groups on the target"
     groups = sorted({group.group for group in status.groups})
     if not groups:
         return Check(name, Outcome.UNKNOWN, "no group position is known")
-    with GroupAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
-        members = admin.members(groups)
+    members = clusters.groups(alias, may_be_gone=True).members(groups)
     active = [group for group in groups if members.get(group, 0) > 0]
     if active:
         why = f"active on {alias}, a failover refuses them: {', '.join(active[:5])}"

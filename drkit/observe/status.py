@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from drkit.config import ClusterConfig, Config
-from drkit.kafka.admin import ClusterAdmin
+from drkit.config import Config
+from drkit.kafka.clusters import Clusters
 from drkit.mapping.translator import Translator
 from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
@@ -27,6 +27,7 @@ from drkit.store.api import Store
 from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
 
+OBSERVE_SECONDS = 5.0
 OUTSIDE_THE_FENCE = "outside_the_fence"
 """Kind of a problem that nobody recorded: it is seen at each look."""
 
@@ -119,37 +120,60 @@ class LinkStatus:
 
 
 def link_statuses(
-    config: Config, store: Store, links: Sequence[Link], *, timeout_seconds: float = 5.0
+    config: Config,
+    store: Store,
+    links: Sequence[Link],
+    *,
+    timeout_seconds: float | None = None,
+    clusters: Clusters | None = None,
 ) -> list[LinkStatus]:
     """The status of each link, and of the way back of a link that is turned round.
+
+    Args:
+        config: the clusters.
+        store: what the mirror recorded.
+        links: which links.
+        timeout_seconds: the bound of each call to a cluster (`observing`).
+        clusters: connections that the caller goes on using; None: this call's own.
 
     Raises:
         Unreachable: the store doesn't answer; without it nothing is known.
     """
+    if clusters is None:
+        with observing(config, timeout_seconds) as own:
+            return link_statuses(config, store, links, clusters=own)
     statuses = []
     for link in links:
         control = store.link_control(link.id)
-        statuses.append(_link_status(config, store, link, control, timeout_seconds))
+        statuses.append(_link_status(clusters, store, link, control))
         if control is not None and control.direction is Direction.REVERSED:
             back = link.reversed()
-            statuses.append(_link_status(config, store, back, store.link_control(back.id), timeout_seconds))
+            statuses.append(_link_status(clusters, store, back, store.link_control(back.id)))
     return statuses
 
 
-def read_log_ends(alias: str, cluster: ClusterConfig, wanted: Callable[[str], bool], timeout_seconds: float) -> LogEnds:
+def observing(config: Config, timeout_seconds: float | None) -> Clusters:
+    """Connections for a command that only looks: each call ends within so many seconds, connecting included.
+
+    None: 5 s, and a cluster to which nothing can be connected for 1.5 s is held to be gone.
+    """
+    if timeout_seconds is None:
+        return Clusters(config.clusters, timeout_seconds=OBSERVE_SECONDS)
+    return Clusters(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=timeout_seconds)
+
+
+def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool]) -> LogEnds:
     """Start and end offsets (last stable) of every partition of the cluster's topics that are wanted."""
     try:
-        with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
-            topics = [info for info in admin.topics().values() if wanted(info.name)]
-            there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-            return LogEnds(admin.start_offsets(there), admin.end_offsets(there))
+        admin = clusters.admin(alias, may_be_gone=True)
+        topics = [info for info in admin.topics().values() if wanted(info.name)]
+        there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
+        return LogEnds(admin.start_offsets(there), admin.end_offsets(there))
     except (Unreachable, NotLetIn) as error:
         return LogEnds(reason=str(error), refused=isinstance(error, NotLetIn))
 
 
-def _link_status(
-    config: Config, store: Store, link: Link, control: LinkControl | None, timeout_seconds: float
-) -> LinkStatus:
+def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkControl | None) -> LinkStatus:
     at = now()
     watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)}
     topics = store.topic_states(link.id)
@@ -158,7 +182,7 @@ def _link_status(
     workers = sorted(live_workers(store, link.id, at), key=lambda worker: (not worker.leads, worker.owner))
     led = lease is not None and lease.expires_at > at
     running = led or bool(workers)
-    source, target = _both_ends(config, link, timeout_seconds)
+    source, target = _both_ends(clusters, link)
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
     translator = Translator(store, link.id)
@@ -208,7 +232,7 @@ def _outside_the_fence(store: Store, link: Link, source: LogEnds, at: datetime) 
         )
 
 
-def _both_ends(config: Config, link: Link, timeout_seconds: float) -> tuple[LogEnds, LogEnds]:
+def _both_ends(clusters: Clusters, link: Link) -> tuple[LogEnds, LogEnds]:
     """Ask both clusters at once: a dead one costs one timeout, not two."""
 
     def on_target(topic: str) -> bool:
@@ -216,7 +240,7 @@ def _both_ends(config: Config, link: Link, timeout_seconds: float) -> tuple[LogE
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(read_log_ends, alias, config.clusters[alias], wanted, timeout_seconds)
+            pool.submit(read_log_ends, clusters, alias, wanted)
             for alias, wanted in ((link.id.source, link.covers_topic), (link.id.target, on_target))
         ]
         return asked[0].result(), asked[1].result()
