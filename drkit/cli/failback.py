@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.failover import DryRunOption, YesOption
-from drkit.cli.failover_run import confirm, finish, show_dry_run
+from drkit.cli.failover_run import asking_before_fence, confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine, failback_ports
@@ -23,6 +25,12 @@ from drkit.failover.service import confirm_cluster, run_failback, standing_obsta
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.seed.checks import check_seedable, seed_port
+
+
+class PauseBefore(StrEnum):
+    """A stage that a failback can be told to stop before."""
+
+    FENCE = "fence"
 
 
 def register(app: typer.Typer) -> None:
@@ -43,10 +51,10 @@ def failback(
             CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
         ),
     ] = None,
-    keep_primary: Annotated[
-        bool,
-        typer.Option("--keep-primary", help="Don't go back: the live cluster is the source for good from now on."),
-    ] = False,
+    pause_before: Annotated[
+        PauseBefore | None,
+        typer.Option("--pause-before", help="Stop before the live cluster is closed; `drkit resume` continues."),
+    ] = None,
     salvage_dir: SalvageOption = None,
     engine: EngineOption = SeedEngine.MIRROR,
     master: MasterOption = "local[*]",
@@ -59,20 +67,53 @@ def failback(
 ) -> None:
     """Salvage, scrub and re-seed the old primary, audit it, move the groups back, turn the link round."""
     with command(config, output, verbose) as run:
-        started_at = now()
         if dry_run and execute:
             raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
-        chosen = run.links(link)[0] if link is not None else None
-        with Estate(run.config, run.store(create=not dry_run)) as estate:
-            by_spark = engine is SeedEngine.SPARK
-            plan = make_failback_plan(estate, to, chosen, keep_primary=keep_primary, by_spark=by_spark)
-            if by_spark:  # before anything is asked, let alone removed for a seed that can't be
-                _check_seed(run, plan, spark_conf)
-            if dry_run:
-                show_dry_run(run, plan, standing_obstacles(plan))
-                return
-            ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
-            _act(run, estate, plan, ports, yes=yes, cluster_id=cluster_id, started_at=started_at)
+        bring_back(
+            run,
+            to,
+            link,
+            for_good=False,
+            dry_run=dry_run,
+            yes=yes,
+            cluster_id=cluster_id,
+            pause=pause_before is not None,
+            salvage_dir=salvage_dir,
+            by_spark=engine is SeedEngine.SPARK,
+            master=master,
+            spark_conf=spark_conf,
+            driver_memory=driver_memory,
+        )
+
+
+def bring_back(
+    run: Invocation,
+    to: str | None,
+    link: str | None,
+    *,
+    for_good: bool,
+    dry_run: bool,
+    yes: bool,
+    cluster_id: str | None,
+    pause: bool,
+    salvage_dir: Path | None,
+    by_spark: bool,
+    master: str,
+    spark_conf: list[str] | None,
+    driver_memory: str,
+) -> None:
+    """Plan, show and carry out a failback, or (`for_good`) a reprotect."""
+    started_at = now()
+    chosen = run.links(link)[0] if link is not None else None
+    with Estate(run.config, run.store(create=not dry_run)) as estate:
+        plan = make_failback_plan(estate, to, chosen, for_good=for_good, by_spark=by_spark)
+        if by_spark:  # before anything is asked, let alone removed for a seed that can't be
+            _check_seed(run, plan, spark_conf)
+        if dry_run:
+            show_dry_run(run, plan, standing_obstacles(plan))
+            return
+        ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
+        _act(run, estate, plan, ports, yes=yes, pause=pause, cluster_id=cluster_id, started_at=started_at)
 
 
 def _check_seed(run: Invocation, plan: FailbackPlan, properties: list[str] | None) -> None:
@@ -91,6 +132,7 @@ def _act(
     ports: Ports,
     *,
     yes: bool,
+    pause: bool,
     cluster_id: str | None,
     started_at: datetime,
 ) -> None:
@@ -109,7 +151,7 @@ def _act(
         confirm_cluster(plan, cluster_id)
     known = plan.target.cluster_id or ""
     if plan.level:
-        kept = plan.kind is Kind.KEEP_PRIMARY
+        kept = plan.kind is Kind.REPROTECT
         what = f"{plan.live.alias} becomes the source for good" if kept else f"Groups move back to {plan.target.alias}"
         asked = confirm(run, plan.target.alias, f"{what}; nothing is deleted", yes=yes)
     else:
@@ -124,6 +166,7 @@ def _act(
             cluster_id=known,
             started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
             watch=printer,
+            before_fence=asking_before_fence(run, plan, printer, yes=yes, pause=pause),
         )
     finally:
         printer.stop()

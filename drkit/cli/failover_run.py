@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,6 +14,7 @@ from drkit.cli.output import OutputMode
 from drkit.failover.document import plan_document, rehearsal_document, run_document
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import missed_objectives, unproven_objectives
+from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.machine import Kind, State
 from drkit.failover.plan import FailoverPlan, Obstacle
 from drkit.failover.preconditions import ACCEPT_UNFENCED
@@ -20,7 +22,7 @@ from drkit.failover.record import Plan, load_run, run_to_resume
 from drkit.failover.rehearse import rehearse
 from drkit.failover.runner import RunResult
 from drkit.failover.service import cancel_run, standing_obstacles
-from drkit.model.errors import ExitCode, Refused
+from drkit.model.errors import ExitCode, PartlyDone, Refused
 
 
 def collect_rarely() -> None:
@@ -51,6 +53,40 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
     if typed.strip() != word:
         raise Refused("not confirmed", meaning="Nothing was changed", remedy="Run it again when you are sure")
     return True
+
+
+def asking_before_fence(
+    run: Invocation, plan: Plan, printer: StagePrinter, *, yes: bool, pause: bool
+) -> Callable[[], None] | None:
+    """What a failback asks before it closes the live cluster; None: nothing.
+
+    Args:
+        run: the invocation.
+        plan: a failback's, else nothing is asked.
+        printer: stopped before the question.
+        yes: don't ask.
+        pause: don't ask, stop.
+    """
+    if not isinstance(plan, FailbackPlan):
+        return None
+    live = plan.live.alias
+    told = PartlyDone(
+        f"the failback waits before its fence: next {live} is closed to its clients",
+        meaning=f"All before it is done and audited; {live} goes on serving, and nothing has to be hurried",
+        remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
+    )
+
+    def ask() -> None:
+        if pause:
+            raise told
+        if yes or not sys.stdin.isatty():
+            return
+        printer.stop()
+        words = f"[bold]Next {live} is closed to its clients: stop its producers now.[/] Type {live} to continue: "
+        if run.writer.log.input(words).strip() != live:
+            raise told
+
+    return ask
 
 
 def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
@@ -104,7 +140,7 @@ def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) 
     objectives = run.config.objectives
     closed = result.error is None and result.machine.state is State.CLOSED
     missed = missed_objectives(result.evidence, objectives) if closed else []
-    moves = plan.kind is not Kind.KEEP_PRIMARY  # where no group moves there is nothing that an objective is about
+    moves = plan.kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
     for sentence in unproven_objectives(result.evidence, objectives) if closed and moves else []:
         run.writer.log.print(f"[yellow]![/] {sentence}: the objective can't be judged")
     run.writer.emit(

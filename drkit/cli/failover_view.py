@@ -75,7 +75,7 @@ def print_result(
     style = "bold green" if result.error is None else "bold yellow"
     console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
     gone = isinstance(plan, FailoverPlan) and not plan.source.reachable
-    if plan.kind is not Kind.KEEP_PRIMARY:
+    if plan.kind is not Kind.REPROTECT:
         print_evidence(console, result.evidence, missed, at_least=gone)
     facts = result.machine.facts
     if facts.salvage_path:
@@ -180,7 +180,7 @@ def _failback_head(console: Console, plan: FailbackPlan) -> None:
     before = _cluster(plan.target).append(" ─✗─ ").append_text(_cluster(plan.live)).append(" ◀ clients")
     after = Text(plan.target.alias, style="bold").append(" ──▶ ").append(plan.live.alias)
     after.append(f"   clients at {plan.endpoint}")
-    if plan.kind is Kind.KEEP_PRIMARY:
+    if plan.kind is Kind.REPROTECT:
         after = Text(plan.live.alias, style="bold").append(" ◀ clients   ──▶ ").append(plan.target.alias)
     grid.add_row("[dim]before[/]", before)
     grid.add_row("[dim]after[/]", after)

@@ -8,7 +8,7 @@ import typer
 
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.failover import YesOption
-from drkit.cli.failover_run import cancel, confirm, finish
+from drkit.cli.failover_run import asking_before_fence, cancel, confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
@@ -59,15 +59,18 @@ def resume(
         record = load_run(store, wanted)
         step, why = next_step(record.machine)
         run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
+        asked = False
         if step is not None:
-            confirm(run, record.plan.target.alias, f"The {record.plan.kind} goes on with {step.stage}", yes=yes)
+            asking_for = f"The {record.plan.kind} goes on with {step.stage}"
+            asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
         ports = None
         if isinstance(record.plan, FailbackPlan):
             ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
         printer = StagePrinter(run.writer.log)
         try:
             with Estate(run.config, store) as estate:
-                result = resume_run(estate, wanted, ports, watch=printer)
+                asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
+                result = resume_run(estate, wanted, ports, watch=printer, before_fence=asking)
         finally:
             printer.stop()
         finish(run, result, record.plan, plan_shown=False)

@@ -29,7 +29,7 @@ _DECISIONS = 2  # reversed, then active again
 
 
 def make_failback_plan(
-    estate: Estate, to: str | None, link: Link | None = None, *, keep_primary: bool = False, by_spark: bool = False
+    estate: Estate, to: str | None, link: Link | None = None, *, for_good: bool = False, by_spark: bool = False
 ) -> FailbackPlan:
     """Observe and plan.
 
@@ -37,7 +37,7 @@ def make_failback_plan(
         estate: where to look.
         to: the cluster to go back to; None: the source of the one link that was failed away from.
         link: the configured link, where several are meant by `to`.
-        keep_primary: don't go back: the live cluster becomes the source for good, the old primary its standby.
+        for_good: don't go back: the live cluster becomes the source for good, the old primary its standby (reprotect).
         by_spark: have Spark's tasks seed the old primary.
 
     Raises:
@@ -66,7 +66,7 @@ def make_failback_plan(
         estate.endpoint(chosen.id.source),
         look_at_directories(estate, chosen.id),
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
-        Kind.KEEP_PRIMARY if keep_primary else Kind.FAILBACK,
+        Kind.REPROTECT if for_good else Kind.FAILBACK,
         by_spark=by_spark,
     )
 
@@ -75,7 +75,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
     """The stages of a failback: those that the plan explains are those that the runner carries out."""
     old, live, cluster_id = plan.target.alias, plan.live.alias, plan.target.cluster_id or ""
     groups = len({position.group for position in plan.positions})
-    kept = plan.kind is Kind.KEEP_PRIMARY
+    kept = plan.kind is Kind.REPROTECT
     brought_back = (
         Salvage(old, cluster_id, live, plan.topics),
         Scrub(old, cluster_id, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
@@ -160,8 +160,8 @@ def _plan_for(
         failover_run=None if control is None else control.run,
         topics=topics,
         offsets=dict(sorted(offsets.items())),
-        positions=() if kind is Kind.KEEP_PRIMARY else _live_positions(sight),
-        directories=() if kind is Kind.KEEP_PRIMARY else directories,
+        positions=() if kind is Kind.REPROTECT else _live_positions(sight),
+        directories=() if kind is Kind.REPROTECT else directories,
         kind=kind,
         level=level,
         by_spark=by_spark,

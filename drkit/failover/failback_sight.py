@@ -129,7 +129,7 @@ def _failover_run(estate: Estate, control: LinkControl | None) -> tuple[str | No
     if not record.machine.finished:
         problem = f"run {control.run} is unfinished ({record.machine.state})"
     seen = record.plan.source.cluster_id if not isinstance(record.plan, FailbackPlan) else None
-    return problem, seen, record.plan.kind is Kind.KEEP_PRIMARY and record.machine.finished
+    return problem, seen, record.plan.kind is Kind.REPROTECT and record.machine.finished
 
 
 def scrub_topics(sight: Sight) -> Iterator[ScrubTopic]:

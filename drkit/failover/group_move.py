@@ -117,7 +117,7 @@ def _gone_back(estate: Estate, record: RunRecord) -> str | None:
     found = (
         summary.run
         for summary in estate.store.runs()
-        if summary.kind in {Kind.FAILBACK, Kind.KEEP_PRIMARY}
+        if summary.kind in {Kind.FAILBACK, Kind.REPROTECT}
         and summary.state == State.CLOSED
         and summary.started_at > record.started_at
         and summary.detail.split(" ")[0] == str(record.plan.link)

@@ -7,7 +7,9 @@
     …    translate  places     what stands where groups will be put
     …    translate  positions  the final positions
     …    resume     taken      who took the run over
+    …    fence      rewound    the fence doesn't stand any more: {"reason", "facts"}
     …    cancel     cancelled  why
+    …    abandon    abandoned  why, and what stands
 
 A long payload is kept in several entries (`part`), so that no single write is too large for a store.
 An append whose answer was lost is recognised by its hash when it is tried again.
@@ -39,6 +41,8 @@ PLACES = "places"
 POSITIONS = "positions"
 TAKEN = "taken"
 CANCELLED = "cancelled"
+REWOUND = "rewound"
+ABANDONED = "abandoned"
 
 _PART_CHARACTERS = 1_000_000
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -101,7 +105,7 @@ class Journal:
             raise DrkitError(
                 f"the journal of run {run} is broken: {broken}",
                 meaning="What it says can't be trusted, so nothing is done on its word",
-                remedy="Look at both clusters by hand, then plan anew",
+                remedy=f"drkit abandon {run} ends it by what the store, the fence and both clusters say",
             )
         return cls(store, run, entries)
 
@@ -133,6 +137,10 @@ class Journal:
             "facts": FACTS.dump_python(facts, mode="json"),
         }
         self.write(record.name, OUTCOME, body)
+
+    def rewound(self, facts: Facts, why: str) -> None:
+        """Say that the run is before its fence again."""
+        self.write("fence", REWOUND, {"reason": why, "facts": FACTS.dump_python(facts, mode="json")})
 
     def positions(self, stage: str, positions: tuple[Position, ...]) -> None:
         """Keep the final positions."""

@@ -5,9 +5,11 @@
     failback   planned → salvaged → scrubbed → reversed → reseeded → audited
                        → fenced → drained → translated → committed → switched → verified → closed
 
-    keep       planned → salvaged → scrubbed → reversed → reseeded → audited → closed
+    reprotect  planned → salvaged → scrubbed → reversed → reseeded → audited → closed
 
-    either     up to the point of no return (commit; a failback's: scrub) → cancelled
+    any        up to the point of no return (commit; a failback's: scrub) → cancelled
+               while it can neither continue nor be taken back → abandoned
+               fenced, drained, translated, committed → back before the fence, where the fence doesn't stand any more
 
 A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
 was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
@@ -25,6 +27,8 @@ was found (`Facts`) to `advance`, which moves on only if every invariant of the 
  I8  No move back onto unproven data: from AUDITED on, the audit's verdict is clean.
  I9  A run can be cancelled only before its point of no return, and when nothing of it stands any more: the
      link isn't sealed by it, its fence is lifted.
+ I10 What was found behind a fence counts only as long as that fence stands: without it the run goes back before
+     its fence, until clients were switched.
 
 `advance` raises `InvariantBroken` naming the invariant; that is a defect or a world that moved, and
 the runner stops with the run resumable.
@@ -56,9 +60,10 @@ class State(StrEnum):
     VERIFIED = "verified"
     CLOSED = "closed"
     CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
 
 
-FINAL_STATES = frozenset({State.CLOSED, State.CANCELLED})
+FINAL_STATES = frozenset({State.CLOSED, State.CANCELLED, State.ABANDONED})
 
 
 class Outcome(StrEnum):
@@ -75,7 +80,7 @@ class Kind(StrEnum):
 
     FAILOVER = "failover"
     FAILBACK = "failback"
-    KEEP_PRIMARY = "keep_primary"  # the cluster failed over to becomes the source for good
+    REPROTECT = "reprotect"  # the cluster failed over to becomes the source for good
 
 
 class Mode(StrEnum):
@@ -116,9 +121,9 @@ _BRING_BACK = (
 PATHS: dict[Kind, tuple[Step, ...]] = {
     Kind.FAILOVER: _MOVE,
     Kind.FAILBACK: _BRING_BACK + _MOVE,
-    Kind.KEEP_PRIMARY: (*_BRING_BACK, _MOVE[-1]),
+    Kind.REPROTECT: (*_BRING_BACK, _MOVE[-1]),
 }
-POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub", Kind.KEEP_PRIMARY: "scrub"}
+POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub", Kind.REPROTECT: "scrub"}
 """The stage from which on a run can only be taken to its end."""
 
 
@@ -276,6 +281,54 @@ def cancel(run: Run, why: str) -> Transition:
     if not undone or run.state not in _before(POINT_OF_NO_RETURN[run.kind], run.kind):
         raise InvariantBroken(f"I9: a run that is {run.state} has changed things", remedy="Resume it instead")
     return Transition(replace(run, state=State.CANCELLED), f"{run.state} → cancelled: {why}")
+
+
+BEHIND_THE_FENCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
+"""The states that rest on a fence, until clients are switched."""
+
+
+def before_fence(kind: Kind) -> State:
+    """The state in which a run's next stage is its fence."""
+    return State.AUDITED if kind is Kind.FAILBACK else State.PLANNED
+
+
+def back_before_fence(run: Run, why: str) -> Transition:
+    """The run before its fence again: what was found behind it counts no more.
+
+    Raises:
+        InvariantBroken: nothing of the run's state rests on a fence, or clients may have been switched.
+    """
+    if run.state not in BEHIND_THE_FENCE | {before_fence(run.kind)}:
+        raise InvariantBroken(f"I10: a run that is {run.state} can't go back before its fence", remedy="Resume it")
+    sealed = run.facts.sealed and run.facts.mode is Mode.UNPLANNED
+    facts = replace(
+        run.facts,
+        sealed=sealed,
+        fenced=None,
+        fence_reason=why,
+        fence_epoch=None,
+        fenced_at=None,
+        captured_at=None,
+        mirror_stopped=False,
+        lag=None,
+        ends={},
+        loss=None,
+        placed=None,
+        committed=None,
+    )
+    moved = replace(run, state=before_fence(run.kind), facts=facts)
+    return Transition(moved, f"{run.state} → {moved.state}: {why}")
+
+
+def abandon(run: Run, why: str) -> Transition:
+    """The run ended where it stands; what it has done stays as it is.
+
+    Raises:
+        InvariantBroken: it is over.
+    """
+    if run.finished:
+        raise InvariantBroken(f"I9: the run is {run.state}: there is nothing to abandon", remedy="`drkit runs`")
+    return Transition(replace(run, state=State.ABANDONED), f"{run.state} → abandoned: {why}")
 
 
 def check(run: Run) -> None:

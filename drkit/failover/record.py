@@ -8,6 +8,7 @@ from datetime import datetime
 
 from drkit.failover.failback_plan import FailbackPlan, failback_plan_from_json
 from drkit.failover.journal import (
+    ABANDONED,
     CANCELLED,
     FACTS,
     OUTCOME,
@@ -16,10 +17,11 @@ from drkit.failover.journal import (
     PLAN,
     POSITION_LIST,
     POSITIONS,
+    REWOUND,
     Journal,
     StageRecord,
 )
-from drkit.failover.machine import PATHS, Facts, Kind, Outcome, Run, State
+from drkit.failover.machine import FINAL_STATES, PATHS, Facts, Kind, Outcome, Run, State, before_fence
 from drkit.failover.places import Standing
 from drkit.failover.plan import FailoverPlan, plan_from_json
 from drkit.failover.positions import Position
@@ -114,6 +116,12 @@ def _replay(journal: Journal, run: Run) -> Run:
     for happened in journal.events():
         if happened.event == CANCELLED:
             return replace(run, state=State.CANCELLED)
+        if happened.event == ABANDONED:
+            return replace(run, state=State.ABANDONED)
+        if happened.event == REWOUND:
+            facts = FACTS.validate_python(json.loads(happened.payload)["facts"])
+            run = replace(run, state=before_fence(run.kind), facts=facts)
+            continue
         if happened.event != OUTCOME or happened.stage not in reaches:  # hooks reach no state
             continue
         body = json.loads(happened.payload)
@@ -123,12 +131,12 @@ def _replay(journal: Journal, run: Run) -> Run:
 
 
 def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:
-    """Failovers and failbacks that are neither closed nor cancelled, newest first (of one configured link)."""
+    """Failovers and failbacks that are not over, newest first (of one configured link)."""
     return [
         summary
         for summary in store.runs()
         if summary.kind in KINDS
-        and summary.state not in {State.CLOSED, State.CANCELLED}
+        and summary.state not in FINAL_STATES
         and (link is None or summary.detail.split(" ")[0] == link)
     ]
 

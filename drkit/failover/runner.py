@@ -24,7 +24,7 @@ from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
 from drkit.failover.record import Plan
 from drkit.failover.stage import Stage, StageContext
-from drkit.failover.undo import CANCEL, Undo
+from drkit.failover.undo import CANCEL, Undo, live_cluster
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.journal import RunSummary
@@ -62,7 +62,8 @@ class Runner:
     """Carries out one run.
 
     `link` is the direction of the data while groups move; `configured` the link of the configuration,
-    on which one run at a time may act. `stages` are those of the run's path, in order.
+    on which one run at a time may act. `stages` are those of the run's path, in order. `before_fence` is asked
+    before a failback closes the live cluster to its clients; it raises `PartlyDone` where the run is to wait.
     """
 
     estate: Estate
@@ -80,6 +81,7 @@ class Runner:
     ports: Ports | None = None
     watch: Watch = nobody_watches
     hooks: Hooks = field(default_factory=Hooks)
+    before_fence: Callable[[], None] | None = None
 
     def run(self) -> RunResult:
         """Carry out every stage that is left.
@@ -98,17 +100,18 @@ class Runner:
                     self._call(When.PRE)
                 if stage.name == "close":
                     self._call(When.POST)
+                if stage.name == "fence" and self.machine.kind is Kind.FAILBACK and self.before_fence is not None:
+                    self.before_fence()
                 self._carry_out(stage)
             except DrkitError as error:
                 return self._result(error)
             except KeyboardInterrupt:
-                return self._result(
-                    PartlyDone(
-                        f"interrupted in stage {stage.name}",
-                        meaning="What was done is journaled; this stage will be carried out again",
-                        remedy=f"drkit resume {self.journal.run}",
-                    )
+                stopped = PartlyDone(
+                    f"interrupted in stage {stage.name}",
+                    meaning="What was done is journaled; this stage will be carried out again",
+                    remedy=f"drkit resume {self.journal.run}",
                 )
+                return self._result(self._live_opened(stage.name, stopped) or stopped)
 
     def _call(self, when: When) -> None:
         """Call the hooks of a moment, unless the journal has their end. A run that was killed calls them again."""
@@ -168,6 +171,9 @@ class Runner:
         outcome = Outcome.UNKNOWN if isinstance(error, OutcomeUnknown) else Outcome.FAILED
         with suppress(DrkitError):  # a store that is gone must not hide what failed; the stage is repeated anyway
             self._record(StageRecord(stage, outcome, str(error), seconds))
+        opened = self._live_opened(stage, error)
+        if opened is not None:
+            return opened
         if isinstance(error, PartlyDone | OutcomeUnknown):
             return error
         resume = f"drkit resume {self.journal.run}"
@@ -197,6 +203,41 @@ class Runner:
             return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy.lstrip("; ")))
         return self._result(None)
 
+    def _live_opened(self, stage: str, error: DrkitError) -> DrkitError | None:
+        """Open the live cluster again where a failback stops after closing it; what the operator is told then.
+
+        None: the run doesn't stop between its fence and its switch.
+        """
+        if self.machine.kind is not Kind.FAILBACK or stage not in {"fence", "drain", "translate", "commit"}:
+            return None
+        live = live_cluster(self.plan)
+        resume = f"drkit resume {self.journal.run}"
+        try:
+            self.machine, did = self._undo().open_live(self.machine, f"{stage} failed: {error.what}")
+        except DrkitError as failed:
+            lift = f"drkit fence --lift --link '{self.configured.id}'"
+            return PartlyDone(
+                f"{stage} failed: {error.what}; and {live} could not be opened to its clients again: {failed.what}",
+                meaning=f"Clients can't write to {live} as long as its fence stands",
+                remedy=f"Once {live} answers: {lift}; or {resume}; drkit abandon {self.journal.run} gives the run up",
+            )
+        with suppress(DrkitError):
+            self._list()
+        meaning = f"Clients go on with {live} ({did}); nothing has moved"
+        remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        told = OutcomeUnknown if isinstance(error, OutcomeUnknown) else PartlyDone
+        return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
+
+    def back_before_fence(self, why: str) -> None:
+        """Go back before the fence, which doesn't stand any more.
+
+        Raises:
+            DrkitError: it can't be done now.
+        """
+        self.machine, did = self._undo().open_live(self.machine, why)
+        self._list()
+        self.watch("fence", None, f"{why}: {did}")
+
     def _taken_back(self, error: DrkitError) -> bool:
         """Give up a planned move (it loses nothing or does nothing), and any run that has not parted the link.
 
@@ -212,7 +253,13 @@ class Runner:
 
     def _take_back(self, why: str) -> None:
         """See `Undo.take_back`."""
-        undo = Undo(
+        self.machine, did = self._undo().take_back(self.machine, why)
+        with suppress(DrkitError):  # the journal has it; the listing is a convenience
+            self._list()
+        self.watch(CANCEL, StageRecord(CANCEL, Outcome.OK, did, 0.0), did)
+
+    def _undo(self) -> Undo:
+        return Undo(
             estate=self.estate,
             link=self.configured,
             lease=self.lease,
@@ -220,10 +267,6 @@ class Runner:
             plan=self.plan,
             say=lambda text: self.watch(CANCEL, None, text),
         )
-        self.machine, did = undo.take_back(self.machine, why)
-        with suppress(DrkitError):  # the journal has it; the listing is a convenience
-            self._list()
-        self.watch(CANCEL, StageRecord(CANCEL, Outcome.OK, did, 0.0), did)
 
     def _record(self, record: StageRecord) -> None:
         self.journal.outcome(record, self.machine.facts)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
 from drkit.failover.estate import Estate
 from drkit.failover.failback import failback_stages
 from drkit.failover.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.gate import gate_record
 from drkit.failover.hooks import Hooks, hooks_of
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
@@ -19,7 +21,7 @@ from drkit.failover.preconditions import ACCEPT_UNFENCED
 from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
-from drkit.failover.undo import CANCEL, point_of_no_return
+from drkit.failover.undo import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
 from drkit.model.topology import Link
 
@@ -94,8 +96,9 @@ def run_failback(
     cluster_id: str,
     started_at: datetime | None = None,
     watch: Watch = nobody_watches,
+    before_fence: Callable[[], None] | None = None,
 ) -> RunResult:
-    """Carry a failback out; `cluster_id` is what the operator typed or gave.
+    """Carry a failback out; `cluster_id` is what the operator typed or gave. `before_fence`: see `Runner`.
 
     Raises:
         Refused: it is another cluster's id, a precondition does not hold, or somebody else acts on the
@@ -116,6 +119,7 @@ def run_failback(
         failback_stages(plan),
         ports,
         watch,
+        before_fence,
     )
 
 
@@ -129,8 +133,17 @@ def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:
         )
 
 
-def resume_run(estate: Estate, run: str, ports: Ports | None, *, watch: Watch = nobody_watches) -> RunResult:
+def resume_run(
+    estate: Estate,
+    run: str,
+    ports: Ports | None,
+    *,
+    watch: Watch = nobody_watches,
+    before_fence: Callable[[], None] | None = None,
+) -> RunResult:
     """Take an interrupted run to its end. A finished one is returned as it ended.
+
+    One that rests on a fence that doesn't stand any more goes back before it first.
 
     Raises:
         Refused: no such run, somebody else is carrying it out, or its target is another cluster now.
@@ -146,7 +159,14 @@ def resume_run(estate: Estate, run: str, ports: Ports | None, *, watch: Watch = 
             return runner.run()
         _check_cluster(estate, record.plan)
         take_over(record.journal, lease.owner)
-        return runner.cancel("a cancelling that was interrupted") if record.journal.attempted(CANCEL) else runner.run()
+        if record.journal.attempted(CANCEL):
+            return runner.cancel("a cancelling that was interrupted")
+        live = live_cluster(record.plan)
+        gone = fence_is_gone(record.machine, gate_record(estate.store, link.id, live))
+        if gone and not record.journal.attempted("switch"):
+            runner.back_before_fence(f"{live} may have been written since it was quiet")
+        runner.before_fence = before_fence
+        return runner.run()
 
 
 def _check_cluster(estate: Estate, plan: Plan) -> None:
@@ -241,6 +261,7 @@ def _start(
     stages: tuple[Stage, ...],
     ports: Ports | None,
     watch: Watch,
+    before_fence: Callable[[], None] | None = None,
 ) -> RunResult:
     standing = standing_obstacles(plan, waived=waived)
     if standing:
@@ -267,6 +288,7 @@ def _start(
             ports=ports,
             watch=watch,
             hooks=_hooks(estate, plan, run),
+            before_fence=before_fence,
         )
         return runner.run()
 

@@ -12,10 +12,20 @@ from dataclasses import dataclass, replace
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.gate import Gate, gate_record
-from drkit.failover.gate_rules import GateState
+from drkit.failover.gate_rules import GateRecord, GateState
 from drkit.failover.journal import CANCELLED, Journal
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import POINT_OF_NO_RETURN, Facts, InvariantBroken, Run, cancel
+from drkit.failover.machine import (
+    BEHIND_THE_FENCE,
+    POINT_OF_NO_RETURN,
+    Facts,
+    InvariantBroken,
+    Kind,
+    Mode,
+    Run,
+    back_before_fence,
+    cancel,
+)
 from drkit.failover.record import Plan
 from drkit.failover.stage import decide_link, wait_for
 from drkit.model.links import Direction
@@ -70,21 +80,40 @@ class Undo:
         self.journal.write(CANCEL, CANCELLED, {"reason": why, "undone": did})
         return given_up, did
 
-    def _reopen(self) -> str:
-        """The link's direction as the plan found it, where this run has sealed it."""
-        control = self.estate.store.link_control(self.link.id)
+    def open_live(self, machine: Run, why: str) -> tuple[Run, str]:
+        """Let clients into the cluster that the run has closed, and go back before the fence; the run, what was done.
+
+        The data's way goes on before the cluster is opened, so nothing is written there that nobody would mirror.
+
+        Raises:
+            InvariantBroken: clients may have been switched.
+            DrkitError: it can't be opened now.
+        """
+        transition = back_before_fence(machine, why)
+        flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence doesn't stand any more")
+        live = live_cluster(self.plan)
+        record = gate_record(self.estate.store, self.link.id, live)
+        ours = record is not None and record.run == self.run and record.state is not GateState.OPEN
+        done = Gate(self, live).open() if ours else ""
+        self.journal.rewound(transition.run.facts, why)
+        return transition.run, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
+
+    def _reopen(self, reason: str = "the run was cancelled") -> str:
+        """The direction of the data's way as the plan found it, where this run has sealed it."""
+        way = self.link.id if self.plan.kind is Kind.FAILOVER else self.link.id.reversed()
+        control = self.estate.store.link_control(way)
         if control is None or control.run != self.run or control.direction is not Direction.SEALED:
             return ""
         before = Direction.PAUSED if self.plan.control == Direction.PAUSED else Direction.ACTIVE
         decide_link(
             self.estate,
-            self.link.id,
+            way,
             before,
             run=self.run,
-            reason="the run was cancelled",
+            reason=reason,
             allowed=frozenset({Direction.SEALED}),
         )
-        return f"{self.link.id} is {before} again"
+        return f"{way} is {before} again"
 
     def _lift(self) -> str:
         """The fence that this run has put, unless the link was failed away from before: then it stays."""
@@ -95,6 +124,27 @@ class Undo:
         if away or record is None or record.run != self.run or record.state is GateState.OPEN:
             return ""
         return Gate(self, source).open()
+
+
+def live_cluster(plan: Plan) -> str:
+    """The cluster that clients use until the run switches them, and that its fence closes."""
+    return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
+
+
+def fence_is_gone(machine: Run, record: GateRecord | None) -> bool:
+    """Whether a run rests on a fence that doesn't stand any more, or on an unfenced cluster that was quiet once.
+
+    Args:
+        machine: the run.
+        record: the newest decision about the gate of its live cluster.
+    """
+    if machine.state not in BEHIND_THE_FENCE:
+        return False
+    facts = machine.facts
+    if not facts.fenced:
+        return facts.mode is Mode.PLANNED
+    stands = record is not None and record.state is GateState.CLOSED and record.proven
+    return not stands or record is None or record.epoch != facts.fence_epoch
 
 
 def undone(machine: Run, did: str | None = None) -> Run:

@@ -1,4 +1,4 @@
-"""A failover (planned or not), failback, `keep` (with --keep-primary), resume or cancel that kills itself at one place.
+"""A failover (planned or not), failback, `reprotect`, resume or cancel that kills itself at one place.
 
     python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after
 
@@ -82,8 +82,8 @@ def main(config: str, name: str, action: str, salvage: str, stage: str, place: s
             result = run_failover(estate, planned, accept_unfenced=False)
         elif action == "cancel":
             result = cancel_run(estate, run_to_resume(own.store, None))
-        elif action in {"failback", "keep"}:
-            plan = make_failback_plan(estate, "primary", keep_primary=action == "keep")
+        elif action in {"failback", "reprotect"}:
+            plan = make_failback_plan(estate, "primary", for_good=action == "reprotect")
             result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "")
         else:
             result = resume_run(estate, run_to_resume(own.store, None), ports)

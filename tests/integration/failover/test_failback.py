@@ -205,7 +205,7 @@ def test_the_cluster_failed_over_to_is_kept_as_the_primary_for_good(lab, tmp_pat
     own.commit("dr", "g", topic, {0: 25, 1: 30})
     ports = reading_ports(own, tmp_path / "salvage")
     with own.estate() as estate:
-        plan = make_failback_plan(estate, "primary", keep_primary=True)
+        plan = make_failback_plan(estate, "primary", for_good=True)
         assert [stage.name for stage in plan.stages][-2:] == ["audit", "close"]
         result = run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary"))
         assert result.error is None
@@ -249,7 +249,7 @@ def test_a_compacted_topic_that_stays_a_standby_for_good_gets_its_own_settings_b
     own.produce("primary", topic, texts("only-here", 2))
     fail_over(own)
     with own.estate() as estate:
-        plan = make_failback_plan(estate, "primary", keep_primary=True)
+        plan = make_failback_plan(estate, "primary", for_good=True)
         ports = reading_ports(own, tmp_path / "salvage")
         assert run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary")).error is None
     if settled:  # aligned before the configuration names this direction: until then all follows the live cluster

@@ -230,8 +230,8 @@ def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_pa
             assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
         own.produce("dr", topic, texts("on-dr", 10))
         own.commit("dr", "g", topic, {0: 25, 1: 30})
-        action = "keep"
-        for boundary in boundaries(Kind.KEEP_PRIMARY):
+        action = "reprotect"
+        for boundary in boundaries(Kind.REPROTECT):
             killed(own, action, tmp_path / "salvage", boundary)
             action = "resume"
         run = own.store.runs()[0].run

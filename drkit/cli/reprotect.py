@@ -1,0 +1,58 @@
+"""`drkit reprotect`: keep the cluster failed over to as the source, and make the old primary its standby."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.failback import bring_back
+from drkit.cli.failover import DryRunOption, YesOption
+from drkit.cli.output import OutputMode
+from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine
+from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
+from drkit.failover.failback import CLUSTER_ID
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("reprotect")(reprotect)
+
+
+def reprotect(
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
+        ),
+    ] = None,
+    salvage_dir: SalvageOption = None,
+    engine: EngineOption = SeedEngine.MIRROR,
+    master: MasterOption = "local[*]",
+    spark_conf: SparkConfOption = None,
+    driver_memory: MemoryOption = "1g",
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are."""
+    with command(config, output, verbose) as run:
+        bring_back(
+            run,
+            None,
+            link,
+            for_good=True,
+            dry_run=dry_run,
+            yes=yes,
+            cluster_id=cluster_id,
+            pause=False,
+            salvage_dir=salvage_dir,
+            by_spark=engine is SeedEngine.SPARK,
+            master=master,
+            spark_conf=spark_conf,
+            driver_memory=driver_memory,
+        )
