@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.failback_sight import Sight, scrub_topics
-from drkit.failover.gate_rules import GateState
 from drkit.failover.plan import Obstacle
+from drkit.model.gate import GateState
 from drkit.model.links import Direction
 from drkit.model.topology import TopicPartition
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.gate import gate_record
-from drkit.failover.gate_rules import GateRecord
 from drkit.failover.machine import Kind
 from drkit.failover.observe import mirror_at_work
 from drkit.failover.record import load_run
@@ -16,6 +15,7 @@ from drkit.failover.world import ClusterView
 from drkit.kafka.admin import TopicInfo
 from drkit.kafka.groups import CommittedOffset
 from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.gate import GateRecord
 from drkit.model.links import LinkControl, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.evidence import loss_at
 from drkit.failover.gate import Gate
-from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
@@ -16,6 +15,7 @@ from drkit.failover.tails_equal import compare_tails
 from drkit.failover.world import World
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused
+from drkit.model.gate import Means
 from drkit.model.links import Direction
 from drkit.model.topology import TopicPartition
 

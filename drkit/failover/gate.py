@@ -15,18 +15,12 @@ from drkit.failover.estate import Estate
 from drkit.failover.gate_command import run_command
 from drkit.failover.gate_proof import Acting, Late, Proof, late
 from drkit.failover.gate_rules import (
-    FENCES,
-    GateRecord,
-    GateState,
-    Means,
+    beside_mark,
     closing,
     excepting,
     for_everybody,
     named,
-    newest,
-    older,
     probing,
-    record_text,
     spoken_of,
     unspoken,
     what_stands,
@@ -37,6 +31,7 @@ from drkit.kafka.write_probe import WriteProbe
 from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.gate import FENCES, GateRecord, GateState, Means, is_mark, mark_of, newest, older, record_text
 from drkit.model.topology import LinkId, is_canary
 from drkit.store.api import Store
 
@@ -138,6 +133,7 @@ class Gate:
         also = unspoken(topics, groups, others)
         if also and (also <= ours or self._open_by_default(record, others)):
             wanted |= also
+        wanted |= {mark_of(link)}
         failures = self._apply(record, put=wanted - there, ours=wanted & (ours | elsewhere), remove=ours - wanted)
         if failures:
             rule, why = next(iter(failures.items()))
@@ -253,6 +249,26 @@ class Gate:
             Refused: a newer run has decided otherwise.
             DrkitError: it can't be taken away.
         """
+        return "; ".join(filter(None, (self._open_noted(), self._open_marked())))
+
+    def _open_marked(self) -> str:
+        """Take away a fence that only its mark on the cluster tells of: the store has lost its notes."""
+        try:
+            there = self._admin().acls()
+        except Refused:
+            return ""  # no access rules are kept there, or drkit may not see them
+        link, mark = self._acting.link, mark_of(self._acting.link)
+        if mark not in there:
+            return ""
+        record = self._claim(GateState.OPENING, Means.ACL)
+        noted = {Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster))}
+        found = beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
+        self._remove(record, found | {mark}, forget=found | {mark})
+        done = f"a fence of {self._cluster} that the store didn't know is lifted: {len(found)} rules removed"
+        self._keep(replace(record, state=GateState.OPEN, detail=done))
+        return done
+
+    def _open_noted(self) -> str:
         before = gate_record(self._store, self._link, self._cluster)
         if before is None or before.state is GateState.OPEN:
             return ""
@@ -303,7 +319,7 @@ class Gate:
                 raise DrkitError(f"{self._cluster} refuses the rule '{rule}': {why}", remedy="Remove the cause named")
             self._remove(record, closed - self._wanted_elsewhere(), forget=closed)
             open_to = f"; {gap}" if gap else ""
-            others = len({rule.principal for rule in self._ours() if rule.permission == "deny"})
+            others = len({rule.principal for rule in self._ours() if rule.permission == "deny" and not is_mark(rule)})
             kept = f"stays closed to {others} other writers" if others else "can't be kept closed"
             done = f"{self._cluster} {kept}{open_to}"
         self._keep(replace(record, detail=done))

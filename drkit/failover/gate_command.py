@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable
 
 from drkit.config.fence_schema import FenceConfig
-from drkit.failover.gate_rules import GateRecord
 from drkit.model.errors import DrkitError
+from drkit.model.gate import GateRecord
 from drkit.model.topology import LinkId
 
 

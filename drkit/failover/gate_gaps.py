@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from drkit.failover.estate import Estate
 from drkit.failover.gate import Gate, gate_record
 from drkit.failover.gate_proof import Acting, Proof
-from drkit.failover.gate_rules import GateState, Means
 from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
+from drkit.model.gate import GateState, Means
 from drkit.model.topology import Link, TopicPartition, is_canary
 
 _SHOWN = 3

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drkit.failover.estate import Estate
-from drkit.failover.gate_rules import GateRecord
 from drkit.failover.lease import RunLease
 from drkit.model.errors import Refused
+from drkit.model.gate import GateRecord
 from drkit.model.topology import Link
 
 

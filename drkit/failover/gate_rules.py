@@ -1,4 +1,4 @@
-"""Which access rules close a cluster for a link's clients, and what is kept about it. Pure.
+"""Which access rules close a cluster for a link's clients. Pure.
 
 A rule that denies `User:*` can't make an exception, not even for drkit. So there are two sets:
 
@@ -10,88 +10,17 @@ A rule that denies `User:*` can't make an exception, not even for drkit. So ther
 With `allow.everyone.if.no.acl.found` a broker allows everything on what no rule is about. The first rule about a topic
 ends that: denying to write it would deny to read and to see it, too, to drkit and its mirror as well. There a rule
 that allows everybody everything goes with each that denies; of the two the one that denies wins.
-
-Every closing, opening and narrowing has an epoch, a number of the store that only grows. The newest epoch's
-record says how the cluster is meant to be; whoever acts by an older one is late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from enum import StrEnum
-
-from pydantic import TypeAdapter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from drkit.model.acls import Acl
+from drkit.model.gate import Means, is_mark
 
-FENCES = "fence"
-"""Kind of the notes that hold the records: by cluster and epoch."""
 _EVERYBODY = "User:*"
-_EPOCH_DIGITS = 20
-
-
-class Means(StrEnum):
-    """What keeps clients out."""
-
-    ACL = "acl"
-    COMMAND = "command"
-    NONE = "none"
-
-
-class GateState(StrEnum):
-    """How a cluster is meant to be. `pending`: it is to be closed and did not answer."""
-
-    PENDING = "pending"
-    CLOSING = "closing"
-    CLOSED = "closed"
-    STANDBY = "standby"
-    OPENING = "opening"
-    OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class GateRecord:
-    """What the newest decision about a cluster's gate is. `proven`: closed, and shown to be; `detail`: how."""
-
-    cluster: str
-    epoch: int
-    run: str
-    state: GateState
-    means: Means
-    at: datetime
-    proven: bool = False
-    detail: str = ""
-
-    @property
-    def stands(self) -> bool:
-        """Whether rules may be on the cluster, or its command may have run: also when it could not be reached since."""
-        return self.means is not Means.NONE and self.state is not GateState.OPEN
-
-    @property
-    def name(self) -> str:
-        """The name of its note: nobody who is late can write over a newer one."""
-        return f"{self.cluster} {self.epoch:0{_EPOCH_DIGITS}d}"
-
-
-_RECORD = TypeAdapter(GateRecord)
-
-
-def record_text(record: GateRecord) -> str:
-    """The record as its note has it."""
-    return _RECORD.dump_json(record).decode()
-
-
-def newest(notes: Mapping[str, str], cluster: str) -> GateRecord | None:
-    """The cluster's newest record among the notes of a link; None: nothing was ever decided."""
-    names = [name for name in notes if name.rpartition(" ")[0] == cluster]
-    return _RECORD.validate_json(notes[max(names)]) if names else None
-
-
-def older(notes: Mapping[str, str], record: GateRecord) -> list[str]:
-    """Names of the notes that a record replaces."""
-    return [name for name in notes if name.rpartition(" ")[0] == record.cluster and name < record.name]
 
 
 def closing(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl]:
@@ -163,7 +92,37 @@ def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
 
 def named(rules: Iterable[Acl], resource: str) -> set[str]:
     """The topics (or groups) that these rules deny something on."""
-    return {rule.name for rule in rules if rule.resource == resource and rule.permission == "deny"}
+    return {
+        rule.name for rule in rules if rule.resource == resource and rule.permission == "deny" and not is_mark(rule)
+    }
+
+
+def beside_mark(
+    there: Collection[Acl], covers_topic: Callable[[str], bool], covers_group: Callable[[str], bool]
+) -> frozenset[Acl]:
+    """The rules of a fence that are known by its mark alone, the store's notes being lost.
+
+    Args:
+        there: the cluster's rules.
+        covers_topic: whether the link covers a topic of the cluster.
+        covers_group: the same of a group.
+    """
+
+    def closes(rule: Acl) -> bool:
+        about = (rule.resource, rule.operation)
+        if rule.permission != "deny" or rule.pattern != "literal" or is_mark(rule):
+            return False
+        return (about == ("topic", "write") and covers_topic(rule.name)) or (
+            about == ("group", "read") and covers_group(rule.name)
+        )
+
+    found = frozenset(rule for rule in there if closes(rule))
+    beside = {
+        Acl(rule.resource, rule.name, "literal", _EVERYBODY, "*", "all", "allow")
+        for rule in found
+        if rule.principal == _EVERYBODY
+    }
+    return found | (beside & frozenset(there))
 
 
 def what_stands(means: Means, cluster: str) -> str:

@@ -18,7 +18,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.failover.consistency import ConsistentCut
-from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Kind, Loss, Mode
 from drkit.failover.packing import Packed
 from drkit.failover.places import Standing, what_changed
@@ -27,6 +26,7 @@ from drkit.failover.when import Moment
 from drkit.failover.world import ClusterView
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
+from drkit.model.gate import Means
 from drkit.model.topology import LinkId
 
 FORMAT = "drkit-failover-plan/1"

@@ -12,7 +12,6 @@ from drkit.failover.estate import Estate
 from drkit.failover.evidence import loss_at
 from drkit.failover.fence import Drain, Fence
 from drkit.failover.gate import fence_means
-from drkit.failover.gate_rules import Means
 from drkit.failover.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.look import look_at
 from drkit.failover.machine import Kind, Mode
@@ -34,6 +33,7 @@ from drkit.failover.when import Moment
 from drkit.failover.world import World
 from drkit.kafka.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.gate import Means
 from drkit.model.links import Direction
 from drkit.model.topology import Link
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drkit.failover.gate_rules import Means
 from drkit.failover.machine import Mode
 from drkit.failover.plan import FailoverPlan, Obstacle
 from drkit.failover.world import World
+from drkit.model.gate import Means
 from drkit.model.links import Direction
 
 ACCEPT_UNFENCED = "--accept-unfenced"

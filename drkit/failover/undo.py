@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.gate import Gate, gate_record
-from drkit.failover.gate_rules import GateRecord, GateState
 from drkit.failover.journal import CANCELLED, Journal
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import (
@@ -28,6 +27,7 @@ from drkit.failover.machine import (
 )
 from drkit.failover.record import Plan
 from drkit.failover.stage import decide_link, wait_for
+from drkit.model.gate import GateRecord, GateState
 from drkit.model.links import Direction
 from drkit.model.topology import Link
 
@@ -93,8 +93,8 @@ class Undo:
         flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence doesn't stand any more")
         live = live_cluster(self.plan)
         record = gate_record(self.estate.store, self.link.id, live)
-        ours = record is not None and record.run == self.run and record.state is not GateState.OPEN
-        done = Gate(self, live).open() if ours else ""
+        closed = record is not None and record.state is not GateState.OPEN  # whatever run has closed it
+        done = Gate(self, live).open() if closed else ""
         self.journal.rewound(transition.run.facts, why)
         return transition.run, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
 
@@ -116,12 +116,12 @@ class Undo:
         return f"{way} is {before} again"
 
     def _lift(self) -> str:
-        """The fence that this run has put, unless the link was failed away from before: then it stays."""
+        """The fence of the source, whatever run has put it, unless the link was failed away from before."""
         source = self.link.id.source
         control = self.estate.store.link_control(self.link.id)
         away = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
         record = gate_record(self.estate.store, self.link.id, source)
-        if away or record is None or record.run != self.run or record.state is GateState.OPEN:
+        if away or record is None or record.state is GateState.OPEN:
             return ""
         return Gate(self, source).open()
 

@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from drkit.model.clock import now
+from drkit.observe.fence import FENCED
 from drkit.observe.status import LinkStatus
 from drkit.observe.workers import worker_metrics
 
@@ -40,6 +41,9 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
     problems = GaugeMetricFamily("drkit_problems", "Recorded problems", labels=["link", "kind"])
     positions = GaugeMetricFamily("drkit_group_positions", "Group positions by certainty", labels=["link", "certainty"])
     age = GaugeMetricFamily("drkit_group_position_age_seconds", "Age of the oldest captured position", labels=["link"])
+    fenced = GaugeMetricFamily(
+        "drkit_fenced", "1 where drkit keeps clients out of the cluster that they are to use", labels=["link"]
+    )
     at = now()
     for status in statuses:
         link = str(status.link.id)
@@ -53,12 +57,13 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
         reachable.add_metric([link, status.link.id.target], 1 if status.target_reachable else 0)
         for kind, count in _counted([problem.kind for problem in status.problems]).items():
             problems.add_metric([link, kind], count)
+        fenced.add_metric([link], 1 if any(problem.kind == FENCED for problem in status.problems) else 0)
         for certainty, count in _counted([group.translation.value for group in status.groups]).items():
             positions.add_metric([link, certainty], count)
         if status.groups:
             oldest = min(group.captured_at for group in status.groups)
             age.add_metric([link], max(0.0, (at - oldest).total_seconds()))
-    return [state, records, seconds, reachable, problems, positions, age]
+    return [state, records, seconds, reachable, problems, fenced, positions, age]
 
 
 def _partitions(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:

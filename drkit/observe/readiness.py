@@ -18,6 +18,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link
+from drkit.observe.fence import FENCED
 from drkit.observe.status import LinkStatus, link_statuses
 from drkit.store.api import Store
 
@@ -135,7 +136,10 @@ def _problems(status: LinkStatus) -> list[Check]:
         return [Check("problems", Outcome.OK, "none recorded")]
     return [
         Check(
-            f"problem: {problem.kind}", Outcome.FAIL if problem.halted else Outcome.WARN, problem.reason, problem.remedy
+            f"problem: {problem.kind}",
+            Outcome.FAIL if problem.halted or problem.kind == FENCED else Outcome.WARN,
+            problem.reason,
+            problem.remedy,
         )
         for problem in status.problems
     ]

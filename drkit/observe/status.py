@@ -14,15 +14,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from drkit.config import Config
+from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.clusters import Clusters
 from drkit.mapping.translator import Translator
-from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
+from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
-from drkit.model.errors import NotLetIn, Unreachable
+from drkit.model.errors import NotLetIn, Refused, Unreachable
+from drkit.model.gate import serving_cluster
 from drkit.model.links import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.observe.fence import fence_problem
 from drkit.store.api import Store
 from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
@@ -37,13 +40,14 @@ class LogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
-    answers, or drkit refuses the other (`NotLetIn`).
+    answers, or drkit refuses the other (`NotLetIn`). `rules`: its access rules; None: not asked for, or not seen.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
     end: dict[TopicPartition, int] = field(default_factory=dict)
     reason: str | None = None
     refused: bool = False
+    rules: frozenset[Acl] | None = None
 
     @property
     def reachable(self) -> bool:
@@ -168,9 +172,16 @@ def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool])
         admin = clusters.admin(alias, may_be_gone=True)
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-        return LogEnds(admin.start_offsets(there), admin.end_offsets(there))
+        return LogEnds(admin.start_offsets(there), admin.end_offsets(there), rules=_rules(admin))
     except (Unreachable, NotLetIn) as error:
         return LogEnds(reason=str(error), refused=isinstance(error, NotLetIn))
+
+
+def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
+    try:
+        return admin.acls()
+    except (Refused, Unreachable):  # no authorizer, no right to see them, or no answer in time
+        return None
 
 
 def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkControl | None) -> LinkStatus:
@@ -185,6 +196,11 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     source, target = _both_ends(clusters, link)
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
+    if not link.inverse:  # the way back has no clients of its own
+        serving = serving_cluster(link, None if control is None else control.direction)
+        ends = source if serving == link.id.source else target
+        fenced = fence_problem(store, link, control, ends.rules, at)
+        problems = [fenced, *problems] if fenced is not None else problems
     translator = Translator(store, link.id)
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, at=at, running=running)

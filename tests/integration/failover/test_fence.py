@@ -32,18 +32,19 @@ from drkit.config.schema import ClusterConfig
 from drkit.failover.estate import Estate
 from drkit.failover.failback import make_failback_plan
 from drkit.failover.gate import Gate, gate_record
+from drkit.failover.gate_context import GateContext
 from drkit.failover.gate_gaps import made_since
-from drkit.failover.gate_rules import GateState, closing
+from drkit.failover.gate_rules import closing
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import PATHS, Kind, Mode, State
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.refence import Hand
 from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.write_probe import WriteProbe
 from drkit.lab import Lab
 from drkit.model.acls import Acl
 from drkit.model.errors import PartlyDone, Refused
+from drkit.model.gate import GateState
 from drkit.model.journal import verify_chain
 from drkit.model.links import Direction
 from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
@@ -492,7 +493,7 @@ def test_a_command_fences_and_is_believed_only_when_it_shows(own: OwnLink, secur
 
 
 def by_hand(own: OwnLink, estate: Estate, lease: RunLease, run: str) -> Gate:
-    return Gate(Hand(estate, own.link, run, lease, lambda _: None), "primary")
+    return Gate(GateContext(estate, own.link, run, lease, lambda _: None), "primary")
 
 
 def test_a_late_run_neither_redoes_nor_undoes_a_newer_fence(own: OwnLink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from drkit.failover.failback import make_failback_plan
 from drkit.failover.gate import Gate
+from drkit.failover.gate_context import GateContext
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import Mode
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.refence import Hand
 from drkit.failover.service import run_failback, run_failover
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.write_probe import WriteProbe
@@ -70,7 +70,7 @@ def test_a_planned_move_and_back_where_no_rule_means_everybody(open_lab: Lab, tm
         }
         assert not {rule for rule in put if "probe" in rule.name}
         with own.estate() as estate, RunLease(own.store, own.link.id, "again") as lease:
-            again = Gate(Hand(estate, own.link, "again", lease, print), "primary").close()
+            again = Gate(GateContext(estate, own.link, "again", lease, print), "primary").close()
         assert again.proven, again.reason
         assert rules(own, "primary") == put, "closing it again changes nothing"
         own.produce("dr", topic, texts("on-dr", 5))

@@ -6,19 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.config.schema import Config
-from drkit.failover.gate_rules import (
-    GateRecord,
-    GateState,
-    Means,
-    closing,
-    excepting,
-    for_everybody,
-    newest,
-    older,
-    record_text,
-    unspoken,
-)
+from drkit.failover.gate_rules import closing, excepting, for_everybody, unspoken
 from drkit.model.acls import Acl, topics_denied
+from drkit.model.gate import GateRecord, GateState, Means, newest, older, record_text
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 

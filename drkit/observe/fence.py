@@ -1,0 +1,58 @@
+"""A fence on a cluster that clients are to use: found by what is on the cluster, and by the store's notes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from drkit.model.acls import Acl, fence_rules_kind
+from drkit.model.gate import FENCES, GateState, Means, mark_of, newest, serving_cluster
+from drkit.model.links import LinkControl, Problem
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+FENCED = "fenced"
+"""Kind of the problem that a cluster that clients are to use is closed to them; it is looked for at each look."""
+_OVER = frozenset({"closed", "cancelled", "abandoned"})
+
+
+def fence_problem(
+    store: Store, link: Link, control: LinkControl | None, rules: Collection[Acl] | None, at: datetime
+) -> Problem | None:
+    """The fence that keeps clients out of the cluster that they are to use; None: there is none.
+
+    Args:
+        store: its notes.
+        link: a configured link.
+        control: its decision.
+        rules: the access rules on that cluster; None: they can't be seen.
+        at: now.
+    """
+    cluster = serving_cluster(link, None if control is None else control.direction)
+    noted = {Acl.parse(key) for key in store.notes(link.id, fence_rules_kind(cluster))}
+    denying = {rule for rule in noted if rule.permission == "deny"}
+    standing = denying if rules is None else denying & set(rules)
+    record = newest(store.notes(link.id, FENCES), cluster)
+    by_command = record is not None and record.means is Means.COMMAND and record.state is not GateState.OPEN
+    marked = rules is not None and mark_of(link) in rules
+    if not (standing or marked or by_command):
+        return None
+    whose = f" by run {record.run}" if record is not None and record.state is not GateState.OPEN else ""
+    seen = "" if rules is not None or by_command else " as far as the store knows"
+    return Problem(
+        FENCED,
+        "*",
+        None,
+        f"{cluster} is closed to its clients{whose}, and they are to use it{seen}",
+        _remedy(store, link, None if record is None else record.run),
+        halted=False,
+        since=at if record is None else record.at,
+    )
+
+
+def _remedy(store: Store, link: Link, run: str | None) -> str:
+    lift = f"drkit fence --lift --link '{link.id}' opens it"
+    summary = next((found for found in store.runs() if found.run == run), None)
+    if summary is None or summary.kind == "fence" or summary.state in _OVER:
+        return lift
+    return f"{lift}; run {run} is {summary.state}: drkit resume {run} continues it, drkit abandon {run} gives it up"
