@@ -7,7 +7,7 @@ Data, salvages and the record of the link stay as they are; what is decided is w
 | the link is | serves | what is done |
 |---|---|---|
 | active, paused | source | its fence is lifted |
-| sealed by this failover, before its commit (or its switch, the target being gone) | source | active, its fence is lifted |
+| sealed by this failover, before its commit (or its switch: target gone) | source | active, its fence is lifted |
 | sealed otherwise | target | its fence is lifted, should it have one |
 | reversed (a failback) | target | the way back is active again, the target's fence is lifted |
 """

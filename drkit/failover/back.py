@@ -23,12 +23,12 @@ from drkit.failover.machine import Outcome
 from drkit.failover.move import publication
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
-from drkit.failover.release import activate_or_say
+from drkit.failover.release import release
 from drkit.failover.scrub import check_cluster, restore_configs, to_be_aligned
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
-from drkit.model.errors import ExitCode, PartlyDone, Refused
+from drkit.model.errors import ExitCode, PartlyDone, Refused, Unreachable
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
@@ -95,7 +95,7 @@ class Reverse:
             Direction.REVERSED,
             run=context.run,
             reason=f"failback: data flows {back}",
-            allowed=frozenset({Direction.SEALED}),
+            allowed=frozenset({Direction.SEALED, Direction.REVERSED}),  # reversed by a failback that was given up
         )
         decide_link(
             context.estate,
@@ -352,13 +352,23 @@ class Turn:
             )
         # in this order: where the old primary can be written again, the cluster left behind can't be
         lifted = Gate(context, self.cluster).open()
-        rules = activate_or_say(store, context.link, context.estate.admin(self.cluster))
-        admitted = Gate(context, self.configured.target).admit_mirror()
+        own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
+        rules = release(store, context.link, context.estate.admin(self.cluster), settled=own)
+        admitted = self._admit_mirror(context)
         facts = replace(context.facts, endpoint=self.endpoint)
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")
         what = f"{self.configured} is active again"
         said = filter(None, (what, lifted, str(rules), admitted, published.reason))
         return StageReport(Outcome.OK, "; ".join(said), facts)
+
+    def _admit_mirror(self, context: StageContext) -> str:
+        """Let the mirror write to the cluster left behind; where it is gone meanwhile nobody waits for it."""
+        left = self.configured.target
+        try:
+            return Gate(context, left).admit_mirror()
+        except Unreachable as error:
+            lift = "the mirror can't write there before its fence is narrowed: drkit failover does that"
+            return f"{left} does not answer ({error.what}); {lift}"
 
 
 def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:

@@ -24,6 +24,12 @@ def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
     alone = [name for name in others if link.target_topic(name) not in sight.live_topics]
     if alone:
         yield f"{_listed(alone)} on {link.id.source} were never mirrored and stay as they are"
+    if sight.replaced:
+        yield (
+            f"{link.id.source} is another cluster ({sight.old.cluster_id}) than the one that was failed away from "
+            f"({sight.old_cluster_id}), and empty: all is seeded from {link.id.target}; what only the old one held is "
+            "not brought back by this"
+        )
     missing = [name for name in sight.states if link.covers_topic(name) and name not in sight.topics]
     if missing:
         yield f"{_listed(missing)} are gone from {link.id.source}: they are created anew"
@@ -53,23 +59,24 @@ def obstacles(sight: Sight) -> Iterator[Obstacle]:
             f"moved with drkit failover --to {old}",
         )
         return
-    if sight.control is not None and sight.control.direction is Direction.REVERSED:
-        yield Obstacle(
-            f"a failback of {link.id} is under way (run {sight.control.run})",
-            "Two at a time would undo each other",
-            f"drkit resume {sight.control.run}",
-        )
+    run = None if sight.control is None else sight.control.run
+    ways = f"drkit resume {run} takes it to its end; drkit abandon {run} gives it up"
+    if sight.run_problem is not None and sight.control is not None and sight.control.direction is Direction.REVERSED:
+        yield Obstacle(f"a failback of {link.id} is under way (run {run})", "Two at a time would undo each other", ways)
     elif sight.run_problem is not None:
-        yield Obstacle(sight.run_problem, "The failover has to be complete before the way back", "drkit resume")
-    if sight.old_cluster_id is not None and sight.old_cluster_id != sight.old.cluster_id:
+        yield Obstacle(sight.run_problem, "The failover has to be complete before the way back", ways)
+    if sight.replaced and (held := _held(sight)):
         yield Obstacle(
-            f"{old} is cluster {sight.old.cluster_id}; what was failed away from is {sight.old_cluster_id}",
-            "The address leads to another cluster: nothing there is to be deleted",
-            "Mend bootstrap_servers",
+            f"{old} is cluster {sight.old.cluster_id}; what was failed away from is {sight.old_cluster_id}, and "
+            f"{_listed(held)} there hold{'s' if len(held) == 1 else ''} records",
+            "drkit goes back onto another cluster only where that has nothing of the link: nothing there is deleted",
+            f"Mend bootstrap_servers of {old}; or, if it is its replacement, delete these topics there by hand",
         )
     if sight.mirror is not None:
         yield Obstacle(
-            f"a mirror works on {link.id}: {sight.mirror}", "It must not write while data is turned", "Stop it"
+            f"a mirror works on {link.id}, or on its way back: {sight.mirror}",
+            "It must not write while data is turned",
+            "Stop it",
         )
     active = sorted(group for group, count in sight.old_members.items() if count)
     if active:
@@ -79,7 +86,18 @@ def obstacles(sight: Sight) -> Iterator[Obstacle]:
             f"Stop these consumers on {old}",
         )
     yield from _left_the_link(sight)
-    yield from _foreign_topics(sight)
+    if not sight.replaced:
+        yield from _foreign_topics(sight)
+
+
+def _held(sight: Sight) -> list[str]:
+    """Topics of the link on the old primary that hold records."""
+    return sorted(
+        name
+        for name, info in sight.topics.items()
+        if sight.link.covers_topic(name)
+        and any(sight.ends.get(TopicPartition(name, partition)) for partition in range(info.partitions))
+    )
 
 
 def _left_the_link(sight: Sight) -> Iterator[Obstacle]:
@@ -103,9 +121,12 @@ def _foreign_topics(sight: Sight) -> Iterator[Obstacle]:
         if not link.covers_topic(name):
             continue
         state = sight.states.get(name)
-        ours = state is not None and info.topic_id == state.source_topic_id
         tps = [TopicPartition(name, partition) for partition in range(info.partitions)]
-        if ours or link.target_topic(name) not in sight.live_topics or not any(sight.ends.get(tp) for tp in tps):
+        if (
+            sight.is_ours(info)
+            or link.target_topic(name) not in sight.live_topics
+            or not any(sight.ends.get(tp) for tp in tps)
+        ):
             continue
         what = "was recreated since it was mirrored" if state is not None else "was never mirrored"
         yield Obstacle(

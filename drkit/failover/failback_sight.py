@@ -8,22 +8,26 @@ from dataclasses import dataclass, field, replace
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.gate import gate_record
-from drkit.failover.machine import Kind
+from drkit.failover.machine import Kind, State
 from drkit.failover.observe import mirror_at_work
-from drkit.failover.record import load_run
+from drkit.failover.record import KINDS, load_run
 from drkit.failover.world import ClusterView
 from drkit.kafka.admin import TopicInfo
 from drkit.kafka.groups import CommittedOffset
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.gate import GateRecord
-from drkit.model.links import LinkControl, TopicState
+from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
-from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the planner saw. `topics`: all topics of the old primary; offsets by its own names."""
+    """What the planner saw. `topics`: all topics of the old primary; offsets by its own names.
+
+    `back_states`, `back_through`: by the old primary's names, what a failback that was given up has made anew there,
+    and up to where it holds what the live cluster held. `configs_before`: how those topics were configured before.
+    """
 
     link: Link
     control: LinkControl | None
@@ -46,6 +50,20 @@ class Sight:
     fence: GateRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
+    back_states: Mapping[str, TopicState] = field(default_factory=dict)
+    back_through: Mapping[TopicPartition, int] = field(default_factory=dict)
+    configs_before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another cluster answers as the old primary."""
+        return self.old_cluster_id is not None and self.old_cluster_id != self.old.cluster_id
+
+    def is_ours(self, info: TopicInfo) -> bool:
+        """Whether a topic of the old primary is the very one that was mirrored, or that a failback made anew."""
+        state, made = self.states.get(info.name), self.back_states.get(info.name)
+        mirrored = state is not None and info.topic_id == state.source_topic_id
+        return mirrored or (made is not None and info.topic_id == made.target_topic_id)
 
 
 def look(estate: Estate, link: Link) -> Sight:
@@ -56,7 +74,8 @@ def look(estate: Estate, link: Link) -> Sight:
     """
     store = estate.store
     control = store.link_control(link.id)
-    problem, cluster_id, kept = _failover_run(estate, control)
+    decided = _decided_by(estate, control)
+    back = link.id.reversed()
     sight = Sight(
         link=link,
         control=control,
@@ -64,11 +83,17 @@ def look(estate: Estate, link: Link) -> Sight:
         live=_reach(estate, link.id.target, "It serves now: nothing can be brought back without it"),
         states={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
         watermarks=store.watermarks(link.id),
-        mirror=mirror_at_work(estate, link),
-        run_problem=problem,
+        mirror=mirror_at_work(estate, link) or mirror_at_work(estate, link.reversed()),
+        run_problem=decided.problem,
         fence=gate_record(store, link.id, link.id.source),
-        old_cluster_id=cluster_id,
-        kept=kept,
+        old_cluster_id=decided.cluster_id,
+        kept=decided.kept,
+        back_states=_made_by_the_way_back(estate, control, back),
+        back_through={
+            TopicPartition(link.reversed().target_topic(tp.topic), tp.partition): mark.target_end
+            for tp, mark in store.watermarks(back).items()
+        },
+        configs_before=decided.configs,
     )
     old_admin, live_admin = estate.admin(link.id.source), estate.admin(link.id.target)
     topics = old_admin.topics()
@@ -115,44 +140,72 @@ def _offsets(estate: Estate, alias: str, link: Link, topics: Sequence[str]) -> t
     return tuple(found for found in coordinator.committed(groups) if found.topic in names)
 
 
-def _failover_run(estate: Estate, control: LinkControl | None) -> tuple[str | None, str | None, bool]:
-    """What is wrong with the run that failed the link away, the old primary's id as it saw it, and whether the link
-    was turned round for good.
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What the run that decided the link says. `problem`: why it can't be gone back from; `cluster_id`: the old
+    primary's, as it saw it; `kept`: the link was turned round for good; `configs`: of the old primary's topics, before
+    a failback that was given up made them anew.
     """
+
+    problem: str | None = None
+    cluster_id: str | None = None
+    kept: bool = False
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def _decided_by(estate: Estate, control: LinkControl | None) -> _Decided:
     if control is None or control.run is None:
-        return None, None, False
+        return _Decided()
+    run = control.run
+    summary = next((found for found in estate.store.runs() if found.run == run), None)
+    if summary is not None and summary.kind not in KINDS:
+        return _Decided()  # by `drkit abandon` or `drkit fence --lift`: they have no plan
     try:
-        record = load_run(estate.store, control.run)
+        record = load_run(estate.store, run)
     except DrkitError as error:
-        return f"run {control.run}, which failed the link away, can't be read: {error.what}", None, False
-    problem = None
-    if not record.machine.finished:
-        problem = f"run {control.run} is unfinished ({record.machine.state})"
-    seen = record.plan.source.cluster_id if not isinstance(record.plan, FailbackPlan) else None
-    return problem, seen, record.plan.kind is Kind.REPROTECT and record.machine.finished
+        return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}")
+    plan, over = record.plan, record.machine.finished
+    problem = None if over else f"run {run} is unfinished ({record.machine.state})"
+    if isinstance(plan, FailbackPlan):
+        configs = {topic.topic: topic.config for topic in plan.topics}
+        kept = plan.kind is Kind.REPROTECT and record.machine.state is State.CLOSED
+        return _Decided(problem, plan.target.cluster_id, kept, configs)
+    return _Decided(problem, plan.source.cluster_id)
+
+
+def _made_by_the_way_back(estate: Estate, control: LinkControl | None, back: LinkId) -> dict[str, TopicState]:
+    """What a failback that was given up has made on the old primary, by its names there."""
+    if control is None or control.direction is not Direction.REVERSED:
+        return {}
+    return {state.target_topic: state for state in estate.store.topic_states(back).values()}
 
 
 def scrub_topics(sight: Sight) -> Iterator[ScrubTopic]:
-    """Topics that the link mirrored and that are still the incarnation it mirrored."""
-    for name, state in sorted(sight.states.items()):
+    """Topics that the link mirrored and that are still the incarnation it mirrored, and those that a failback which was
+    given up has made anew.
+    """
+    for name in sorted({*sight.states, *sight.back_states}):
         info = sight.topics.get(name)
-        if info is None or info.topic_id != state.source_topic_id:
+        if info is None or not sight.is_ours(info) or is_canary(name):
             continue
+        state, made = sight.states.get(name), sight.back_states.get(name)
+        epochs = [each.epoch for each in (state, made) if each is not None]
+        anew = state is None or info.topic_id != state.source_topic_id
+        live_topic = state.target_topic if state is not None else sight.link.target_topic(name)
         tps = [TopicPartition(name, partition) for partition in range(info.partitions)]
+        through = sight.back_through if anew else {}
+        if not anew and state is not None:
+            through = {tp: mark.source_through for tp, mark in sight.watermarks.items() if mark.epoch == state.epoch}
         yield ScrubTopic(
             topic=name,
             topic_id=info.topic_id,
-            live_topic=state.target_topic,
+            live_topic=live_topic,
             partitions=info.partitions,
             replication_factor=info.replication_factor,
-            epoch=state.epoch,
-            created_by_drkit=state.created_by_drkit,
-            config=dict(sight.configs.get(name, {})),
+            epoch=max(epochs),
+            created_by_drkit=state.created_by_drkit if state is not None else False,
+            config=dict(sight.configs_before.get(name, {}) if anew else {}) or dict(sight.configs.get(name, {})),
             starts={tp.partition: sight.starts[tp] for tp in tps if tp in sight.starts},
             ends={tp.partition: sight.ends[tp] for tp in tps if tp in sight.ends},
-            through={
-                tp.partition: sight.watermarks[tp].source_through
-                for tp in tps
-                if tp in sight.watermarks and sight.watermarks[tp].epoch == state.epoch
-            },
+            through={tp.partition: through[tp] for tp in tps if tp in through},
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.acls import ACL_NOTES, Acl, AclRole
@@ -41,15 +42,17 @@ class Released:
         return "; ".join(parts)
 
 
-def release(store: Store, link: Link, target: ClusterAdmin) -> Released:
+def release(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str] = frozenset()) -> Released:
     """Put what was held back on the target's topics. Doing it again changes nothing.
 
     Args:
         store: the notes.
         link: the direction of the data until now: its target is a standby no longer.
         target: that cluster.
+        settled: topics of it that have their own settings already.
     """
-    settings, rules = _attempt(_settings, store, link, target), activate_or_say(store, link, target)
+    settings = _attempt(partial(_settings, settled=settled), store, link, target)
+    rules = activate_or_say(store, link, target)
     return Released(settings.topics, rules.put, rules.removed, settings.failures + rules.failures)
 
 
@@ -86,11 +89,12 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> Released:
     )
 
 
-def _settings(store: Store, link: Link, target: ClusterAdmin) -> Released:
+def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str]) -> Released:
     """The settings that a topic has only while it is a standby give way to its source's."""
     noted = store.notes(link.id, SOURCE_SETTINGS)
     states = store.topic_states(link.id)
     names = {state.target_topic: noted[topic] for topic, state in states.items() if topic in noted}
+    names = {name: text for name, text in names.items() if name not in settled}
     infos = target.topics(names)
     effective = target.topic_configs(infos, keys=RELEASED)
     wanted = {

@@ -42,7 +42,7 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
     positions = GaugeMetricFamily("drkit_group_positions", "Group positions by certainty", labels=["link", "certainty"])
     age = GaugeMetricFamily("drkit_group_position_age_seconds", "Age of the oldest captured position", labels=["link"])
     fenced = GaugeMetricFamily(
-        "drkit_fenced", "1 where drkit keeps clients out of the cluster that they are to use", labels=["link"]
+        "drkit_fenced", "1 where clients are kept out of the cluster they are to use", labels=["link"]
     )
     at = now()
     for status in statuses:

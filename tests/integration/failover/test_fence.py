@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -25,7 +22,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from jsonschema import Draft202012Validator
 
 from drkit.config.fence_schema import FenceConfig
 from drkit.config.schema import ClusterConfig
@@ -47,40 +43,14 @@ from drkit.model.errors import PartlyDone, Refused
 from drkit.model.gate import GateState
 from drkit.model.journal import verify_chain
 from drkit.model.links import Direction
-from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
-from tests.support.lab import USERS
+from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
 from tests.support.rooms import reading_ports
+from tests.support.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
 PLANNED = Request("dr", mode=Mode.PLANNED)
-SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
-
-
-def as_user(lab: Lab, alias: str, user: str) -> dict[str, str]:
-    return {
-        "bootstrap.servers": lab.bootstrap(alias, sasl=True),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanisms": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": USERS[user],
-    }
-
-
-def with_writer(mine: OwnLink, lab: Lab) -> OwnLink:
-    """The same link, whose fences are shown to the user `app`."""
-    mine.store.close()
-    text = mine.config_path.read_text()
-    for alias in ("primary", "dr"):
-        client = as_user(lab, alias, "app")
-        servers = client.pop("bootstrap.servers")
-        lines = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in client.items())
-        text += (
-            f'\n[clusters.{alias}.fence]\nbootstrap_servers = "{servers}"\n[clusters.{alias}.fence.client]\n{lines}\n'
-        )
-    mine.config_path.write_text(text)
-    return open_link(mine.config_path, mine.name)
 
 
 @pytest.fixture
@@ -91,21 +61,6 @@ def own(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[OwnLink]:
         put(mine, alias, *(allow(mine.name, kind, "all") for kind in ("topic", "group")))
     yield mine
     mine.store.close()
-
-
-def allow(name: str, resource: str, operation: str, user: str = "app") -> Acl:
-    return Acl(resource, f"{name}.", "prefixed", f"User:{user}", "*", operation, "allow")
-
-
-def put(own: OwnLink, alias: str, *wanted: Acl) -> None:
-    with ClusterAdmin(alias, own.config.clusters[alias]) as admin:
-        assert admin.create_acls(wanted) == {}
-        wait_until(lambda: set(wanted) <= admin.acls(), what="the rules")
-
-
-def denials(own: OwnLink, alias: str) -> set[Acl]:
-    with ClusterAdmin(alias, own.config.clusters[alias]) as admin:
-        return {rule for rule in admin.acls() if rule.name.startswith(own.name) and rule.permission == "deny"}
 
 
 _FAST = {"acks": "all", "linger.ms": 2, "queue.buffering.max.messages": 500, "log_level": 0}
@@ -150,17 +105,6 @@ class Load:
             self.acked[message.partition()].append(message.value().decode())  # type: ignore[attr-defined]
         else:
             self.refused.append(error.name())  # type: ignore[attr-defined]
-
-
-def write(lab: Lab, alias: str, topic: str) -> str:
-    """What comes of a record that `app` writes."""
-    told: list[str] = []
-    producer = Producer({**as_user(lab, alias, "app"), "log_level": 0})
-    producer.produce(
-        topic, b"later", partition=0, on_delivery=lambda error, _: told.append(error.name() if error else "written")
-    )
-    producer.flush(20)
-    return told[0]
 
 
 def commit(lab: Lab, alias: str, group: str, topic: str) -> str:
@@ -336,16 +280,6 @@ def outside_the_fence(own: OwnLink) -> set[str]:
     return {problem["topic"] for problem in link["problems"] if problem["kind"] == "outside_the_fence"}
 
 
-def verb(own: OwnLink, *words: str, code: int = 0, schema: str = "error") -> dict[str, Any]:
-    """Run a verb; its JSON document, valid by its schema."""
-    command = [sys.executable, "-m", "drkit", *words, "--config", str(own.config_path), "--output", "json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
-    assert ended.returncode == code, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout)
-    Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)
-    return found
-
-
 MOVING = [
     ("fence", "create_acls", "before"),
     ("fence", "create_acls", "after"),
@@ -361,12 +295,6 @@ TAKING_BACK = [
     ("cancel", "delete_acls", "after"),
     ("cancel", "cancelled", "before"),
 ]
-
-
-def killed_at(own: OwnLink, action: str, boundary: tuple[str, str, str]) -> None:
-    place = [sys.executable, "-m", "tests.support.killed_run", str(own.config_path), own.name, action, "unused"]
-    ended = subprocess.run([*place, *boundary], capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
 EVERY = [

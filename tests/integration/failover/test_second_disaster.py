@@ -1,0 +1,253 @@
+"""A second disaster while a run is under way: there is always a command that lets clients write somewhere."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from drkit.failover.abandon import abandon_run
+from drkit.failover.failback import make_failback_plan
+from drkit.failover.machine import Mode, State
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.service import resume_run, run_failback, run_failover
+from drkit.lab import Lab
+from drkit.model.errors import PartlyDone, Refused
+from drkit.model.links import Direction
+from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
+from tests.support.rooms import reading_ports
+from tests.support.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
+
+
+@pytest.fixture
+def own(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[OwnLink]:
+    """A link whose clients are the user `app`; drkit is a super user."""
+    mine = with_writer(own_link(secure_lab, tmp_path, unique_name), secure_lab)
+    for alias in ("primary", "dr"):
+        put(mine, alias, *(allow(mine.name, kind, "all") for kind in ("topic", "group")))
+    yield mine
+    mine.store.close()
+
+
+@pytest.fixture
+def away(own: OwnLink) -> tuple[str, str]:
+    """Failed over, with records that only the primary holds, and new ones on dr: a topic and a group."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    group = own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2))
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=False).error is None
+    own.produce("dr", topic, texts("on-dr", 5))
+    own.commit("dr", "g", topic, {0: 12, 1: 14})
+    return topic, group
+
+
+def written_file(own: OwnLink, tmp_path: Path, *, without: str) -> Path:
+    """The link's configuration, where nothing answers at one cluster's address."""
+    address = own.config.clusters[without].bootstrap_servers
+    gone = without_primary(own).clusters["primary"].bootstrap_servers
+    file = tmp_path / f"without-{without}.toml"
+    file.write_text(
+        own.config_path.read_text().replace(f'bootstrap_servers = "{address}"', f'bootstrap_servers = "{gone}"')
+    )
+    return file
+
+
+def complete_failback(own: OwnLink, tmp_path: Path) -> None:
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        assert plan.obstacles == ()
+        ports = reading_ports(own, tmp_path / "salvage")
+        result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "")
+    assert result.error is None
+    assert result.machine.state is State.CLOSED
+
+
+def test_the_old_primary_dies_again_after_dr_was_fenced(
+    own: OwnLink, away: tuple[str, str], secure_lab: Lab, tmp_path: Path
+) -> None:
+    topic, group = away
+    killed_at(own, "failback", ("drain", "outcome", "after"), str(tmp_path / "salvage"))
+    assert write(secure_lab, "dr", topic) == DENIED
+    alone = written_file(own, tmp_path, without="primary")
+    (told,) = fenced_problems(own, alone)
+    assert "dr is closed to its clients by run" in told
+    verb(own, "doctor", code=3, schema="doctor", config=alone)
+    run = own.store.runs()[0].run
+    kept = sorted((tmp_path / "salvage").rglob("*.jsonl"))
+    assert kept
+
+    done = verb(own, "abandon", run, schema="abandon", config=alone)
+
+    assert (done["serves"], done["open"], done["state_before"]) == ("dr", True, "drained")
+    assert write(secure_lab, "dr", topic) == "written"
+    assert denials(own, "dr") == set()
+    assert fenced_problems(own, alone) == []
+    assert sorted((tmp_path / "salvage").rglob("*.jsonl")) == kept
+    verb(own, "resume", run, "--yes", schema="failover")  # it is over: nothing is done
+    unread = own.unread("dr", group, topic)
+
+    complete_failback(own, tmp_path)  # the primary is back, with what the first failback had brought there
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert "later" in own.values("primary", topic)[0]
+    assert own.unread("primary", group, topic) == unread
+    assert write(secure_lab, "primary", topic) == "written"
+    assert own.store.link_control(own.link.id).direction is Direction.ACTIVE
+
+
+def test_dr_opened_by_hand_is_fenced_anew_by_resume(
+    own: OwnLink, away: tuple[str, str], secure_lab: Lab, tmp_path: Path
+) -> None:
+    topic, _group = away
+    killed_at(own, "failback", ("translate", "outcome", "after"), str(tmp_path / "salvage"))
+    (lifted,) = verb(own, "fence", "--lift", schema="fence")["links"]
+    assert (lifted["cluster"], lifted["fenced"]) == ("dr", False)
+    assert write(secure_lab, "dr", topic) == "written"
+    own.commit("dr", "g", topic, {0: 16})
+    run = next(found.run for found in own.store.runs() if found.kind == "failback")
+    with own.estate() as estate:
+        result = resume_run(estate, run, reading_ports(own, tmp_path / "salvage"))
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.values("primary", topic)[0][-1] == "later"
+    assert own.committed("primary", f"{own.name}.g")[topic, 0] == 16
+    assert write(secure_lab, "dr", topic) == DENIED
+
+
+def test_dr_is_opened_at_once_where_the_move_back_fails_behind_its_fence(
+    own: OwnLink, away: tuple[str, str], secure_lab: Lab, tmp_path: Path
+) -> None:
+    topic, group = away
+    ports = reading_ports(own, tmp_path / "salvage")
+    waits = PartlyDone("the failback waits before its fence", remedy="drkit resume")
+
+    def wait() -> None:
+        assert denials(own, "dr") == set()
+        raise waits
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        paused = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", before_fence=wait)
+        assert paused.error is waits
+        assert paused.machine.state is State.AUDITED
+        assert write(secure_lab, "dr", topic) == "written"
+        reader = Consumer({**own.client("primary"), "group.id": group, "enable.auto.commit": False})
+        try:  # Kafka takes a position from outside only while a group has no members
+            reader.subscribe([topic])
+            wait_until(lambda: reader.poll(0.1) or reader.assignment(), what="the consumer's assignment")
+            failed = resume_run(estate, paused.run, ports)
+        finally:
+            reader.close()
+        assert isinstance(failed.error, PartlyDone)
+        assert "Clients go on with dr" in failed.error.meaning
+        assert failed.machine.state is State.AUDITED
+        assert denials(own, "dr") == set()
+        assert write(secure_lab, "dr", topic) == "written"
+        done = resume_run(estate, paused.run, ports)
+    assert done.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.values("primary", topic)[0][-2:] == ["later", "later"]
+
+
+def test_a_fence_that_a_killed_run_left_is_lifted_by_whoever_is_given_up(own: OwnLink, secure_lab: Lab) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 10))
+    mirror(own)
+    killed_at(own, "planned", ("fence", "create_acls", "after"))
+    assert write(secure_lab, "primary", topic) == DENIED
+    (told,) = fenced_problems(own)
+    assert "primary is closed to its clients by run" in told
+    assert "abandon" in verb(own, "doctor", code=3, schema="doctor")["links"][0]["checks"][2]["remedy"]
+    own.produce("primary", topic, texts("late", 3))  # by drkit's own listener: no mirror runs, so it can't drain
+    with own.estate() as estate:
+        plan = make_plan(estate, Request("dr", mode=Mode.UNPLANNED))
+        blind = own.config.clusters["primary"].model_copy(update={"fence": type(own.config.clusters["dr"].fence)()})
+    config = own.config.model_copy(update={"clusters": {**own.config.clusters, "primary": blind}})
+    with own.estate(config) as estate:  # its fence can't be shown, so it is refused and gives itself up
+        result = run_failover(estate, plan, accept_unfenced=False)
+    assert isinstance(result.error, Refused)
+    assert {found.state for found in own.store.runs()} == {State.CANCELLED}
+    assert denials(own, "primary") == set()
+    assert fenced_problems(own) == []
+    assert write(secure_lab, "primary", topic) == "written"
+
+
+def test_a_fence_whose_store_is_lost_is_found_by_its_mark(own: OwnLink, secure_lab: Lab, tmp_path: Path) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 10))
+    own.commit("primary", "g", topic, {0: 3})
+    mirror(own)
+    killed_at(own, "planned", ("fence", "outcome", "after"))
+    file = tmp_path / "anew.toml"
+    file.write_text(own.config_path.read_text().replace("drkit.db", "anew.db"))
+    mirrored = open_link(file, own.name)
+    try:
+        mirror(mirrored)
+        (told,) = fenced_problems(mirrored)
+        assert told == "primary is closed to its clients, and they are to use it"
+        (lifted,) = verb(mirrored, "fence", "--lift", schema="fence")["links"]
+        assert "that the store didn't know is lifted: 2 rules removed" in lifted["reason"]
+        assert fenced_problems(mirrored) == []
+    finally:
+        mirrored.store.close()
+    assert denials(own, "primary") == set()
+    assert write(secure_lab, "primary", topic) == "written"
+
+
+def test_a_damaged_journal_blocks_no_link(own: OwnLink, away: tuple[str, str], tmp_path: Path) -> None:
+    topic, _group = away
+    run = own.store.runs()[0].run
+    with sqlite3.connect(tmp_path / "drkit.db") as store:
+        store.execute("UPDATE journal SET payload = payload || ' ' WHERE run = ? AND seq = 2", (run,))
+    with own.estate() as estate:
+        (obstacle,) = make_failback_plan(estate, "primary").obstacles
+        assert f"drkit abandon {run}" in obstacle.remedy
+        done = abandon_run(estate, run, print)
+    assert "was changed after it was written" in str(done.journal)
+    assert (done.serves, done.open) == ("dr", True)
+    assert own.store.link_control(own.link.id).direction is Direction.SEALED
+    complete_failback(own, tmp_path)
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
+def test_the_old_primary_comes_back_as_a_new_empty_cluster(
+    lab: Lab, secure_lab: Lab, tmp_path: Path, unique_name: str
+) -> None:
+    own = own_link(lab, tmp_path, unique_name)
+    topic = own.create("primary", "t", retention_ms="123456789")
+    own.produce("primary", topic, texts("before", 10))
+    group = own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+    own.produce("dr", topic, texts("on-dr", 5))
+    own.commit("dr", "g", topic, {0: 12, 1: 14})
+    old, new = lab.bootstrap("primary"), secure_lab.bootstrap("primary")
+    own.config_path.write_text(own.config_path.read_text().replace(old, new))
+    own.store.close()
+    own = open_link(own.config_path, own.name)
+    try:
+        with own.estate() as estate:
+            plan = make_failback_plan(estate, "primary")
+            assert any("is another cluster" in said for said in plan.warnings)
+        complete_failback(own, tmp_path)
+        assert own.records("primary", topic) == own.records("dr", topic)
+        assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14}
+        with own.estate() as estate:
+            settings = estate.admin("primary").topic_configs([topic], keys=("retention.ms",))
+        assert settings[topic]["retention.ms"] == "123456789"
+        own.produce("primary", topic, texts("after", 5))
+        assert mirror(own) == 10
+        own.produce("primary", own.create("primary", "theirs"), texts("x", 1))
+    finally:
+        own.store.close()
