@@ -103,11 +103,13 @@ def test_failback(stricken, tmp_path):
     assert f"{TAIL}" in play(book, "audit", tmp_path)
     play(book, "salvage", tmp_path)
     assert lab.cluster_id("primary") in play(book, "dry-run", tmp_path)
-    play(book, "go", tmp_path, codes=(0, 6))
+    play(book, "go", tmp_path, codes=(7,))
+    write(clusters["dr"], range(1090, 1120))  # nothing is closed yet
+    play(book, "resume", tmp_path, codes=(0, 6))
     play(book, "verify", tmp_path)
     assert group_positions(clusters["primary"], GROUP, TOPIC, PARTITIONS, 20) == READ
     both = [read_all(clusters[cluster], "none", TOPIC, PARTITIONS, 30) for cluster in ("primary", "dr")]
-    assert len(both[0]) == len(both[1]) == RECORDS + 90
+    assert len(both[0]) == len(both[1]) == RECORDS + 120
     assert {(one.partition, one.offset, one.digest) for one in both[0]} == {
         (one.partition, one.offset, one.digest) for one in both[1]
     }
