@@ -214,7 +214,6 @@ def _open(context: GateContext, looked: _Looked, serves: str) -> bool | None:
     lift = f"drkit fence --lift --link '{context.link.id}'"
     record = gate_record(context.estate.store, context.link.id, serves)
     if not looked.answering[serves]:
-        context.estate.found(serves, gone=True)
         closed = record is not None and record.state is not GateState.OPEN and record.stands
         held = f"; its fence (epoch {record.epoch}) stands, and {lift} lifts it then" if closed and record else ""
         looked.stands.append(f"{serves} does not answer{held}")

@@ -30,8 +30,8 @@ class GateContext:
 def answers(estate: Estate, cluster: str) -> bool:
     """Whether a cluster answers now."""
     try:
-        estate.admin(cluster, timeout_seconds=estate.patience_seconds(cluster)).brokers()
+        estate.admin(cluster, may_be_gone=True).brokers()
     except DrkitError:
         return False
-    estate.found(cluster, gone=False)
+    estate.reach(cluster).gone = False
     return True
