@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,15 +19,17 @@ _GUARD_SECONDS = 0.1
 
 
 class Worker:
-    """One `drkit mirror` and what it said. `log` holds stderr, `events` the JSON lines."""
+    """One `drkit mirror` and what it said. `log` holds stderr, `events` the JSON lines; `program`: Python's arguments
+    before the verb."""
 
-    def __init__(self, number: int, config: Path, folder: Path) -> None:
+    def __init__(self, number: int, config: Path, folder: Path, program: Sequence[str] = ("-m", "drkit")) -> None:
         self.number = number
         self.started = 0
         self.log = folder / f"mirror-{number}.log"
         self.events = folder / f"mirror-{number}.jsonl"
         self.paused = False
         self._config = config
+        self._program = program
         self._files: list[IO[bytes]] = []
         self.process = self._start()
 
@@ -38,11 +41,12 @@ class Worker:
         self._files[1].write(f"--- start {self.started} at {time.strftime('%H:%M:%S')}\n".encode())
         self._files[1].flush()
         return subprocess.Popen(
-            [sys.executable, "-m", "drkit", "mirror", "--config", str(self._config), "--output", "json", "--verbose"],
+            [sys.executable, *self._program, "mirror", "--config", str(self._config), "--output", "json", "--verbose"],
             stdin=subprocess.DEVNULL,
             stdout=self._files[0],
             stderr=self._files[1],
-            env={**os.environ, "COLUMNS": "240"},  # its log is no terminal: no line is to be broken
+            # its log is no terminal: no line is to be broken
+            env={**os.environ, "COLUMNS": "240", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
 
     def again(self) -> None:

@@ -51,8 +51,8 @@ def _add(said: hashlib.blake2b, part: bytes | None) -> None:
     said.update(part or b"")
 
 
-def read(bootstrap: str, topic: str, partition: int, *, committed: bool) -> Content:
-    """Everything that a consumer of this isolation sees."""
+def read(bootstrap: str, topic: str, partition: int, *, committed: bool, ignore: str | None = None) -> Content:
+    """Everything that a consumer of this isolation sees. `ignore`: headers whose names begin so don't count."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -60,6 +60,7 @@ def read(bootstrap: str, topic: str, partition: int, *, committed: bool) -> Cont
             "group.id": "soak-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
             "check.crcs": True,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }
@@ -77,7 +78,8 @@ def read(bootstrap: str, topic: str, partition: int, *, committed: bool) -> Cont
                 error = message.error()
                 if error is None:
                     stamp = message.timestamp()[1]
-                    said = digest(message.key(), message.value(), message.headers() or [], stamp)  # type: ignore[arg-type]  # as consumed
+                    headers = [each for each in message.headers() or [] if not (ignore and each[0].startswith(ignore))]
+                    said = digest(message.key(), message.value(), headers, stamp)  # type: ignore[arg-type]  # as consumed
                     records.append(Record(int(message.offset() or 0), message.key(), said))
                 elif error.code() == _END:
                     start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)

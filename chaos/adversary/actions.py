@@ -1,0 +1,256 @@
+"""What is done to a link: one method for each kind of action, named as the plan names it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from chaos.adversary.journal import DEAD, PURGED
+from chaos.adversary.plan import Action
+from chaos.adversary.world import LINK, World
+
+_TAKE_OVER_SECONDS = 15.0
+_DIES_WITHIN_SECONDS = 8.0
+_FORGETS_WITHIN_SECONDS = 3.0
+_REVISION_SECONDS = 3.0
+
+Settle = Callable[[], dict[str, Any] | None]
+
+
+class Actions:
+    """Plays actions.
+
+    Args:
+        world: on what.
+        settle: waits until the mirror has come to rest, and returns the link's status.
+
+    `touched`: whether something was removed from the target, on purpose or by force, since it was last set false.
+    """
+
+    def __init__(self, world: World, settle: Settle) -> None:
+        self._world = world
+        self._settle = settle
+        self.touched = False
+        self.history: dict[int, int] = {}
+        """Partition → where the present incarnation begins on the target, once one was given up."""
+
+    def play(self, action: Action) -> None:
+        """Do it."""
+        if not action.early:
+            self._world.start()
+        getattr(self, action.kind)(**action.options)
+
+    # -- the load ----------------------------------------------------------------------------------
+
+    def produce(self, partition: int, count: int, **shape: Any) -> None:
+        """Records of one shape."""
+        self._world.load.write(self._place(partition), count, shape)
+
+    def fill(self, partition: int, count: int) -> None:
+        """Very many records at once."""
+        self._world.load.write(partition, count, {"per_batch": 10_000})
+
+    def transaction(self, partition: int, count: int, *, commit: bool, **shape: Any) -> None:
+        """Records in a transaction."""
+        self._world.load.transaction(self._place(partition), count, shape, commit=commit)
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    def cut(
+        self, side: str, partition: int, records: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool
+    ) -> None:
+        """A log loses its end, and (of the source) grows again at once."""
+        self._hurt(side, partition, regrow, mirror, stamp, caught_up=caught_up, records=records)
+
+    def lose_disk(self, side: str, partition: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool) -> None:
+        """The only replica of a partition loses its disk."""
+        self._hurt(side, partition, regrow, mirror, stamp, caught_up=caught_up, records=None)
+
+    def _hurt(
+        self, side: str, partition: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool, records: int | None
+    ) -> None:
+        world, cluster = self._world, self._world.side(side)
+        partition = self._place(partition)
+        if caught_up:
+            self._settle()
+        with world.mirror(mirror):
+            if not cluster.partitions(world.topic):
+                return
+            cluster.kill()
+            if records is None:
+                cluster.lose(world.topic, partition)
+            else:
+                cluster.cut(world.topic, partition, records)
+            cluster.start()
+            cluster.wait_ready(world.topic, cluster.partitions(world.topic))
+            if side == "target":
+                self.touched = True
+            elif regrow:
+                world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
+        self._look(DEAD)
+
+    def purge(self, side: str, partition: int, part: float) -> None:
+        """DeleteRecords below a place between the log's start and its end."""
+        world, cluster = self._world, self._world.side(side)
+        if cluster.partitions(world.topic) <= partition:
+            return
+        start, end = cluster.ends(world.topic, partition)
+        before = start + int((end - start) * part)
+        if side == "target":
+            self.touched = True
+        if cluster.purge(world.topic, partition, before):
+            self._look(PURGED)
+
+    def recreate(self, side: str, mirror: str) -> None:
+        """The topic is deleted and created anew."""
+        world, cluster = self._world, self._world.side(side)
+        with world.mirror(mirror):
+            number = cluster.partitions(world.topic)
+            if not number:
+                return
+            cluster.delete(world.topic)
+            if side == "source":
+                world.create_source()
+            else:
+                self.touched = True
+                cluster.create(world.topic, number, {"retention.ms": "-1"})
+        self._look(DEAD)
+
+    def grow(self, by: int) -> None:
+        """The source gets partitions."""
+        self._world.partitions += by
+        self._world.source.grow(self._world.topic, self._world.partitions)
+
+    def restart(self, side: str) -> None:
+        """SIGKILL of a broker, and its start; it loses nothing."""
+        cluster = self._world.side(side)
+        cluster.kill()
+        cluster.start()
+        number = cluster.partitions(self._world.topic)
+        if number:
+            cluster.wait_ready(self._world.topic, number)
+
+    # -- settings ----------------------------------------------------------------------------------
+
+    def set_target(self, name: str, value: str) -> None:
+        """Somebody changes a setting of the target's topic."""
+        world = self._world
+        if world.target.partitions(world.topic):
+            self.touched = self.touched or name == "retention.ms"
+            world.target.set(world.topic, name, value)
+
+    def forget_producers(self) -> None:
+        """The target forgets every producer."""
+        self._world.target.set_broker("producer.id.expiration.ms", "100")
+        time.sleep(_FORGETS_WITHIN_SECONDS)
+        self._world.target.set_broker("producer.id.expiration.ms", None)
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def kill(self, *, back: bool) -> None:
+        """SIGKILL of the worker, started again at once or only with the next action."""
+        self._world.kill()
+        if back:
+            self._world.start()
+
+    def kill_at(self, point: str, pass_by: int, partition: int, count: int, **shape: Any) -> None:
+        """The worker dies at a point of a batch's way; started again at once."""
+        world = self._world
+        worker = world.worker
+        assert worker is not None  # noqa: S101 - `play` has started it
+        draft = world.control.with_suffix(".draft")
+        draft.write_text(f"{point} {pass_by}")
+        draft.rename(world.control)
+        world.load.write(self._place(partition), count, shape)
+        worker.wait(_DIES_WITHIN_SECONDS)
+        world.control.unlink(missing_ok=True)
+        world.start()
+
+    def freeze(self, partition: int, count: int, per_batch: int) -> None:
+        """SIGSTOP of the worker while it is at work; another takes over, and then it wakes."""
+        world = self._world
+        first = world.worker
+        assert first is not None  # noqa: S101 - as above
+        self._settle()
+        shape = {"per_batch": per_batch}
+        begun, _ = self._progress(partition)
+        writing = world.load.begin(self._place(partition), count, shape)
+        self._wait(2.0, lambda: self._progress(partition)[0] > begun)
+        first.send(signal.SIGSTOP)
+        writing.flush(60)
+        second = world.another()
+        goal = world.source.ends(world.topic, self._place(partition))[1]
+        self._wait(_TAKE_OVER_SECONDS, lambda: self._progress(partition)[1] >= goal)
+        world.load.write(self._place(partition), 200, shape)
+        first.send(signal.SIGCONT)
+        self._wait(1.0, lambda: False)
+        world.stop(first)
+        world.worker = second
+
+    def _progress(self, partition: int) -> tuple[int, int]:
+        """The target's end as it is, and what is recorded as mirrored."""
+        world = self._world
+        if world.target.partitions(world.topic) <= partition:
+            return 0, -1
+        said = world.status()
+        marks = [
+            p["mirrored_through"] for p in (said or {"partitions": []})["partitions"] if p["partition"] == partition
+        ]
+        return world.target.ends(world.topic, partition)[1], (marks[0] if marks else None) or -1
+
+    @staticmethod
+    def _wait(seconds: float, ask: Callable[[], bool]) -> None:
+        """Until it is so, or the time is over: then it is judged as it is."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not ask():
+            time.sleep(0.05)
+
+    # -- the store ---------------------------------------------------------------------------------
+
+    def copy_store(self) -> None:
+        """A copy of the store, as of now."""
+        self._world.copy_store()
+
+    def restore_store(self) -> None:
+        """The copy in the store's place."""
+        self._world.kill()
+        self._world.restore_store()
+        self._world.start()
+
+    # -- the operator ------------------------------------------------------------------------------
+
+    def accept(self, *, twice: bool) -> None:
+        """What stands still is given up: the topic is mirrored anew from its start."""
+        world = self._world
+        status = self._settle()
+        halted = [p for p in (status or {"problems": []})["problems"] if p["halted"] and p["topic"] == world.topic]
+        if not halted:
+            return
+        for name in ("max.message.bytes", "compression.type"):
+            if world.target.partitions(world.topic):
+                world.target.set(world.topic, name, None)
+        number = world.target.partitions(world.topic)
+        ends = {each: world.target.ends(world.topic, each)[1] for each in range(number)}
+        code, _ = world.ask("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
+        if code == 0:
+            self.history.update(ends)
+        if twice:
+            self._settle()
+            world.kill()
+            world.start()
+
+    def quiet(self) -> None:
+        """A quiet point: judged by whoever plays the plan."""
+
+    # -- what became of the source -----------------------------------------------------------------
+
+    def _look(self, cause: str) -> None:
+        world = self._world
+        for number in range(world.source.partitions(world.topic)):
+            content = world.source.read(world.topic, number, committed=True)
+            world.journal.look(number, content.records, cause)
+
+    def _place(self, partition: int) -> int:
+        return partition % self._world.partitions

@@ -1,0 +1,187 @@
+"""One cluster of the adversary's: topics, purges, settings through confluent-kafka; its logs on disk by hand."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as documented
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
+
+from chaos.soak.reader import Content, read
+from chaos.soak.sides import wait_for
+from drkit.lab import Lab
+
+_SECONDS = 40.0
+_HEADER = struct.Struct(">qi")  # base offset, length of what follows
+_LAST_DELTA = struct.Struct(">i")
+_LAST_DELTA_AT = 23
+_NODE_ID = "1"
+
+
+class Cluster:
+    """A cluster of one broker.
+
+    Args:
+        lab: where it runs.
+        alias: its name there.
+    """
+
+    def __init__(self, lab: Lab, alias: str) -> None:
+        self.alias = alias
+        self.bootstrap = lab.bootstrap(alias)
+        self._lab = lab
+        self._data = lab.dir / "nodes" / f"{alias}-1" / "data"
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 10_000})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "adversary",
+                "log_level": 0,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
+        """Create a topic and wait until it can be read and written."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
+        self._admin.create_topics([new])[topic].result(20)
+        self.wait_ready(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        self._admin.delete_topics([topic])[topic].result(20)
+        wait_for(f"the end of {topic}", _SECONDS, lambda: self.partitions(topic) == 0)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give it more partitions."""
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+        self.wait_ready(topic, partitions)
+
+    def wait_ready(self, topic: str, partitions: int) -> None:
+        """Until every partition has a leader that answers."""
+        wait_for(f"{topic} on {self.alias}", _SECONDS, lambda: self.partitions(topic) == partitions)
+        for number in range(partitions):
+            wait_for(f"{topic}:{number} on {self.alias}", _SECONDS, lambda n=number: self._answers(topic, n))
+
+    def partitions(self, topic: str) -> int:
+        """How many it has; 0: it isn't there."""
+        found = self._admin.list_topics(timeout=10).topics.get(topic)
+        if found is None or found.error is not None:
+            return 0
+        return sum(1 for partition in found.partitions.values() if partition.leader >= 0)
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """Log start and last stable offset."""
+        found: list[tuple[int, int]] = []
+
+        def ask() -> bool:
+            found.append(self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10))
+            return True
+
+        wait_for(f"the ends of {topic}:{partition} on {self.alias}", _SECONDS, ask)
+        return found[-1]
+
+    def read(self, topic: str, partition: int, *, committed: bool, ignore: str | None = None) -> Content:
+        """All that a consumer of this isolation sees."""
+        return read(self.bootstrap, topic, partition, committed=committed, ignore=ignore)
+
+    def _answers(self, topic: str, partition: int) -> bool:
+        try:
+            self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
+        except KafkaException:
+            return False
+        return True
+
+    # -- what an operator may do -------------------------------------------------------------------
+
+    def purge(self, topic: str, partition: int, before: int) -> bool:
+        """Remove the records below an offset (-1: all); whether the broker took it."""
+        place = TopicPartition(topic, partition, before)
+        try:
+            self._admin.delete_records([place])[place].result(20)
+        except KafkaException as error:
+            if error.args[0].code() in {KafkaError.POLICY_VIOLATION, KafkaError.OFFSET_OUT_OF_RANGE}:
+                return False
+            raise
+        return True
+
+    def set(self, topic: str, name: str, value: str | None) -> None:
+        """Set one of the topic's settings; None: back to its default."""
+        self._alter(ConfigResource.Type.TOPIC, topic, name, value)
+
+    def set_broker(self, name: str, value: str | None) -> None:
+        """As `set`, of the broker."""
+        self._alter(ConfigResource.Type.BROKER, _NODE_ID, name, value)
+
+    def _alter(self, kind: ConfigResource.Type, of: str, name: str, value: str | None) -> None:
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(name, value or "", incremental_operation=operation)
+        resource = ConfigResource(kind, of, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(20)
+
+    # -- the broker and its disk -------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL of the broker."""
+        self._lab.kill(self.alias)
+
+    def start(self) -> None:
+        """Start it again; returns when it answers."""
+        self._lab.restart(self.alias)
+        time.sleep(0.2)  # the answers of before the kill are still in this process's clients
+
+    def cut(self, topic: str, partition: int, records: int) -> None:
+        """The log loses its end, `records` offsets or a few more: whole batches. The broker must be dead."""
+        folder = self._data / f"{topic}-{partition}"
+        logs = sorted(folder.glob("*.log"))
+        batches = [(log, *each) for log in logs for each in _batches(log)]
+        if not batches:
+            return
+        end = batches[-1][2] + 1 - records
+        first = next((index for index, (_, _, last) in enumerate(batches) if last >= end), None)
+        if first is None:
+            return
+        log, position, _ = batches[first]
+        for later in logs[logs.index(log) + 1 :]:
+            for file in folder.glob(f"{later.stem}.*"):
+                file.unlink()
+        for name in ("index", "timeindex", "txnindex"):
+            log.with_suffix(f".{name}").unlink(missing_ok=True)
+        for snapshot in folder.glob("*.snapshot"):
+            snapshot.unlink()
+        with log.open("r+b") as file:
+            file.truncate(position)
+
+    def lose(self, topic: str, partition: int) -> None:
+        """The partition's folder is gone. The broker must be dead."""
+        shutil.rmtree(self._data / f"{topic}-{partition}", ignore_errors=True)
+
+
+def _batches(log: Path) -> Iterator[tuple[int, int]]:
+    """Where each batch begins in a segment, and its last offset."""
+    data = log.read_bytes()
+    at = 0
+    while at + _HEADER.size <= len(data):
+        base, length = _HEADER.unpack_from(data, at)
+        if length <= 0 or at + _HEADER.size + length > len(data):
+            return
+        yield at, base + _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)[0]
+        at += _HEADER.size + length

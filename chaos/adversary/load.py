@@ -1,0 +1,132 @@
+"""Writing to the source: every shape of batch, each record noted in the journal before it is sent."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from chaos.adversary.callables import ALTERED, DROPPED
+from chaos.adversary.journal import Journal, Written
+from chaos.soak.load import OLD_STAMP
+from chaos.soak.reader import digest
+from chaos.soak.sides import SoakError
+
+_AHEAD_MS = 50 * 60 * 1000  # brokers take an hour by default
+_DROPPED_EVERY = 5
+_FLUSH_SECONDS = 60.0
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Load:
+    """Writes a plan's records.
+
+    Args:
+        bootstrap: the source.
+        topic: where they go.
+        alters: what the link does to them.
+        batch_bytes: most bytes of a batch.
+        journal: where they are noted.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, alters: str, batch_bytes: int, journal: Journal) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._alters = alters
+        self._batch_bytes = batch_bytes
+        self._journal = journal
+        self._numbers = itertools.count()
+        self._ids = itertools.count()
+
+    def write(self, partition: int, count: int, shape: dict[str, Any]) -> None:
+        """Records in batches of this shape, acknowledged on return."""
+        producer = self._producer(shape)
+        self._send(producer, partition, count, shape, aborted=False)
+        if producer.flush(_FLUSH_SECONDS):
+            raise SoakError(f"records for {self._topic}:{partition} were not acknowledged")
+
+    def begin(self, partition: int, count: int, shape: dict[str, Any]) -> Producer:
+        """As `write`, and the producer is still at it on return: `flush` it."""
+        producer = self._producer(shape)
+        self._send(producer, partition, count, shape, aborted=False)
+        return producer
+
+    def transaction(self, partition: int, count: int, shape: dict[str, Any], *, commit: bool) -> None:
+        """Records in one transaction."""
+        name = f"{self._topic}-{next(self._ids)}"
+        producer = self._producer(shape, **{"transactional.id": name})
+        try:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+            self._send(producer, partition, count, shape, aborted=not commit)
+            producer.flush(30)
+            if commit:
+                producer.commit_transaction(30)
+            else:
+                producer.abort_transaction(30)
+        except KafkaException as error:
+            raise SoakError(f"a transaction failed: {error}") from error
+
+    def _producer(self, shape: dict[str, Any], **settings: Any) -> Producer:
+        alone = shape.get("per_batch", 1_000) == 1
+        return Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "compression.type": shape.get("codec", "lz4"),
+                "batch.num.messages": shape.get("per_batch", 1_000),
+                "batch.size": self._batch_bytes,
+                "linger.ms": 0 if alone else 20,
+                "delivery.timeout.ms": 50_000,
+                "queue.buffering.max.messages": 1_000_000,
+                "log_level": 0,
+                **settings,
+            }
+        )
+
+    def _send(self, producer: Producer, partition: int, count: int, shape: dict[str, Any], *, aborted: bool) -> None:
+        now = int(time.time() * 1000)
+        base = {"old": OLD_STAMP, "ahead": now + _AHEAD_MS}.get(shape.get("stamp", "now"), now)
+        what = shape.get("what", "plain")
+        for number in itertools.islice(self._numbers, count):
+            key: bytes | None = None if what == "keyless" else b"k%d" % number
+            if key is not None and self._alters == "filter" and number % _DROPPED_EVERY == 0:
+                key = DROPPED + key
+            value: bytes | None = b"v%d" % number
+            if what == "tombstones" and number % 2:
+                value = None
+            headers: Headers = [("n", b"%d" % number), ("empty", None)] if what == "headers" else []
+            self._note(partition, key, value, headers, base + number % 1_000, aborted=aborted)
+            producer.produce(
+                self._topic,
+                key=key,
+                value=value,
+                headers=headers or None,  # type: ignore[arg-type]  # a list, which is invariant
+                timestamp=base + number % 1_000,
+                partition=partition,
+            )
+
+    def _note(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[tuple[str, bytes | None]],
+        stamp: int,
+        *,
+        aborted: bool,
+    ) -> None:
+        listed = list(headers)
+        due: bytes | None
+        if self._alters == "filter" and (key or b"").startswith(DROPPED):
+            due = None
+        elif self._alters == "transform" and value is not None:
+            due = digest(key, ALTERED + value, listed, stamp)
+        else:
+            due = digest(key, value, listed, stamp)
+        self._journal.write(digest(key, value, listed, stamp), Written(partition, due, aborted))

@@ -1,0 +1,31 @@
+"""Delta debugging (Zeller and Hildebrandt, 2002): the fewest actions that still do it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def minimise(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
+    """A subsequence that still fails, of which no single item can be left out.
+
+    Args:
+        items: what fails.
+        fails: whether a subsequence of it does.
+    """
+    kept = list(items)
+    parts = 2
+    while len(kept) > 1:
+        size = -(-len(kept) // parts)
+        for at in range(0, len(kept), size):
+            rest = kept[:at] + kept[at + size :]
+            if fails(rest):
+                kept, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(len(kept), parts * 2)
+    return kept

@@ -1,0 +1,162 @@
+"""The oracle: what must hold of a partition at a quiet point, given what an independent reader sees. Pure.
+
+It shares no code with the mirror. A finding is a sentence; no finding means that all of this holds:
+
+    every record that the source holds is on the target once, in order, or the partition stands still with a problem
+    what the source lost stands on the target only while a problem names it
+    nothing else stands there, and nothing goes from there that nobody removed
+    every position that is called exact is; no position skips a record
+    0 lag means that nothing is missing, and a link that is called mirroring has no problem
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.adversary.journal import DEAD, Journal
+from chaos.soak.reader import Content, Record
+
+HARMLESS = frozenset({"offsets_differ", "markers_refused", "setting_unknown", "target_config_refused"})
+"""Problems that excuse no record."""
+
+_SHOWN = 3
+_POSITIONS = 6
+
+Translate = Callable[[int], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One partition at a quiet point.
+
+    `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
+    target held at the last quiet point; None where somebody removed something since.
+    """
+
+    partition: int
+    source: Content
+    target: Content
+    claims: dict[str, Any] | None
+    problems: Sequence[dict[str, Any]]
+    translate: Translate
+    history: int = 0
+    before: Sequence[bytes] | None = None
+
+    @property
+    def halted(self) -> bool:
+        """Whether it stands still with a problem that names it."""
+        return any(problem["halted"] for problem in self.problems)
+
+    @property
+    def named(self) -> bool:
+        """Whether a problem names it that says something of its records."""
+        return any(problem["kind"] not in HARMLESS for problem in self.problems)
+
+
+def findings(seen: Seen, journal: Journal) -> list[str]:
+    """What is wrong with a partition."""
+    return [f"partition {seen.partition}: {what}" for what in _all(seen, journal)]
+
+
+def _all(seen: Seen, journal: Journal) -> Iterator[str]:
+    due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
+    wanted = [(offset, each) for offset, each in due if each is not None]
+    present = [record for record in seen.target.records if record.offset >= seen.history]
+    there = {record.digest for record in seen.target.records}
+    missing = [offset for offset, each in wanted if each not in {record.digest for record in present}]
+    if missing and not seen.halted:
+        yield f"{len(missing)} records of the source are missing on the target, from {_some(missing)}"
+    yield from _copies(seen, journal, [each for _, each in wanted], present)
+    if seen.before is not None:
+        gone = [each for each in seen.before if each not in there]
+        if gone:
+            yield f"{len(gone)} records vanished from the target, which nobody removed"
+    yield from _claims(seen, missing)
+    yield from _positions(seen, wanted)
+
+
+def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequence[Record]) -> Iterator[str]:
+    """What stands on the target: each once, in order, nothing dead, nothing foreign."""
+    at: dict[bytes, list[int]] = {}
+    for record in present:
+        at.setdefault(record.digest, []).append(record.offset)
+    strange = [record.offset for record in present if record.digest not in journal.of_due]
+    aborted = [offset for each, offsets in at.items() if _is(journal, each, aborted=True) for offset in offsets]
+    dead = [offset for each, offsets in at.items() if _is(journal, each, gone=DEAD) for offset in offsets]
+    doubled = [offsets for offsets in at.values() if len(offsets) > 1]
+    if strange and not seen.halted:
+        yield f"{len(strange)} records on the target are none of the source's, at {_some(strange)}"
+    if aborted:
+        yield f"{len(aborted)} aborted records are on the target, at {_some(aborted)}"
+    if dead and not seen.named:
+        yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
+    if doubled and not seen.halted:
+        yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}"
+    order = [at[each][0] for each in wanted if each in at]
+    if order != sorted(order) and not seen.halted:
+        yield "records are out of order on the target"
+
+
+def _is(journal: Journal, due: bytes, *, aborted: bool = False, gone: str | None = None) -> bool:
+    written = journal.of_due.get(due)
+    return written is not None and (written.aborted if aborted else written.gone == gone)
+
+
+def _claims(seen: Seen, missing: Sequence[int]) -> Iterator[str]:
+    """What `drkit status` says of it."""
+    said = seen.claims
+    if said is None:
+        if not seen.problems:
+            yield "status doesn't name the partition"
+        return
+    if said["lag_records"] == 0 and missing:
+        yield f"status says lag 0, but {len(missing)} records are missing on the target, from {_some(missing)}"
+    if said["source_end"] != seen.source.end:
+        yield f"status says that the source ends at {said['source_end']}, it ends at {seen.source.end}"
+    if said["target_end"] != seen.target.end and not seen.halted:
+        yield f"status says that the target ends at {said['target_end']}, it ends at {seen.target.end}"
+
+
+def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]:
+    offsets = [offset for offset, _ in wanted]
+    theirs = [record.offset for record in seen.target.records]
+    first_at: dict[bytes, int] = {}
+    for record in seen.target.records:
+        if record.offset >= seen.history:
+            first_at.setdefault(record.digest, record.offset)
+    for position in positions(seen.source):
+        said = seen.translate(position)
+        answer = said["target_offset"]
+        following = bisect_left(offsets, position)
+        due = wanted[following] if following < len(wanted) else None
+        if answer is None:
+            continue
+        next_at = bisect_left(theirs, answer)
+        found = seen.target.records[next_at] if next_at < len(theirs) else None
+        if said["translation"] == "exact":
+            if (found.digest if found else None) != (due[1] if due else None):
+                yield (
+                    f"source position {position} is called exact at {answer}, where the next record is "
+                    f"{'none' if found is None else f'that at {found.offset}'}, and due is "
+                    f"{'none' if due is None else f'that of source {due[0]}, at {first_at.get(due[1])}'}"
+                )
+        elif due is not None and due[1] in first_at and answer > first_at[due[1]]:
+            yield f"source position {position} goes to {answer}, which skips the record at {first_at[due[1]]}"
+
+
+def positions(source: Content) -> list[int]:
+    """Some positions that a group may have committed: the first, the last, the end, some between."""
+    offsets = [record.offset for record in source.records]
+    if not offsets:
+        return [source.end]
+    chosen = {offsets[0], offsets[-1], offsets[-1] + 1, source.end}
+    chosen.update(offsets[:: max(1, len(offsets) // _POSITIONS)])
+    return sorted(chosen)
+
+
+def _some(offsets: Sequence[int]) -> str:
+    shown = ", ".join(str(offset) for offset in offsets[:_SHOWN])
+    return shown if len(offsets) <= _SHOWN else f"{shown} … {offsets[-1]}"

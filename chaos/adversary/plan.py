@@ -1,0 +1,252 @@
+"""A plan: which link, and which actions in which order, made from a seed. Pure.
+
+Every choice is made here, none while the plan is played, so that an action does the same whatever was left out
+before it: that is what makes a plan replayable and minimisable.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is done: its kind (a method of `chaos.adversary.actions.Actions`) and with what.
+
+    `early`: before the mirror is started for the first time.
+    """
+
+    kind: str
+    options: Options = field(default_factory=dict)
+    early: bool = False
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.kind}({said})" + (" before the mirror starts" if self.early else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """See the module docstring. `alters`: transform, filter, provenance or nothing; `settings`: the source topic's."""
+
+    seed: int
+    offsets: str
+    alters: str
+    partitions: int
+    settings: dict[str, str]
+    actions: tuple[Action, ...]
+    numbers: tuple[int, ...]
+
+    def only(self, numbers: Iterable[int]) -> Plan:
+        """The same link with some of the actions, by their numbers in the whole plan."""
+        wanted = set(numbers)
+        kept = [(n, a) for n, a in zip(self.numbers, self.actions, strict=True) if n in wanted]
+        return replace(self, actions=tuple(a for _, a in kept), numbers=tuple(n for n, _ in kept))
+
+    def lines(self) -> list[str]:
+        """For people."""
+        settings = f", {json.dumps(self.settings)}" if self.settings else ""
+        link = (
+            f"link: offsets {self.offsets}, alters {self.alters or 'nothing'}; {self.partitions} partitions{settings}"
+        )
+        return [link, *(f"{n:3} {a}" for n, a in zip(self.numbers, self.actions, strict=True))]
+
+
+MIRROR_STATES = ("live", "frozen", "killed", "stopped")
+"""What the mirror is while a broker is away: at work, SIGSTOPped, SIGKILLed, ended by SIGTERM."""
+
+FAULT_POINTS = (
+    "after_fetch",
+    "before_rows",
+    "after_rows",
+    "before_send",
+    "after_send",
+    "after_answer",
+    "before_watermarks",
+    "after_watermarks",
+    "after_supersede",
+    "before_trim",
+    "after_trim",
+)
+"""Where a worker can be killed (`chaos.adversary.fault_points`)."""
+
+
+def make(seed: int) -> Plan:
+    """The plan of a seed."""
+    chance = random.Random(f"adversary {seed}")  # noqa: S311 - repeatable, not secret
+    partitions = chance.choice([1, 1, 2])
+    early = [replace(action, early=True) for action in _early(chance, partitions)]
+    kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(3, 6))
+    late = [Action("produce", _batch(chance, partitions))]
+    for kind in kinds:
+        if kind == "quiet" and late[-1].kind == "quiet":
+            continue
+        late.append(Action(kind, _MAKERS[kind][1](chance, partitions)))
+        if chance.random() < 0.5:  # noqa: PLR2004 - every other time
+            late.append(Action("produce", _batch(chance, partitions)))
+        if kind in _JUDGED_AFTER and chance.random() < 0.4:  # noqa: PLR2004 - a quiet point costs seconds
+            late.append(Action("quiet"))
+    while late[-1].kind == "quiet":  # the end is one
+        late.pop()
+    actions = tuple([*early, *late])
+    return Plan(
+        seed=seed,
+        offsets=chance.choice(["preserve", "preserve", "translate"]),
+        alters=chance.choice(["", "", "", "", "transform", "filter", "provenance"]),
+        partitions=partitions,
+        settings=_settings(chance),
+        actions=actions,
+        numbers=tuple(range(len(actions))),
+    )
+
+
+_JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
+
+
+def _early(chance: random.Random, partitions: int) -> list[Action]:
+    """What the source went through before the link was made."""
+    what = chance.choice(["nothing", "nothing", "few", "purged", "many"])
+    if what == "nothing":
+        return []
+    if what == "few":
+        return [Action("produce", _batch(chance, partitions))]
+    partition = chance.randrange(partitions)
+    count = chance.choice([50, 400, 3_000]) if what == "purged" else chance.choice([130_000, 300_000])
+    fill = {"partition": partition, "count": count}
+    return [Action("fill", fill), Action("purge", {"side": "source", "partition": partition, "part": 1.0})]
+
+
+def _settings(chance: random.Random) -> dict[str, str]:
+    found: dict[str, str] = {}
+    codec = chance.choice(["producer", "producer", "producer", "lz4", "gzip", "snappy", "uncompressed", "zstd"])
+    if codec != "producer":
+        found["compression.type"] = codec
+    if chance.random() < 0.2:  # noqa: PLR2004 - one of five
+        found["max.message.bytes"] = "20000"
+    return found
+
+
+def _batch(chance: random.Random, partitions: int) -> Options:
+    return {
+        "partition": chance.randrange(partitions),
+        "count": chance.choice([1, 7, 60, 60, 300, 300, 1_500]),
+        "codec": chance.choice(["none", "lz4", "zstd", "snappy", "gzip"]),
+        "per_batch": chance.choice([1, 10, 1_000]),
+        "stamp": chance.choice(["now", "now", "now", "old", "ahead"]),
+        "what": chance.choice(["plain", "plain", "keyless", "headers", "tombstones"]),
+    }
+
+
+def _place(chance: random.Random, partitions: int) -> Options:
+    return {"partition": chance.randrange(partitions)}
+
+
+def _produce(chance: random.Random, partitions: int) -> Options:
+    return _batch(chance, partitions)
+
+
+def _transaction(chance: random.Random, partitions: int) -> Options:
+    batch = _batch(chance, partitions)
+    return {"commit": chance.random() < 0.6, **batch, "count": min(batch["count"], 60)}  # noqa: PLR2004 - three of five
+
+
+def _cut(chance: random.Random, partitions: int) -> Options:
+    return {
+        "side": chance.choice(["source", "target"]),
+        **_place(chance, partitions),
+        "records": chance.choice([1, 20, 60, 400]),
+        "regrow": chance.choice([0, 20, 100, 500]),
+        "caught_up": chance.random() < 0.7,  # noqa: PLR2004 - mostly what was mirrored is cut
+        "mirror": chance.choice(MIRROR_STATES),
+        "stamp": chance.choice(["now", "old"]),
+    }
+
+
+def _lose_disk(chance: random.Random, partitions: int) -> Options:
+    return {k: v for k, v in _cut(chance, partitions).items() if k != "records"}
+
+
+def _purge(chance: random.Random, partitions: int) -> Options:
+    side = chance.choice(["source", "source", "target"])
+    return {"side": side, **_place(chance, partitions), "part": chance.choice([0.3, 0.7, 1.0])}
+
+
+def _recreate(chance: random.Random, _: int) -> Options:
+    return {"side": chance.choice(["source", "source", "target"]), "mirror": chance.choice(MIRROR_STATES)}
+
+
+def _set_target(chance: random.Random, _: int) -> Options:
+    name, value = chance.choice(
+        [
+            ("compression.type", "zstd"),
+            ("compression.type", "gzip"),
+            ("compression.type", "uncompressed"),
+            ("max.message.bytes", "2000"),
+            ("max.message.bytes", "300"),
+            ("message.timestamp.type", "LogAppendTime"),
+            ("retention.ms", "1"),
+            ("segment.bytes", "1048576"),
+        ]
+    )
+    return {"name": name, "value": value}
+
+
+def _nothing(_: random.Random, __: int) -> Options:
+    return {}
+
+
+def _freeze(chance: random.Random, partitions: int) -> Options:
+    return {
+        **_place(chance, partitions),
+        "count": chance.choice([300, 5_000, 20_000]),
+        "per_batch": chance.choice([1, 50]),
+    }
+
+
+def _kill(chance: random.Random, _: int) -> Options:
+    return {"back": chance.choice([True, True, False])}
+
+
+def _kill_at(chance: random.Random, partitions: int) -> Options:
+    batch = _batch(chance, partitions)
+    return {"point": chance.choice(FAULT_POINTS), "pass_by": chance.choice([0, 0, 1, 3]), **batch}
+
+
+def _restart(chance: random.Random, _: int) -> Options:
+    return {"side": chance.choice(["source", "target"])}
+
+
+def _grow(_: random.Random, partitions: int) -> Options:
+    return {"by": 1 if partitions else 0}
+
+
+def _accept(chance: random.Random, _: int) -> Options:
+    return {"twice": chance.random() < 0.5}  # noqa: PLR2004 - every other time the mirror is started twice after it
+
+
+_MAKERS: dict[str, tuple[int, Callable[[random.Random, int], Options]]] = {
+    "produce": (10, _produce),
+    "transaction": (6, _transaction),
+    "cut": (14, _cut),
+    "lose_disk": (7, _lose_disk),
+    "purge": (8, _purge),
+    "recreate": (4, _recreate),
+    "set_target": (6, _set_target),
+    "forget_producers": (5, _nothing),
+    "freeze": (6, _freeze),
+    "kill": (4, _kill),
+    "kill_at": (14, _kill_at),
+    "restart": (3, _restart),
+    "copy_store": (5, _nothing),
+    "restore_store": (5, _nothing),
+    "grow": (3, _grow),
+    "accept": (8, _accept),
+    "quiet": (6, _nothing),
+}
+"""Each kind's weight, and what makes its options."""

@@ -1,0 +1,184 @@
+"""One run: a plan is played, and judged at every quiet point and at its end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from chaos.adversary import oracle
+from chaos.adversary.actions import Actions
+from chaos.adversary.cluster import Cluster
+from chaos.adversary.plan import Plan
+from chaos.adversary.world import World
+from drkit.lab import Lab
+
+_REST_SECONDS = 1.2
+_SINCE_ACTION_SECONDS = 2.0
+_SETTLE_SECONDS = 45.0
+_PATIENCE_SECONDS = 20.0
+_POLL_SECONDS = 0.25
+_SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "status.schema.json"
+_PROVENANCE = "drkit."
+
+Say = Callable[[str], None]
+
+
+class Run:
+    """See the module docstring. `findings`: what was wrong, in order; the run ends at the first wrong quiet point.
+
+    Args:
+        lab: where it is played.
+        folder: of this run alone.
+        plan: what is played.
+        plant: a defect to be put into the workers.
+        say: gets a line for people about each step.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, plan: Plan, *, plant: str, say: Say) -> None:
+        folder.mkdir(parents=True)
+        self._source, self._target = Cluster(lab, "primary"), Cluster(lab, "dr")
+        self._plan = plan
+        self._say = say
+        self._world = World(self._source, self._target, folder, plan, plant)
+        self._actions = Actions(self._world, self._settle)
+        self._before: dict[int, list[bytes]] = {}
+        self._schema = json.loads(_SCHEMA.read_text())
+        self._acted_at = 0.0
+        self.findings: list[str] = []
+
+    def play(self) -> list[str]:
+        """Play it all; returns what was wrong.
+
+        Raises:
+            SoakError: the run itself could not go on.
+        """
+        try:
+            for number, action in zip(self._plan.numbers, self._plan.actions, strict=True):
+                begun = time.monotonic()
+                self._actions.play(action)
+                self._acted_at = time.monotonic()
+                self._say(f"  {number:3} {action} [{self._acted_at - begun:.1f} s]")
+                if action.kind == "quiet" and self._judge():
+                    return self.findings
+            self._world.start()
+            if not self._judge() and self._world.worker is not None:
+                self._world.stop(self._world.worker)
+                self.findings += self._world.ended
+        finally:
+            self._world.close()
+            self._source.close()
+            self._target.close()
+        return self.findings
+
+    # -- quiet points ------------------------------------------------------------------------------
+
+    def _settle(self) -> dict[str, Any] | None:
+        """Wait until every partition is caught up or stands still with a problem, and nothing changes; the status."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        since, last = time.monotonic(), None
+        status = None
+        while time.monotonic() < deadline:
+            self._world.look_after()
+            status = self._world.status()
+            state = None if status is None else self._state(status)
+            if state is None or state != last:
+                since, last = time.monotonic(), state
+            elif time.monotonic() - max(since + _REST_SECONDS, self._acted_at + _SINCE_ACTION_SECONDS) > 0:
+                return status
+            time.sleep(_POLL_SECONDS)
+        return status
+
+    def _state(self, status: dict[str, Any]) -> object:
+        """What must stay the same for it to be quiet; None while something is under way."""
+        marks = {p["partition"]: p for p in status["partitions"] if p["topic"] == self._world.topic}
+        found: list[object] = []
+        for number in range(self._source.partitions(self._world.topic)):
+            problems = _naming(status, self._world.topic, number)
+            mark = marks.get(number)
+            if not any(problem["halted"] for problem in problems):
+                if mark is None or mark["mirrored_through"] is None or mark["lag_records"]:
+                    return None
+                if mark["mirrored_through"] != self._source.ends(self._world.topic, number)[1]:
+                    return None
+            found.append((mark and (mark["mirrored_through"], mark["target_end"]), [p["kind"] for p in problems]))
+        return found
+
+    def _judge(self) -> bool:
+        """Judge what is; whether something stays wrong."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            status = self._settle()
+            found = self._found(status)
+            if not found or time.monotonic() > deadline:
+                break
+            self._say(f"      not yet: {found[0]}")
+            time.sleep(1.0)
+        for what in found:
+            self._say(f"      FOUND {what}")
+        if found and status is not None:
+            self._say(f"      state {status['state']}; problems {[_short(p) for p in status['problems']]}")
+        self.findings += found + self._world.ended
+        self._world.ended.clear()
+        return bool(self.findings)
+
+    def _found(self, status: dict[str, Any] | None) -> list[str]:
+        if status is None:
+            return ["drkit status fails"]
+        found = []
+        error = next(iter(jsonschema.Draft202012Validator(self._schema).iter_errors({"links": [status]})), None)
+        if error is not None:
+            found.append(f"status breaks its schema: {error.message}")
+        if status["state"] == "mirroring" and status["problems"]:
+            found.append("the link is called mirroring with problems on record")
+        if self._state(status) is None:
+            found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
+        now: dict[int, list[bytes]] = {}
+        for number in range(self._source.partitions(self._world.topic)):
+            found += self._of_partition(status, number, now)
+        if not found:
+            self._before, self._actions.touched = now, False
+        return found
+
+    def _of_partition(self, status: dict[str, Any], number: int, now: dict[int, list[bytes]]) -> list[str]:
+        world = self._world
+        topic = world.topic
+        if self._target.partitions(topic) <= number:
+            named = _naming(status, topic, number)
+            return [] if named else [f"partition {number} isn't on the target and no problem says so"]
+        source = self._source.read(topic, number, committed=True)
+        target = self._target.read(topic, number, committed=False, ignore=_PROVENANCE)
+        now[number] = [record.digest for record in target.records]
+        seen = oracle.Seen(
+            number,
+            source,
+            target,
+            next((p for p in status["partitions"] if (p["topic"], p["partition"]) == (topic, number)), None),
+            _naming(status, topic, number),
+            lambda offset: world.translate(number, offset),
+            self._actions.history.get(number, 0),
+            None if self._actions.touched else self._before.get(number),
+        )
+        return oracle.findings(seen, world.journal)
+
+
+def _naming(status: dict[str, Any], topic: str, partition: int) -> list[dict[str, Any]]:
+    return [p for p in status["problems"] if p["topic"] == topic and p["partition"] in {None, partition}]
+
+
+def _short(problem: dict[str, Any]) -> str:
+    return (
+        f"{problem['kind']}:{problem['partition']}{' (halted)' if problem['halted'] else ''} {problem['reason'][:120]}"
+    )
+
+
+def _moving(status: dict[str, Any]) -> str:
+    said = [
+        f"{p['partition']}: through {p['mirrored_through']} of {p['source_end']}, lag {p['lag_records']}"
+        for p in status["partitions"]
+    ]
+    return f"state {status['state']}, {'; '.join(said) or 'no partitions'}"

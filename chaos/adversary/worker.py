@@ -1,0 +1,40 @@
+"""`drkit` with shorter clocks, fault points and planted defects: what the adversary starts as the mirror.
+
+    python -m chaos.adversary.worker CONTROL PLANT verb …        PLANT "-": none
+
+drkit itself has nothing of this in it: everything is patched in here, before its verbs are loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from chaos.adversary.fault_points import FaultPoints
+from chaos.adversary.plants import plant
+
+_CLOCKS = {
+    ("drkit.mirror.lease", "TTL_SECONDS"): 4.0,
+    ("drkit.mirror.lease", "MARGIN_SECONDS"): 1.0,
+    ("drkit.mirror.membership", "SESSION_SECONDS"): 2.5,
+    ("drkit.mirror.membership", "_HEARTBEAT_SECONDS"): 0.4,
+}
+"""Module constants that make a take-over quick; set before other modules copy them."""
+
+
+def main() -> None:
+    """Patch, then be `drkit`."""
+    control, planted, *arguments = sys.argv[1:]
+    for (module, name), seconds in _CLOCKS.items():
+        found = import_module(module)
+        getattr(found, name)  # a clock of another name would be set in vain
+        setattr(found, name, seconds)
+    FaultPoints(Path(control)).install()
+    plant(planted)
+    sys.argv[1:] = arguments
+    import_module("drkit.cli.main").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""What a run plays in: a topic and a link of its own on a lab that many runs share, its store, its workers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from chaos.adversary.cluster import Cluster
+from chaos.adversary.journal import Journal
+from chaos.adversary.load import Load
+from chaos.adversary.plan import Plan
+from chaos.soak.mirrors import Worker
+from chaos.soak.sides import SoakError
+from drkit.cli.main import application
+from drkit.lab import Lab
+
+BROKER_CONFIG = {
+    "log.retention.check.interval.ms": "1000",
+    "producer.id.expiration.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "300",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+"""What brokers do every few minutes they do here every second."""
+
+LINK = "primary->dr"
+_ROOT = Path(__file__).resolve().parents[2]
+_STOP_SECONDS = 25.0
+_ALTERS = {
+    "": "",
+    "transform": 'transform = "chaos.adversary.callables:alters"',
+    "filter": 'filter = "chaos.adversary.callables:keeps"',
+    "provenance": "provenance = true",
+}
+_FOREVER = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
+_BATCH_BYTES = 500_000
+
+
+class World:
+    """See the module docstring.
+
+    Args:
+        source, target: the clusters.
+        folder: for the configuration, the store, the logs; of this run alone.
+        plan: what is played.
+        plant: a defect to be put into the workers; "-": none.
+    """
+
+    def __init__(self, source: Cluster, target: Cluster, folder: Path, plan: Plan, plant: str) -> None:
+        self.source, self.target = source, target
+        self.folder = folder
+        self.plan = plan
+        self.topic = f"a-{folder.name}"
+        self.partitions = plan.partitions
+        self.journal = Journal()
+        self.control = folder / "die-at"
+        self.store_file = folder / "drkit.db"
+        self.copy_file = folder / "copy.db"
+        self.config = folder / "drkit.toml"
+        self.worker: Worker | None = None
+        self.ended: list[str] = []
+        self._program = ("-m", "chaos.adversary.worker", str(self.control), plant)
+        self._workers: list[Worker] = []
+        self._verbs = application(("status", "translate", "link"))
+        self.config.write_text(
+            f"""
+[clusters.primary]
+bootstrap_servers = "{source.bootstrap}"
+[clusters.dr]
+bootstrap_servers = "{target.bootstrap}"
+[store]
+url = "sqlite:///{self.store_file}"
+[[links]]
+source = "primary"
+target = "dr"
+topics = ["{self.topic}"]
+groups = ["{self.topic}"]
+offsets = "{plan.offsets}"
+{_ALTERS[plan.alters]}
+"""
+        )
+        self.create_source()
+        size = int(plan.settings.get("max.message.bytes", _BATCH_BYTES)) * 3 // 4
+        self.load = Load(source.bootstrap, self.topic, plan.alters, size, self.journal)
+
+    def create_source(self) -> None:
+        """The topic, as the plan has it."""
+        self.source.create(self.topic, self.partitions, _FOREVER | self.plan.settings)
+
+    def side(self, name: str) -> Cluster:
+        """`source` or `target`."""
+        return self.source if name == "source" else self.target
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the mirror, if it doesn't run."""
+        if self.worker is None:
+            self.worker = self.another()
+        elif self.worker.process.poll() is not None:
+            self.worker.again()
+
+    def another(self) -> Worker:
+        """One more worker."""
+        worker = Worker(len(self._workers) + 1, self.config, self.folder, self._program)
+        self._workers.append(worker)
+        return worker
+
+    def kill(self) -> None:
+        """SIGKILL of the mirror; it stays down."""
+        if self.worker is not None:
+            self.worker.send(signal.SIGKILL)
+            self.worker.process.wait()
+
+    def stop(self, worker: Worker) -> None:
+        """SIGTERM; a worker that doesn't end in time, or not with code 0, is a finding."""
+        worker.send(signal.SIGCONT)
+        worker.send(signal.SIGTERM)
+        code = worker.wait(_STOP_SECONDS)
+        if code != 0:
+            self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {worker.said(0, 6)}")
+        worker.end_now()
+
+    def look_after(self) -> None:
+        """A worker that ended by itself is a finding, and is started again."""
+        if self.worker is not None and (code := self.worker.process.poll()) is not None:
+            self.ended.append(f"worker {self.worker.number} ended by itself with {code}: {self.worker.said(0, 12)}")
+            self.worker.again()
+
+    @contextmanager
+    def mirror(self, state: str) -> Iterator[None]:
+        """The mirror is live, frozen, killed or stopped while the body runs; then it runs."""
+        worker = self.worker
+        if worker is None or state == "live":
+            yield
+            return
+        if state == "frozen":
+            worker.send(signal.SIGSTOP)
+            try:
+                yield
+            finally:
+                worker.send(signal.SIGCONT)
+            return
+        if state == "killed":
+            self.kill()
+        else:
+            self.stop(worker)
+        yield
+        worker.again()
+
+    def close(self) -> None:
+        """End every worker, delete the topics."""
+        for worker in self._workers:
+            worker.end_now()
+        for cluster in (self.source, self.target):
+            if cluster.partitions(self.topic):
+                cluster.delete(self.topic)
+
+    # -- the store ---------------------------------------------------------------------------------
+
+    def copy_store(self) -> bool:
+        """Keep a copy of the store as it is; whether there is one to copy."""
+        if not self.store_file.exists():
+            return False
+        with sqlite3.connect(self.store_file, timeout=20) as here, sqlite3.connect(self.copy_file) as there:
+            here.backup(there)
+        here.close()
+        there.close()
+        return True
+
+    def restore_store(self) -> bool:
+        """Put the copy in the store's place; whether there is one. No worker may run."""
+        if not self.copy_file.exists():
+            return False
+        for suffix in ("", "-wal", "-shm"):
+            self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
+        shutil.copy(self.copy_file, self.store_file)
+        return True
+
+    # -- what drkit says ---------------------------------------------------------------------------
+
+    def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """A verb of drkit's in this process: its exit code and its JSON."""
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(io.StringIO()):
+            code = self._verbs([*arguments, "--config", str(self.config), "--output", "json"], standalone_mode=False)
+        try:
+            return int(code or 0), json.loads(out.getvalue())
+        except ValueError as error:
+            raise SoakError(f"drkit {' '.join(arguments)} printed no JSON: {out.getvalue()[:300]}") from error
+
+    def status(self) -> dict[str, Any] | None:
+        """`drkit status` of the link; None where it fails."""
+        code, said = self.ask("status")
+        return None if code else dict(said["links"][0])
+
+    def translate(self, partition: int, offset: int) -> dict[str, Any]:
+        """`drkit translate`."""
+        code, said = self.ask(
+            "translate", "--topic", self.topic, "--partition", str(partition), "--offset", str(offset)
+        )
+        if code:
+            return {"translation": "unavailable", "target_offset": None, "reason": said["error"]["what"]}
+        return dict(said["positions"][0])
