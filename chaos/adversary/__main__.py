@@ -30,13 +30,15 @@ class Adversary:
         lab: with a cluster `primary` and a cluster `dr`, of one broker each.
         folder: each run gets a folder in it.
         plant: a defect to be put into the workers.
+        known: findings with this pattern in them don't count.
         loud: say every step.
     """
 
-    def __init__(self, lab: Lab, folder: Path, *, plant: str = "-", loud: bool = False) -> None:
+    def __init__(self, lab: Lab, folder: Path, *, plant: str = "-", known: str = "", loud: bool = False) -> None:
         self._lab = lab
         self._folder = folder
         self._plant = plant
+        self._known = known
         self._loud = loud
         self._number = 0
         self.said: list[str] = []
@@ -46,7 +48,7 @@ class Adversary:
         self._number += 1
         folder = self._folder / f"{plan.seed}-{self._number}-{int(time.time()) % 100_000}"
         self.said = []
-        found = Run(self._lab, folder, plan, plant=self._plant, say=self._say).play()
+        found = Run(self._lab, folder, plan, plant=self._plant, known=self._known, say=self._say).play()
         if not found:
             shutil.rmtree(folder, ignore_errors=True)
         return found
@@ -81,6 +83,7 @@ def adversary(
     only: Annotated[str, typer.Option("--only", help="Play these actions only: their numbers, with commas.")] = "",
     minimal: Annotated[bool, typer.Option("--minimise/--no-minimise", help="Minimise what fails.")] = True,
     plant: Annotated[str, typer.Option("--plant", help="Put this defect into the mirror.")] = "-",
+    known: Annotated[str, typer.Option("--known", help="Findings with this pattern in them don't count.")] = "",
     lab_dir: Annotated[Path | None, typer.Option("--lab", help="Use (and leave) the lab in this folder.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for logs and results.")] = None,
     loud: Annotated[bool, typer.Option("--loud", help="Say each step.")] = False,
@@ -94,7 +97,7 @@ def adversary(
     begun = time.monotonic()
     failed = 0
     try:
-        player = Adversary(lab, folder, plant=plant, loud=loud)
+        player = Adversary(lab, folder, plant=plant, known=known, loud=loud)
         for each in range(seed, seed + runs):
             if time.monotonic() - begun > 60 * minutes:
                 break

@@ -12,7 +12,7 @@ from chaos.adversary.plan import Action
 from chaos.adversary.world import LINK, World
 
 _TAKE_OVER_SECONDS = 15.0
-_DIES_WITHIN_SECONDS = 8.0
+_DIES_WITHIN_SECONDS = 3.0
 _FORGETS_WITHIN_SECONDS = 3.0
 _REVISION_SECONDS = 3.0
 
@@ -58,18 +58,25 @@ class Actions:
 
     # -- logs --------------------------------------------------------------------------------------
 
-    def cut(
-        self, side: str, partition: int, records: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool
-    ) -> None:
+    def cut(self, **options: Any) -> None:
         """A log loses its end, and (of the source) grows again at once."""
-        self._hurt(side, partition, regrow, mirror, stamp, caught_up=caught_up, records=records)
+        self._hurt(**options)
 
-    def lose_disk(self, side: str, partition: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool) -> None:
+    def lose_disk(self, **options: Any) -> None:
         """The only replica of a partition loses its disk."""
-        self._hurt(side, partition, regrow, mirror, stamp, caught_up=caught_up, records=None)
+        self._hurt(**options)
 
     def _hurt(
-        self, side: str, partition: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool, records: int | None
+        self,
+        side: str,
+        partition: int,
+        regrow: int,
+        mirror: str,
+        stamp: str,
+        *,
+        caught_up: bool,
+        cleanly: bool,
+        records: int | None = None,
     ) -> None:
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
@@ -78,12 +85,10 @@ class Actions:
         with world.mirror(mirror):
             if not cluster.partitions(world.topic):
                 return
-            cluster.kill()
             if records is None:
-                cluster.lose(world.topic, partition)
+                cluster.lose(world.topic, partition, cleanly=cleanly)
             else:
-                cluster.cut(world.topic, partition, records)
-            cluster.start()
+                cluster.cut(world.topic, partition, records, cleanly=cleanly)
             cluster.wait_ready(world.topic, cluster.partitions(world.topic))
             if side == "target":
                 self.touched = True
@@ -123,11 +128,10 @@ class Actions:
         self._world.partitions += by
         self._world.source.grow(self._world.topic, self._world.partitions)
 
-    def restart(self, side: str) -> None:
-        """SIGKILL of a broker, and its start; it loses nothing."""
+    def restart(self, side: str, *, cleanly: bool) -> None:
+        """A broker is stopped or killed, and started; it loses nothing."""
         cluster = self._world.side(side)
-        cluster.kill()
-        cluster.start()
+        cluster.restart(cleanly=cleanly)
         number = cluster.partitions(self._world.topic)
         if number:
             cluster.wait_ready(self._world.topic, number)

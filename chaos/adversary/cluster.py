@@ -1,12 +1,8 @@
-"""One cluster of the adversary's: topics, purges, settings through confluent-kafka; its logs on disk by hand."""
+"""One cluster of the adversary's: topics, purges, settings through confluent-kafka; its log on disk."""
 
 from __future__ import annotations
 
 import shutil
-import struct
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as documented
@@ -21,11 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as document
 from chaos.soak.reader import Content, read
 from chaos.soak.sides import wait_for
 from drkit.lab import Lab
+from tests.support.log_surgery import stopped
 
 _SECONDS = 40.0
-_HEADER = struct.Struct(">qi")  # base offset, length of what follows
-_LAST_DELTA = struct.Struct(">i")
-_LAST_DELTA_AT = 23
 _NODE_ID = "1"
 
 
@@ -41,7 +35,7 @@ class Cluster:
         self.alias = alias
         self.bootstrap = lab.bootstrap(alias)
         self._lab = lab
-        self._data = lab.dir / "nodes" / f"{alias}-1" / "data"
+        self._node = f"{alias}-{_NODE_ID}"
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 10_000})
         self._consumer = Consumer(
             {
@@ -139,49 +133,19 @@ class Cluster:
 
     # -- the broker and its disk -------------------------------------------------------------------
 
-    def kill(self) -> None:
-        """SIGKILL of the broker."""
-        self._lab.kill(self.alias)
+    def restart(self, *, cleanly: bool) -> None:
+        """Stop the broker (or kill it) and start it again; returns when it answers."""
+        with stopped(self._lab, self._node, cleanly=cleanly):
+            pass
 
-    def start(self) -> None:
-        """Start it again; returns when it answers."""
-        self._lab.restart(self.alias)
-        time.sleep(0.2)  # the answers of before the kill are still in this process's clients
+    def cut(self, topic: str, partition: int, records: int, *, cleanly: bool) -> None:
+        """The log loses its end, `records` offsets or a few more: whole batches. The broker is away meanwhile."""
+        with stopped(self._lab, self._node, cleanly=cleanly) as disk:
+            batches = disk.batches(topic, partition)
+            if batches:
+                disk.cut(topic, partition, max(0, batches[-1].last_offset + 1 - records))
 
-    def cut(self, topic: str, partition: int, records: int) -> None:
-        """The log loses its end, `records` offsets or a few more: whole batches. The broker must be dead."""
-        folder = self._data / f"{topic}-{partition}"
-        logs = sorted(folder.glob("*.log"))
-        batches = [(log, *each) for log in logs for each in _batches(log)]
-        if not batches:
-            return
-        end = batches[-1][2] + 1 - records
-        first = next((index for index, (_, _, last) in enumerate(batches) if last >= end), None)
-        if first is None:
-            return
-        log, position, _ = batches[first]
-        for later in logs[logs.index(log) + 1 :]:
-            for file in folder.glob(f"{later.stem}.*"):
-                file.unlink()
-        for name in ("index", "timeindex", "txnindex"):
-            log.with_suffix(f".{name}").unlink(missing_ok=True)
-        for snapshot in folder.glob("*.snapshot"):
-            snapshot.unlink()
-        with log.open("r+b") as file:
-            file.truncate(position)
-
-    def lose(self, topic: str, partition: int) -> None:
-        """The partition's folder is gone. The broker must be dead."""
-        shutil.rmtree(self._data / f"{topic}-{partition}", ignore_errors=True)
-
-
-def _batches(log: Path) -> Iterator[tuple[int, int]]:
-    """Where each batch begins in a segment, and its last offset."""
-    data = log.read_bytes()
-    at = 0
-    while at + _HEADER.size <= len(data):
-        base, length = _HEADER.unpack_from(data, at)
-        if length <= 0 or at + _HEADER.size + length > len(data):
-            return
-        yield at, base + _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)[0]
-        at += _HEADER.size + length
+    def lose(self, topic: str, partition: int, *, cleanly: bool) -> None:
+        """The partition's folder is gone. The broker is away meanwhile."""
+        with stopped(self._lab, self._node, cleanly=cleanly) as disk:
+            shutil.rmtree(disk.partition(topic, partition), ignore_errors=True)

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_PLACES = {
+PLACES = {
     "after_fetch": ("drkit.mirror.batch_admission:Admission.admit", "before"),
     "before_rows": ("drkit.store.sqlite:SqliteStore.append_mappings", "before"),
     "after_rows": ("drkit.store.sqlite:SqliteStore.append_mappings", "after"),
@@ -47,7 +47,7 @@ class FaultPoints:
         Raises:
             AttributeError: drkit no longer has such a function: name its successor here.
         """
-        for name, (place, side) in _PLACES.items():
+        for name, (place, side) in PLACES.items():
             patch(place, lambda plain, name=name, side=side: self._around(plain, name, side))
 
     def _around(self, plain: Callable[..., Any], name: str, side: str) -> Callable[..., Any]:

@@ -66,7 +66,8 @@ def _all(seen: Seen, journal: Journal) -> Iterator[str]:
     wanted = [(offset, each) for offset, each in due if each is not None]
     present = [record for record in seen.target.records if record.offset >= seen.history]
     there = {record.digest for record in seen.target.records}
-    missing = [offset for offset, each in wanted if each not in {record.digest for record in present}]
+    arrived = {record.digest for record in present}
+    missing = [offset for offset, each in wanted if each not in arrived]
     if missing and not seen.halted:
         yield f"{len(missing)} records of the source are missing on the target, from {_some(missing)}"
     yield from _copies(seen, journal, [each for _, each in wanted], present)

@@ -94,7 +94,7 @@ def make(seed: int) -> Plan:
             late.append(Action("quiet"))
     while late[-1].kind == "quiet":  # the end is one
         late.pop()
-    actions = tuple([*early, *late])
+    actions = (*early, *late)
     return Plan(
         seed=seed,
         offsets=chance.choice(["preserve", "preserve", "translate"]),
@@ -165,6 +165,7 @@ def _cut(chance: random.Random, partitions: int) -> Options:
         "caught_up": chance.random() < 0.7,  # noqa: PLR2004 - mostly what was mirrored is cut
         "mirror": chance.choice(MIRROR_STATES),
         "stamp": chance.choice(["now", "old"]),
+        "cleanly": chance.random() < 0.7,  # noqa: PLR2004 - a killed broker takes longer to start
     }
 
 
@@ -219,7 +220,7 @@ def _kill_at(chance: random.Random, partitions: int) -> Options:
 
 
 def _restart(chance: random.Random, _: int) -> Options:
-    return {"side": chance.choice(["source", "target"])}
+    return {"side": chance.choice(["source", "target"]), "cleanly": chance.random() < 0.5}  # noqa: PLR2004 - half
 
 
 def _grow(_: random.Random, partitions: int) -> Options:

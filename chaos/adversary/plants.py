@@ -8,7 +8,7 @@ PLANTS: dict[str, Callable[[], None]] = {}
 """By name: what patches the defect into this process."""
 
 
-def plant(name: str) -> None:
-    """Put a defect into this process; "-": none."""
-    if name != "-":
+def plant(names: str) -> None:
+    """Put defects (names with commas) into this process; "-": none."""
+    for name in names.split(",") if names != "-" else ():
         PLANTS[name]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import signal
 import sqlite3
@@ -20,7 +19,6 @@ from chaos.adversary.plan import Plan
 from chaos.soak.mirrors import Worker
 from chaos.soak.sides import SoakError
 from drkit.cli.main import application
-from drkit.lab import Lab
 
 BROKER_CONFIG = {
     "log.retention.check.interval.ms": "1000",

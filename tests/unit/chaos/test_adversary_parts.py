@@ -1,0 +1,153 @@
+"""What the adversary's verdict rests on, without brokers: its oracle, its plans, how it minimises, where it patches."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chaos.adversary.fault_points import PLACES
+from chaos.adversary.journal import DEAD, PURGED, Journal, Written
+from chaos.adversary.minimise import minimise
+from chaos.adversary.oracle import Seen, findings
+from chaos.adversary.plan import FAULT_POINTS, make
+from chaos.adversary.plants import PLANTS
+from chaos.soak.reader import Content, Record
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def record(offset: int, name: str) -> Record:
+    return Record(offset, None, name.encode())
+
+
+def content(names: str, start: int = 0) -> Content:
+    """One record a letter; a dot is a hole."""
+    records = [record(start + at, name) for at, name in enumerate(names) if name != "."]
+    return Content(records, start, start + len(names))
+
+
+def journal(names: str, **gone: str) -> Journal:
+    found = Journal()
+    for name in names:
+        found.write(name.encode(), Written(0, name.encode(), gone=gone.get(name)))
+    return found
+
+
+HALTED = {"kind": "source_truncated", "halted": True, "partition": 0}
+COPIED = {"kind": "target_lost_data", "halted": False, "partition": 0}
+DIFFER = {"kind": "offsets_differ", "halted": False, "partition": 0}
+
+
+def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0):
+    seen = Seen(
+        0,
+        content(source),
+        content(target),
+        {"lag_records": lag, "source_end": len(source), "target_end": len(target)},
+        problems,
+        lambda offset: answers(offset) if answers else {"translation": "unavailable", "target_offset": None},
+        history,
+        before,
+    )
+    return findings(seen, journal("abcdefgh", **(gone or {})))
+
+
+def exact(offset):
+    return {"translation": "exact", "target_offset": offset}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options"),
+    [
+        ("abc", "abc", {"answers": exact}),
+        ("ab.c", "ab.c", {"answers": exact}),
+        ("..bc", "a.bc", {"gone": {"a": PURGED}, "answers": exact}),
+        ("abd", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "lag": 1}),
+        ("abc", "ab", {"problems": [HALTED], "lag": 1}),
+        ("abc", "ababc", {"history": 2}),
+    ],
+)
+def test_what_holds_is_no_finding(source, target, options):
+    assert judge(source, target, **options) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "said"),
+    [
+        ("abc", "ab", {"lag": 1}, "1 records of the source are missing"),
+        ("abc", "ab", {"lag": 1, "problems": [COPIED]}, "are missing"),
+        ("abc", "abcb", {}, "more than once"),
+        ("abc", "abcb", {"problems": [DIFFER]}, "more than once"),
+        ("abc", "acb", {}, "out of order"),
+        ("ab", "abc", {"gone": {"c": DEAD}}, "the source lost"),
+        ("ab", "abc", {"gone": {"c": DEAD}, "problems": [DIFFER]}, "the source lost"),
+        ("abc", "abcX", {}, "none of the source's"),
+        ("abc", "abc", {"before": [b"h"]}, "vanished"),
+        ("abc", "ab", {"problems": [HALTED]}, "status says lag 0"),
+        ("abc", "abc", {"answers": lambda offset: exact(offset + 1)}, "called exact"),
+        ("ab", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "answers": exact}, "called exact"),
+        (
+            "abc",
+            "abc",
+            {"answers": lambda offset: {"translation": "conservative", "target_offset": offset + 1}},
+            "skips the record",
+        ),
+    ],
+)
+def test_what_does_not_hold_is_found(source, target, options, said):
+    assert any(said in each for each in judge(source, target, **options))
+
+
+def test_an_aborted_record_on_the_target_is_found_whatever_problem_there_is():
+    known = journal("ab")
+    known.of_due[b"b"].aborted = True
+    claims = {"lag_records": 0, "source_end": 1, "target_end": 2}
+    seen = Seen(0, content("a"), content("ab"), claims, [HALTED], lambda _: {"target_offset": None, "translation": ""})
+    assert any("aborted" in each for each in findings(seen, known))
+
+
+def test_a_record_that_comes_back_is_gone_no_longer():
+    known = journal("ab")
+    known.look(0, content("a").records, DEAD)
+    assert known.records[b"b"].gone == DEAD
+    known.look(0, content("ab").records, DEAD)
+    assert known.records[b"b"].gone is None
+
+
+@given(st.integers(0, 10_000))
+def test_a_seed_is_a_plan(seed):
+    plan = make(seed)
+    assert plan == make(seed)
+    assert plan.only(plan.numbers) == plan
+    assert plan.actions[-1].kind != "quiet"
+    assert [str(a) for a in plan.only(plan.numbers[1:]).actions] == [str(a) for a in plan.actions[1:]]
+
+
+@given(st.sets(st.integers(0, 30), min_size=1, max_size=4))
+def test_what_is_minimised_fails_and_nothing_of_it_can_be_left_out(culprits):
+    tried = []
+
+    def fails(numbers):
+        tried.append(numbers)
+        return culprits <= set(numbers)
+
+    assert minimise(range(31), fails) == sorted(culprits)
+    assert len(tried) < 31 * 31
+
+
+def test_every_fault_point_and_every_plant_is_somewhere_in_drkit(tmp_path):
+    """In a process of its own: what is patched stays patched."""
+    assert tuple(PLACES) == FAULT_POINTS
+    planted = ",".join(PLANTS) or "-"
+    done = subprocess.run(
+        [sys.executable, "-m", "chaos.adversary.worker", str(tmp_path / "control"), planted, "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.startswith("drkit "), done.stderr
