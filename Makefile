@@ -8,7 +8,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak test test-long lint unit containers lock clean
+.PHONY: help setup demo bench soak adversary test test-long lint unit containers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ bench: setup ## the mirror side by side with MirrorMaker 2 (ARGS="--full"; see b
 
 soak: setup ## random faults on clusters of three brokers, judged by an independent reader (ARGS="--faults 100"; see docs/soak.md)
 	$(BIN)/python -m chaos.soak $(ARGS)
+
+adversary: setup ## seeded runs of what real clusters do to logs, minimised (ARGS="--seed 1 --runs 20"; see docs/soak.md)
+	$(BIN)/python -m chaos.adversary $(ARGS)
 
 test: setup lint ## set up, then run every check and every test but the long ones
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)

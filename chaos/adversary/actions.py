@@ -11,10 +11,12 @@ from chaos.adversary.journal import DEAD, PURGED
 from chaos.adversary.plan import Action
 from chaos.adversary.world import LINK, World
 
+PROVENANCE = "drkit."
+"""What the names of headers begin with that a link adds where it keeps provenance."""
+
 _TAKE_OVER_SECONDS = 15.0
 _DIES_WITHIN_SECONDS = 3.0
 _FORGETS_WITHIN_SECONDS = 3.0
-_REVISION_SECONDS = 3.0
 
 Settle = Callable[[], dict[str, Any] | None]
 
@@ -35,6 +37,8 @@ class Actions:
         self.touched = False
         self.history: dict[int, int] = {}
         """Partition → where the present incarnation begins on the target, once one was given up."""
+        self.removed: set[bytes] = set()
+        """What somebody removed from the target on purpose, by its digest there."""
 
     def play(self, action: Action) -> None:
         """Do it."""
@@ -59,7 +63,7 @@ class Actions:
     # -- logs --------------------------------------------------------------------------------------
 
     def cut(self, **options: Any) -> None:
-        """A log loses its end, and (of the source) grows again at once."""
+        """A log loses its end; the source grows at once, before a mirror that is away comes back."""
         self._hurt(**options)
 
     def lose_disk(self, **options: Any) -> None:
@@ -92,7 +96,7 @@ class Actions:
             cluster.wait_ready(world.topic, cluster.partitions(world.topic))
             if side == "target":
                 self.touched = True
-            elif regrow:
+            if regrow:
                 world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
         self._look(DEAD)
 
@@ -104,7 +108,7 @@ class Actions:
         start, end = cluster.ends(world.topic, partition)
         before = start + int((end - start) * part)
         if side == "target":
-            self.touched = True
+            self._will_be_removed(partition, before)
         if cluster.purge(world.topic, partition, before):
             self._look(PURGED)
 
@@ -142,7 +146,9 @@ class Actions:
         """Somebody changes a setting of the target's topic."""
         world = self._world
         if world.target.partitions(world.topic):
-            self.touched = self.touched or name == "retention.ms"
+            if name == "retention.ms":
+                for number in range(world.target.partitions(world.topic)):
+                    self._will_be_removed(number, None)
             world.target.set(world.topic, name, value)
 
     def forget_producers(self) -> None:
@@ -248,7 +254,13 @@ class Actions:
     def quiet(self) -> None:
         """A quiet point: judged by whoever plays the plan."""
 
-    # -- what became of the source -----------------------------------------------------------------
+    # -- what became of both sides -----------------------------------------------------------------
+
+    def _will_be_removed(self, partition: int, before: int | None) -> None:
+        """Somebody removes what the target holds of a partition (below an offset): the oracle asks for it no longer."""
+        self.touched = True
+        content = self._world.target.read(self._world.topic, partition, committed=False, ignore=PROVENANCE)
+        self.removed.update(each.digest for each in content.records if before is None or each.offset < before)
 
     def _look(self, cause: str) -> None:
         world = self._world

@@ -33,7 +33,8 @@ class Seen:
     """One partition at a quiet point.
 
     `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
-    target held at the last quiet point; None where somebody removed something since.
+    target held at the last quiet point; None where somebody removed something since. `removed`: what somebody removed
+    from it on purpose.
     """
 
     partition: int
@@ -44,6 +45,7 @@ class Seen:
     translate: Translate
     history: int = 0
     before: Sequence[bytes] | None = None
+    removed: frozenset[bytes] = frozenset()
 
     @property
     def halted(self) -> bool:
@@ -66,7 +68,7 @@ def _all(seen: Seen, journal: Journal) -> Iterator[str]:
     wanted = [(offset, each) for offset, each in due if each is not None]
     present = [record for record in seen.target.records if record.offset >= seen.history]
     there = {record.digest for record in seen.target.records}
-    arrived = {record.digest for record in present}
+    arrived = {record.digest for record in present} | seen.removed
     missing = [offset for offset, each in wanted if each not in arrived]
     if missing and not seen.halted:
         yield f"{len(missing)} records of the source are missing on the target, from {_some(missing)}"
@@ -138,7 +140,7 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
         next_at = bisect_left(theirs, answer)
         found = seen.target.records[next_at] if next_at < len(theirs) else None
         if said["translation"] == "exact":
-            if (found.digest if found else None) != (due[1] if due else None):
+            if (found.digest if found else None) != (due[1] if due else None) and not (due and due[1] in seen.removed):
                 yield (
                     f"source position {position} is called exact at {answer}, where the next record is "
                     f"{'none' if found is None else f'that at {found.offset}'}, and due is "

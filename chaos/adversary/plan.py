@@ -82,11 +82,13 @@ def make(seed: int) -> Plan:
     chance = random.Random(f"adversary {seed}")  # noqa: S311 - repeatable, not secret
     partitions = chance.choice([1, 1, 2])
     early = [replace(action, early=True) for action in _early(chance, partitions)]
-    kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(3, 6))
+    kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(2, 5))
     late = [Action("produce", _batch(chance, partitions))]
     for kind in kinds:
         if kind == "quiet" and late[-1].kind == "quiet":
             continue
+        if kind == "accept" and not any(action.kind in _HALTS for action in late):
+            continue  # nothing stands still
         late.append(Action(kind, _MAKERS[kind][1](chance, partitions)))
         if chance.random() < 0.5:  # noqa: PLR2004 - every other time
             late.append(Action("produce", _batch(chance, partitions)))
@@ -106,6 +108,7 @@ def make(seed: int) -> Plan:
     )
 
 
+_HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
 
 
@@ -135,9 +138,9 @@ def _settings(chance: random.Random) -> dict[str, str]:
 def _batch(chance: random.Random, partitions: int) -> Options:
     return {
         "partition": chance.randrange(partitions),
-        "count": chance.choice([1, 7, 60, 60, 300, 300, 1_500]),
+        "count": chance.choice([1, 7, 60, 120, 300, 300, 1_500]),
         "codec": chance.choice(["none", "lz4", "zstd", "snappy", "gzip"]),
-        "per_batch": chance.choice([1, 10, 1_000]),
+        "per_batch": chance.choice([1, 10, 10, 1_000]),
         "stamp": chance.choice(["now", "now", "now", "old", "ahead"]),
         "what": chance.choice(["plain", "plain", "keyless", "headers", "tombstones"]),
     }
@@ -157,12 +160,13 @@ def _transaction(chance: random.Random, partitions: int) -> Options:
 
 
 def _cut(chance: random.Random, partitions: int) -> Options:
+    records = chance.choice([1, 20, 20, 60, 60, 200, 2_000])
     return {
         "side": chance.choice(["source", "target"]),
         **_place(chance, partitions),
-        "records": chance.choice([1, 20, 60, 400]),
-        "regrow": chance.choice([0, 20, 100, 500]),
-        "caught_up": chance.random() < 0.7,  # noqa: PLR2004 - mostly what was mirrored is cut
+        "records": records,
+        "regrow": chance.choice([0, records // 2, records, 2 * records, 2 * records + 50]),
+        "caught_up": chance.random() < 0.8,  # noqa: PLR2004 - mostly what was mirrored is cut
         "mirror": chance.choice(MIRROR_STATES),
         "stamp": chance.choice(["now", "old"]),
         "cleanly": chance.random() < 0.7,  # noqa: PLR2004 - a killed broker takes longer to start
@@ -205,7 +209,7 @@ def _nothing(_: random.Random, __: int) -> Options:
 def _freeze(chance: random.Random, partitions: int) -> Options:
     return {
         **_place(chance, partitions),
-        "count": chance.choice([300, 5_000, 20_000]),
+        "count": chance.choice([300, 3_000, 10_000]),
         "per_batch": chance.choice([1, 50]),
     }
 

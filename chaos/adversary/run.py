@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 
 from chaos.adversary import oracle
-from chaos.adversary.actions import Actions
+from chaos.adversary.actions import PROVENANCE, Actions
 from chaos.adversary.cluster import Cluster
 from chaos.adversary.plan import Plan
 from chaos.adversary.world import World
@@ -22,9 +22,8 @@ _REST_SECONDS = 1.2
 _SINCE_ACTION_SECONDS = 2.0
 _SETTLE_SECONDS = 45.0
 _PATIENCE_SECONDS = 20.0
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.4
 _SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "status.schema.json"
-_PROVENANCE = "drkit."
 
 Say = Callable[[str], None]
 
@@ -155,7 +154,7 @@ class Run:
             named = _naming(status, topic, number)
             return [] if named else [f"partition {number} isn't on the target and no problem says so"]
         source = self._source.read(topic, number, committed=True)
-        target = self._target.read(topic, number, committed=False, ignore=_PROVENANCE)
+        target = self._target.read(topic, number, committed=False, ignore=PROVENANCE)
         self._now[number] = [record.digest for record in target.records]
         seen = oracle.Seen(
             number,
@@ -166,6 +165,7 @@ class Run:
             lambda offset: world.translate(number, offset),
             self._actions.history.get(number, 0),
             None if self._actions.touched else self._before.get(number),
+            frozenset(self._actions.removed),
         )
         return oracle.findings(seen, world.journal)
 
