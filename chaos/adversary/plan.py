@@ -58,7 +58,7 @@ class Plan:
         return [link, *(f"{n:3} {a}" for n, a in zip(self.numbers, self.actions, strict=True))]
 
 
-MIRROR_STATES = ("live", "frozen", "killed", "stopped")
+MIRROR_STATES = ("live", "live", "frozen", "frozen", "killed", "stopped")
 """What the mirror is while a broker is away: at work, SIGSTOPped, SIGKILLed, ended by SIGTERM."""
 
 FAULT_POINTS = (
@@ -83,7 +83,8 @@ def make(seed: int) -> Plan:
     partitions = chance.choice([1, 1, 2])
     early = [replace(action, early=True) for action in _early(chance, partitions)]
     kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(2, 5))
-    late = [Action("produce", _batch(chance, partitions))]
+    begin = {"count": chance.choice([120, 300, 1_500]), "per_batch": chance.choice([1, 10])}
+    late = [Action("produce", _batch(chance, partitions) | begin)]
     for kind in kinds:
         if kind == "quiet" and late[-1].kind == "quiet":
             continue
@@ -165,7 +166,7 @@ def _cut(chance: random.Random, partitions: int) -> Options:
         "side": chance.choice(["source", "target"]),
         **_place(chance, partitions),
         "records": records,
-        "regrow": chance.choice([0, records // 2, records, 2 * records, 2 * records + 50]),
+        "regrow": chance.choice([0, records // 2, 2 * records, 2 * records + 100, 2 * records + 500]),
         "caught_up": chance.random() < 0.8,  # noqa: PLR2004 - mostly what was mirrored is cut
         "mirror": chance.choice(MIRROR_STATES),
         "stamp": chance.choice(["now", "old"]),
@@ -238,7 +239,7 @@ def _accept(chance: random.Random, _: int) -> Options:
 _MAKERS: dict[str, tuple[int, Callable[[random.Random, int], Options]]] = {
     "produce": (10, _produce),
     "transaction": (6, _transaction),
-    "cut": (14, _cut),
+    "cut": (18, _cut),
     "lose_disk": (7, _lose_disk),
     "purge": (8, _purge),
     "recreate": (4, _recreate),
