@@ -2,8 +2,9 @@
 
 It shares no code with the mirror. A finding is a sentence; no finding means that all of this holds:
 
-    every record that the source holds is on the target once, in order, or the partition stands still with a problem
-    what the source lost stands on the target only while a problem names it
+    every record that the source holds is on the target, or the partition stands still with a problem
+    each is there once and in order, or a problem names the partition
+    what the source lost stands on the target only if a problem names the partition
     nothing else stands there, and nothing goes from there that nobody removed
     every position that is called exact is; no position skips a record
     0 lag means that nothing is missing, and a link that is called mirroring has no problem
@@ -34,7 +35,7 @@ class Seen:
 
     `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
     target held at the last quiet point; None where somebody removed something since. `removed`: what somebody removed
-    from it on purpose.
+    from it on purpose. `excused`: what a problem told of before an operator cleared it.
     """
 
     partition: int
@@ -46,6 +47,7 @@ class Seen:
     history: int = 0
     before: Sequence[bytes] | None = None
     removed: frozenset[bytes] = frozenset()
+    excused: frozenset[bytes] = frozenset()
 
     @property
     def halted(self) -> bool:
@@ -83,24 +85,37 @@ def _all(seen: Seen, journal: Journal) -> Iterator[str]:
 
 def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequence[Record]) -> Iterator[str]:
     """What stands on the target: each once, in order, nothing dead, nothing foreign."""
-    at: dict[bytes, list[int]] = {}
-    for record in present:
-        at.setdefault(record.digest, []).append(record.offset)
+    at = _places(present)
     strange = [record.offset for record in present if record.digest not in journal.of_due]
     aborted = [offset for each, offsets in at.items() if _is(journal, each, aborted=True) for offset in offsets]
-    dead = [offset for each, offsets in at.items() if _is(journal, each, gone=DEAD) for offset in offsets]
-    doubled = [offsets for offsets in at.values() if len(offsets) > 1]
     if strange and not seen.halted:
         yield f"{len(strange)} records on the target are none of the source's, at {_some(strange)}"
     if aborted:
         yield f"{len(aborted)} aborted records are on the target, at {_some(aborted)}"
-    if dead and not seen.named:
-        yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
-    if doubled and not seen.halted:
-        yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}"
-    order = [at[each][0] for each in wanted if each in at]
-    if order != sorted(order) and not seen.halted:
+    if not seen.named:
+        unsaid = {each: offsets for each, offsets in at.items() if each not in seen.excused}
+        dead = [offset for each, offsets in unsaid.items() if _is(journal, each, gone=DEAD) for offset in offsets]
+        doubled = [offsets for offsets in unsaid.values() if len(offsets) > 1]
+        if dead:
+            yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
+        if doubled:
+            yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}"
+    newest = [at[each][-1] for each in wanted if each in at]
+    if newest != sorted(newest) and not seen.halted:
         yield "records are out of order on the target"
+
+
+def to_excuse(seen: Seen, journal: Journal) -> set[bytes]:
+    """What stands on the target doubled or dead at a quiet point without a finding: a problem tells of it."""
+    at = _places(seen.target.records)
+    return {each for each, offsets in at.items() if len(offsets) > 1 or _is(journal, each, gone=DEAD)}
+
+
+def _places(records: Sequence[Record]) -> dict[bytes, list[int]]:
+    at: dict[bytes, list[int]] = {}
+    for record in records:
+        at.setdefault(record.digest, []).append(record.offset)
+    return at
 
 
 def _is(journal: Journal, due: bytes, *, aborted: bool = False, gone: str | None = None) -> bool:

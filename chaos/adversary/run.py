@@ -15,7 +15,7 @@ from chaos.adversary import oracle
 from chaos.adversary.actions import PROVENANCE, Actions
 from chaos.adversary.cluster import Cluster
 from chaos.adversary.plan import Plan
-from chaos.adversary.world import World
+from chaos.adversary.world import LINK, World
 from drkit.lab import Lab
 
 _REST_SECONDS = 1.2
@@ -50,6 +50,8 @@ class Run:
         self._actions = Actions(self._world, self._settle)
         self._before: dict[int, list[bytes]] = {}
         self._now: dict[int, list[bytes]] = {}
+        self._told: set[bytes] = set()
+        self._excused: set[bytes] = set()
         self._schema = json.loads(_SCHEMA.read_text())
         self._acted_at = 0.0
         self.findings: list[str] = []
@@ -119,6 +121,7 @@ class Run:
             found = [what for what in self._found(status) if not (self._known and self._known.search(what))]
             if not found:
                 self._before, self._actions.touched = self._now, False
+                self._acknowledge(status)
             if not found or time.monotonic() > deadline:
                 break
             self._say(f"      not yet: {found[0]}")
@@ -131,6 +134,13 @@ class Run:
         self._world.ended.clear()
         return bool(self.findings)
 
+    def _acknowledge(self, status: dict[str, Any] | None) -> None:
+        """Problems of partitions that go on are cleared, as an operator does who has read them."""
+        problems = [] if status is None else status["problems"]
+        if problems and not any(problem["halted"] for problem in problems):
+            self._excused |= self._told
+            self._world.ask("link", "resume", LINK, "--topic", self._world.topic)
+
     def _found(self, status: dict[str, Any] | None) -> list[str]:
         if status is None:
             return ["drkit status fails"]
@@ -142,7 +152,7 @@ class Run:
             found.append("the link is called mirroring with problems on record")
         if self._state(status) is None:
             found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
-        self._now = {}
+        self._now, self._told = {}, set()
         for number in range(self._source.partitions(self._world.topic)):
             found += self._of_partition(status, number)
         return found
@@ -166,7 +176,9 @@ class Run:
             self._actions.history.get(number, 0),
             None if self._actions.touched else self._before.get(number),
             frozenset(self._actions.removed),
+            frozenset(self._excused),
         )
+        self._told |= oracle.to_excuse(seen, world.journal)
         return oracle.findings(seen, world.journal)
 
 

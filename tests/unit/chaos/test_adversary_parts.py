@@ -41,7 +41,7 @@ COPIED = {"kind": "target_lost_data", "halted": False, "partition": 0}
 DIFFER = {"kind": "offsets_differ", "halted": False, "partition": 0}
 
 
-def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0):
+def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0, excused=frozenset()):
     seen = Seen(
         0,
         content(source),
@@ -51,6 +51,7 @@ def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before
         lambda offset: answers(offset) if answers else {"translation": "unavailable", "target_offset": None},
         history,
         before,
+        excused=excused,
     )
     return findings(seen, journal("abcdefgh", **(gone or {})))
 
@@ -68,6 +69,8 @@ def exact(offset):
         ("abd", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "lag": 1}),
         ("abc", "ab", {"problems": [HALTED], "lag": 1}),
         ("abc", "ababc", {"history": 2}),
+        ("abcd", "acdbcd", {"problems": [COPIED]}),
+        ("abcd", "acdbcd", {"excused": frozenset({b"c", b"d"})}),
     ],
 )
 def test_what_holds_is_no_finding(source, target, options):
