@@ -15,7 +15,8 @@ PROVENANCE = "drkit."
 """What the names of headers begin with that a link adds where it keeps provenance."""
 
 _TAKE_OVER_SECONDS = 15.0
-_DIES_WITHIN_SECONDS = 3.0
+_WAKES_WITHIN_SECONDS = 1.0
+_DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
 
 Settle = Callable[[], dict[str, Any] | None]
@@ -42,6 +43,8 @@ class Actions:
 
     def play(self, action: Action) -> None:
         """Do it."""
+        if action.kind == "kill_at":  # so that a worker can die in its very first steps
+            self._arm(action.options["point"], action.options["pass_by"])
         if not action.early:
             self._world.start()
         getattr(self, action.kind)(**action.options)
@@ -165,57 +168,56 @@ class Actions:
         if back:
             self._world.start()
 
-    def kill_at(self, point: str, pass_by: int, partition: int, count: int, **shape: Any) -> None:
+    def kill_at(self, point: str, pass_by: int, partition: int, count: int, **shape: Any) -> None:  # noqa: ARG002 - `_arm`
         """The worker dies at a point of a batch's way; started again at once."""
         world = self._world
-        worker = world.worker
-        assert worker is not None  # noqa: S101 - `play` has started it
-        draft = world.control.with_suffix(".draft")
-        draft.write_text(f"{point} {pass_by}")
-        draft.rename(world.control)
+        assert world.worker is not None  # noqa: S101 - `play` has started it
         world.load.write(self._place(partition), count, shape)
-        worker.wait(_DIES_WITHIN_SECONDS)
+        world.worker.wait(_DIES_WITHIN_SECONDS)
         world.control.unlink(missing_ok=True)
         world.start()
 
+    def _arm(self, point: str, pass_by: int) -> None:
+        draft = self._world.control.with_suffix(".draft")
+        draft.write_text(f"{point} {pass_by}")
+        draft.rename(self._world.control)
+
     def freeze(self, partition: int, count: int, per_batch: int) -> None:
-        """SIGSTOP of the worker while it is at work; another takes over, and then it wakes."""
-        world = self._world
+        """SIGSTOP of the worker while it is at work on a backlog; another takes over, and then it wakes."""
+        world, partition = self._world, self._place(partition)
         first = world.worker
         assert first is not None  # noqa: S101 - as above
         self._settle()
+        world.kill()
         shape = {"per_batch": per_batch}
-        begun, _ = self._progress(partition)
-        writing = world.load.begin(self._place(partition), count, shape)
-        self._wait(2.0, lambda: self._progress(partition)[0] > begun)
+        world.load.write(partition, count, shape)
+        begun = self._target_end(partition)
+        first.again()
+        self._wait(_TAKE_OVER_SECONDS, lambda: self._target_end(partition) > begun)
         first.send(signal.SIGSTOP)
-        writing.flush(60)
         second = world.another()
-        goal = world.source.ends(world.topic, self._place(partition))[1]
-        self._wait(_TAKE_OVER_SECONDS, lambda: self._progress(partition)[1] >= goal)
-        world.load.write(self._place(partition), 200, shape)
+        goal = world.source.ends(world.topic, partition)[1]
+        self._wait(_TAKE_OVER_SECONDS, lambda: self._mirrored(partition) >= goal)
+        world.load.write(partition, 200, shape)
         first.send(signal.SIGCONT)
-        self._wait(1.0, lambda: False)
+        self._wait(_WAKES_WITHIN_SECONDS, lambda: False)
         world.stop(first)
         world.worker = second
 
-    def _progress(self, partition: int) -> tuple[int, int]:
-        """The target's end as it is, and what is recorded as mirrored."""
+    def _target_end(self, partition: int) -> int:
         world = self._world
-        if world.target.partitions(world.topic) <= partition:
-            return 0, -1
-        said = world.status()
-        marks = [
-            p["mirrored_through"] for p in (said or {"partitions": []})["partitions"] if p["partition"] == partition
-        ]
-        return world.target.ends(world.topic, partition)[1], (marks[0] if marks else None) or -1
+        return world.target.ends(world.topic, partition)[1] if world.target.partitions(world.topic) > partition else 0
+
+    def _mirrored(self, partition: int) -> int:
+        status = self._world.status() or {"partitions": []}
+        return max((p["mirrored_through"] or 0 for p in status["partitions"] if p["partition"] == partition), default=0)
 
     @staticmethod
     def _wait(seconds: float, ask: Callable[[], bool]) -> None:
         """Until it is so, or the time is over: then it is judged as it is."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not ask():
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     # -- the store ---------------------------------------------------------------------------------
 

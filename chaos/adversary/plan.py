@@ -85,6 +85,9 @@ def make(seed: int) -> Plan:
     kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(2, 5))
     begin = {"count": chance.choice([120, 300, 1_500]), "per_batch": chance.choice([1, 10])}
     late = [Action("produce", _batch(chance, partitions) | begin)]
+    if any(action.kind == "fill" for action in early) and chance.random() < 0.4:  # noqa: PLR2004 - two of five
+        point = {"point": chance.choice(_ALIGNING), "pass_by": chance.choice([0, 0, 1])}
+        late.insert(0, Action("kill_at", _batch(chance, partitions) | point))
     for kind in kinds:
         if kind == "quiet" and late[-1].kind == "quiet":
             continue
@@ -109,6 +112,7 @@ def make(seed: int) -> Plan:
     )
 
 
+_ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
 
@@ -210,7 +214,7 @@ def _nothing(_: random.Random, __: int) -> Options:
 def _freeze(chance: random.Random, partitions: int) -> Options:
     return {
         **_place(chance, partitions),
-        "count": chance.choice([300, 3_000, 10_000]),
+        "count": chance.choice([3_000, 30_000, 60_000]),
         "per_batch": chance.choice([1, 50]),
     }
 
