@@ -233,13 +233,19 @@ class Actions:
 
     # -- the operator ------------------------------------------------------------------------------
 
-    def accept(self, *, twice: bool) -> None:
-        """What stands still is given up: the topic is mirrored anew from its start."""
+    def accept(self, *, needed: bool, purged: bool, twice: bool) -> None:
+        """The topic is given up and mirrored anew from its start.
+
+        `needed`: only if something stands still; `purged`: the source's records are removed before; `twice`: the
+        mirror is started once more behind it.
+        """
         world = self._world
         status = self._settle()
         halted = [p for p in (status or {"problems": []})["problems"] if p["halted"] and p["topic"] == world.topic]
-        if not halted:
+        if needed and not halted:
             return
+        for number in range(world.source.partitions(world.topic)) if purged else ():
+            self.purge("source", number, 1.0)
         for name in ("max.message.bytes", "compression.type"):
             if world.target.partitions(world.topic):
                 world.target.set(world.topic, name, None)
@@ -248,7 +254,7 @@ class Actions:
         code, _ = world.ask("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
         if code == 0:
             self.history.update(ends)
-        if twice:
+        for _ in range(1 + twice if code == 0 else 0):
             self._settle()
             world.kill()
             world.start()

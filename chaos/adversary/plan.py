@@ -91,9 +91,13 @@ def make(seed: int) -> Plan:
     for kind in kinds:
         if kind == "quiet" and late[-1].kind == "quiet":
             continue
-        if kind == "accept" and not any(action.kind in _HALTS for action in late):
-            continue  # nothing stands still
-        late.append(Action(kind, _MAKERS[kind][1](chance, partitions)))
+        action = Action(kind, _MAKERS[kind][1](chance, partitions))
+        if kind == "accept":
+            if action.options["needed"] and not any(each.kind in _HALTS for each in late):
+                continue  # nothing stands still
+            if late[-1].kind != "quiet":
+                late.append(Action("quiet"))
+        late.append(action)
         if chance.random() < 0.5:  # noqa: PLR2004 - every other time
             late.append(Action("produce", _batch(chance, partitions)))
         if kind in _JUDGED_AFTER and chance.random() < 0.4:  # noqa: PLR2004 - a quiet point costs seconds
@@ -237,7 +241,8 @@ def _grow(_: random.Random, partitions: int) -> Options:
 
 
 def _accept(chance: random.Random, _: int) -> Options:
-    return {"twice": chance.random() < 0.5}  # noqa: PLR2004 - every other time the mirror is started twice after it
+    needed, purged, twice = chance.random() < 0.6, chance.random() < 0.4, chance.random() < 0.5  # noqa: PLR2004 - chances
+    return {"needed": needed, "purged": purged, "twice": twice}
 
 
 _MAKERS: dict[str, tuple[int, Callable[[random.Random, int], Options]]] = {
