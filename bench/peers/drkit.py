@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.peers.base import Job, Running, launched
@@ -26,8 +27,8 @@ topics = ['{topics}']
 """
 
 
-def render(job: Job, buffer_bytes: int | None = None) -> str:
-    """The drkit.toml of a job: defaults everywhere, but for the link's buffer where it is given."""
+def render(job: Job, buffer_bytes: int | None = None, lines: Sequence[str] = ()) -> str:
+    """The drkit.toml of a job: defaults everywhere, but for the link's buffer where it is given; `lines`: more keys."""
     buffer = "" if buffer_bytes is None else f"buffer_bytes = {buffer_bytes}\n"
     plain = _TEMPLATE.format(
         source=job.source.alias,
@@ -37,22 +38,25 @@ def render(job: Job, buffer_bytes: int | None = None) -> str:
         store=STORE,
         topics=job.topics,
     )
-    return plain + buffer
+    return plain + buffer + "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Drkit:
-    """`drkit mirror`. `buffer_bytes`: the link's, where it isn't the default; `processes`: how many share it."""
+    """`drkit mirror`. `buffer_bytes`: the link's, where it isn't the default; `processes`: how many share it;
+    `lines`: further keys of the link.
+    """
 
     name: str = "drkit"
     title: str = "drkit"
     buffer_bytes: int | None = None
     processes: int = 1
+    lines: tuple[str, ...] = ()
 
     def launch(self, job: Job) -> Running:
         """Start `drkit mirror`; it runs until stopped."""
         config = job.folder / CONFIG
-        config.write_text(render(job, self.buffer_bytes), encoding="utf-8")
+        config.write_text(render(job, self.buffer_bytes, self.lines), encoding="utf-8")
         command = [sys.executable, "-m", "drkit", "mirror", "--config", str(config)]
         command += ["--processes", str(self.processes)] if self.processes > 1 else []
         return launched(command, job.folder / "mirror.log", cwd=job.folder)
