@@ -1,4 +1,4 @@
-"""Links that alter records, `python -m bench.altered`: a backlog through a filter, a transform, provenance, and all three.
+"""Links that alter records, `python -m bench.altered`: a backlog through a filter, a transform, provenance, all.
 
 The same backlog goes through a link that alters nothing first, for comparison. Prints a table in Markdown, and JSON to
 `--out`.
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
     options = _options(arguments)
     root = str(Path(__file__).resolve().parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))  # for the callables
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     case = BacklogCase("altered", options.batch, options.size, "lz4", options.partitions, 0, 0)
     screen = Screen()
     rows: list[tuple[str, BacklogRun]] = []

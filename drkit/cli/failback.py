@@ -24,7 +24,7 @@ from drkit.failover.ports import Ports
 from drkit.failover.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.seed.checks import check_seedable, seed_port
+from drkit.seed.checks import seed_port
 
 
 class PauseBefore(StrEnum):
@@ -108,21 +108,12 @@ def bring_back(
     with Estate(run.config, run.store(create=not dry_run)) as estate:
         plan = make_failback_plan(estate, to, chosen, for_good=for_good, by_spark=by_spark)
         if by_spark:  # before anything is asked, let alone removed for a seed that can't be
-            _check_seed(run, plan, spark_conf)
+            seed_port(spark_properties(spark_conf or []))
         if dry_run:
             show_dry_run(run, plan, standing_obstacles(plan))
             return
         ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
         _act(run, estate, plan, ports, yes=yes, pause=pause, cluster_id=cluster_id, started_at=started_at)
-
-
-def _check_seed(run: Invocation, plan: FailbackPlan, properties: list[str] | None) -> None:
-    """Raise Refused where Spark can't seed the way back, ConfigError where a property of Spark's speaks against it."""
-    for configured in run.config.links:
-        link = configured.link()
-        if link.id == plan.link:
-            check_seedable(link.reversed())
-    seed_port(spark_properties(properties or []))
 
 
 def _act(

@@ -24,7 +24,6 @@ from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link, TopicPartition
-from drkit.seed.checks import why_not_seedable
 
 if TYPE_CHECKING:
     from drkit.audit.session import SparkRuntime
@@ -145,12 +144,7 @@ class _Seeder:
     spark: _Spark
 
     def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
-        """Seed by Spark, then mirror until caught up. A link that Spark can't seed (any more) the mirror seeds."""
-        reason = why_not_seedable(link)
-        if reason is not None:
-            say(f"{link.id}: Spark can't seed it ({reason}), so the mirror does")
-            mirrored = self.mirror.catch_up(link, say)
-            return CaughtUp(mirrored.records, f"{mirrored.reason}; not by Spark: {reason}")
+        """Seed by Spark, then mirror until caught up."""
         from drkit.seed.run import bulk_seed  # noqa: PLC0415 - PySpark loads only where it is used
 
         run = self.spark.run

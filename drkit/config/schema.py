@@ -24,7 +24,6 @@ from drkit.model.timeline import TimelinePolicy
 from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topology import (
     DEFAULT_BUFFER_BYTES,
-    EngineChoice,
     Isolation,
     Link,
     LinkId,
@@ -160,7 +159,6 @@ class LinkConfig(_Strict):
     deletions: Deletions = Deletions.KEEP
     deletion_limit: int = Field(default=5, ge=0)
     acls: AclMode = AclMode.OFF
-    engine: EngineChoice = EngineChoice.AUTO
     filter: CallableName | None = None
     transform: CallableName | None = None
     provenance: bool = False
@@ -177,17 +175,6 @@ class LinkConfig(_Strict):
     def _two_clusters(self) -> Self:
         if self.source == self.target:
             raise ValueError("source and target are the same cluster")
-        return self
-
-    @model_validator(mode="after")
-    def _records_where_altered(self) -> Self:
-        if self.engine is EngineChoice.BATCH:
-            for key in ("filter", "transform", "provenance"):
-                if getattr(self, key):
-                    raise ValueError(
-                        f'engine "batch" forwards batches as they are, so {key} can\'t act: '
-                        f'leave engine at "auto", or take {key} out'
-                    )
         return self
 
     @model_validator(mode="after")
@@ -223,7 +210,6 @@ class LinkConfig(_Strict):
             deletions=self.deletions,
             deletion_limit=self.deletion_limit,
             acls=self.acls,
-            engine=self.engine,
             timeline=self.timeline.policy(),
             canary=self.canary,
             range_digests=self.range_digests,

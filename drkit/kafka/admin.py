@@ -12,7 +12,6 @@ from kafka.protocol.admin import (
 )
 
 from drkit.kafka import acls, deletion, offsets
-from drkit.kafka.append import append_record
 from drkit.kafka.epochs import EpochEnd, epoch_ends
 from drkit.kafka.peek import Peeked, Place, peek
 from drkit.kafka.tails import Scanned, Stretch, scan
@@ -345,21 +344,6 @@ class ClusterAdmin(WireClient):
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
         offsets.delete_records(self._wire, before)
-
-    def append_record(
-        self,
-        tp: TopicPartition,
-        *,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int,
-    ) -> int:
-        """Append one record to a partition that nobody else writes to; returns its offset.
-
-        For what the usual producer can't express (`drkit.kafka.append`).
-        """
-        return append_record(self._wire, tp, key=key, value=value, headers=headers, timestamp=timestamp)
 
     def _wait_for_topics(
         self, what: str, names: Sequence[str], unready: Callable[[dict[str, TopicInfo]], list[str]]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from drkit.kafka.batch import LOG_APPEND_TIME, MAGIC, Batch
-from drkit.kafka.records import Damaged, Record, read, read_old, read_varint
+from drkit.kafka.record_body import decode
+from drkit.kafka.records import Damaged, Record, read, read_old
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -65,7 +66,7 @@ class Columns:
     def _add_plain(self, found: list[Record], first: int, until: int) -> None:
         for record in found:
             if first <= record.offset < until:
-                key, value, headers = _fields(memoryview(record.body))
+                key, value, headers = decode(bytes(record.body), errors="replace")
                 self.offsets.append(record.offset)
                 self.stamps.append(record.timestamp)
                 self.keys.append(key)
@@ -75,21 +76,3 @@ class Columns:
     def _cut(self, size: int) -> None:
         for column in (self.offsets, self.stamps, self.keys, self.values, self.headers):
             del column[size:]
-
-
-def _fields(body: memoryview) -> tuple[bytes | None, bytes | None, Headers]:
-    """Key, value and headers of a record's encoded body."""
-    key, at = _bytes(body, 0)
-    value, at = _bytes(body, at)
-    count, at = read_varint(body, at)
-    headers: Headers = []
-    for _ in range(count):
-        name, at = _bytes(body, at)
-        content, at = _bytes(body, at)
-        headers.append(((name or b"").decode(errors="replace"), content))
-    return key, value, headers
-
-
-def _bytes(body: memoryview, at: int) -> tuple[bytes | None, int]:
-    size, at = read_varint(body, at)
-    return (None, at) if size < 0 else (bytes(body[at : at + size]), at + size)

@@ -16,7 +16,7 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from drkit.kafka.offsets import find_leaders
 from drkit.kafka.wire import Again, Wire, WireClient, check, describe, error_class
-from drkit.model.errors import Unreachable
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 _NO_TRANSACTION_MS = 60_000
@@ -48,7 +48,14 @@ class ProducerAdmin(WireClient):
             given: int = response.producer_id
             return given
 
-        return self._wire.call("get a producer id", step)
+        try:
+            return self._wire.call("get a producer id", step)
+        except Refused as error:
+            raise Refused(
+                error.what,
+                remedy=f"Grant drkit's principal IDEMPOTENT_WRITE on {self.alias}, or WRITE on its topics (since Kafka "
+                "2.8 that is enough)",
+            ) from error
 
     def last_sequences(self, tps: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int | None]:
         """The last sequence number of a producer in each partition, as the leader knows it.

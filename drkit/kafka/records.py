@@ -93,11 +93,30 @@ def read_plain(
     at = 0
     try:
         for _ in range(count):
-            length, at = read_varint(data, at)
+            # varints of one or two bytes are read in place: a call for each is most of what a record costs
+            first, second = data[at], data[at + 1]
+            if first < _ONE_BYTE:
+                length, at = (first >> 1) ^ -(first & 1), at + 1
+            elif second < _ONE_BYTE:
+                value = first & _LOW | second << 7
+                length, at = (value >> 1) ^ -(value & 1), at + 2
+            else:
+                length, at = read_varint(data, at)
             end = at + length
             at += 1  # the record's attributes: none are defined
-            delta, at = read_varint(data, at)
-            offset, at = read_varint(data, at)
+            first = data[at]
+            if first < _ONE_BYTE:
+                delta, at = (first >> 1) ^ -(first & 1), at + 1
+            else:
+                delta, at = read_varint(data, at)
+            first, second = data[at], data[at + 1]
+            if first < _ONE_BYTE:
+                offset, at = (first >> 1) ^ -(first & 1), at + 1
+            elif second < _ONE_BYTE:
+                value = first & _LOW | second << 7
+                offset, at = (value >> 1) ^ -(value & 1), at + 2
+            else:
+                offset, at = read_varint(data, at)
             stamp = base_timestamp + delta if append_time is None else append_time
             yield Record(base_offset + offset, stamp, data[at:end])
             at = end

@@ -15,7 +15,7 @@ from drkit.config.schema import ClusterConfig
 from drkit.mirror.offset_alignment.shifted_tail import Realigned
 from drkit.mirror.provenance import Hop, last_hop
 from drkit.mirror.tail import Tail, TailVerifier, compare
-from drkit.mirror.transforms import Alteration, AlterationFailed
+from drkit.mirror.transforms import Alteration, AlterationFailed, as_record
 from drkit.model.topology import Link
 
 
@@ -29,7 +29,7 @@ class AlteredTailVerifier(TailVerifier):
     """
 
     def __init__(self, source: ClusterConfig, target: ClusterConfig, link: Link, alteration: Alteration) -> None:
-        super().__init__(source, target)
+        super().__init__(source, target, committed=link.committed)
         self._link = link
         self._alteration = alteration
 
@@ -42,7 +42,7 @@ class AlteredTailVerifier(TailVerifier):
         if self._link.provenance:
             return compare_provenance(tail, begin, ours, self._alteration.source_id)
         first, last = max(tail.source_of(begin), tail.source_start), tail.source_of(tail.end - 1)
-        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, last + 1, "read_committed")
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, last + 1, self._isolation)
         try:
             found = compare(tail, begin, ours, self._altered(theirs))
         except AlterationFailed as error:
@@ -62,7 +62,14 @@ class AlteredTailVerifier(TailVerifier):
         return None
 
     def _altered(self, records: Iterator[Message]) -> Iterator[Message]:
-        return (record for record in records if self._alteration.apply(record))
+        for message in records:
+            record = self._alteration.apply(as_record(message))
+            if record is None:
+                continue
+            message.set_key(record.key)
+            message.set_value(record.value)
+            message.set_headers(list(record.headers))
+            yield message
 
 
 def compare_provenance(tail: Tail, begin: int, ours: Iterator[Message], source_id: str) -> str | None:

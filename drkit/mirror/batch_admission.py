@@ -1,17 +1,18 @@
 """Admission: what was read gets its place on the target, and the mapping rows it needs are made durable first.
 
 Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
-it in the meantime; the others go on.
+it in the meantime; the others go on. Where the link alters records, that comes first (`.batch_alteration`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from drkit.kafka.records import Damaged
+from drkit.mirror.batch_alteration import Alterer, Part
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
@@ -19,6 +20,7 @@ from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
 from drkit.mirror.engine import OFFSETS_DIFFER, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
 from drkit.mirror.pieces import Piece, TooLarge, pieces
+from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -26,6 +28,8 @@ from drkit.model.topology import TopicPartition
 log = logging.getLogger(__name__)
 
 RETRY = "Then `drkit link resume` the topic: it is tried again"
+
+_MEND = "Mend the callable and start the mirror anew with it; or, where it was passing: `drkit link resume` the topic"
 
 _TRANSLATED = "Nothing is lost: offsets are translated from there on (`drkit translate`)"
 
@@ -40,13 +44,15 @@ class Admission:
         flow: what the engine shares.
         keep_rows: makes mapping rows durable; blocks.
         job: starts work beside.
+        alteration: what the link does to records; None: nothing.
     """
 
-    def __init__(self, flow: Flow, keep_rows: KeepRows, job: Job) -> None:
+    def __init__(self, flow: Flow, keep_rows: KeepRows, job: Job, alteration: Alteration | None = None) -> None:
         self._flow = flow
         self._keep_rows = keep_rows
         self._job = job
         self._stash: dict[BatchPartition, list[Read]] = {}
+        self.alterer = None if alteration is None else Alterer(flow, alteration, self._admit_part, job)
 
     def attach(self, placement: Placement) -> None:
         """Who passes on what is admitted."""
@@ -63,6 +69,10 @@ class Admission:
         touched: set[Sender] = set()
         for read in found:
             partition = read.partition
+            if self.alterer is not None:
+                if self._follows(read):
+                    self.alterer.take(read)
+                continue
             if partition in self._stash:
                 self._stash[partition].append(read)  # its rows are being kept
                 continue
@@ -73,50 +83,74 @@ class Admission:
             elif (sender := self._placement.offer(partition)) is not None:
                 touched.add(sender)
         if rows:
-            for partition in waiting:
-                self._stash[partition] = []
-                partition.asleep = True
-                self._placement.touch(partition)
+            self._sleep(waiting)
             self._job(self._keep(rows, list(waiting)))
         for sender in touched:
             sender.pump()
 
     def _take(self, read: Read) -> list[OffsetMapping]:
         """Take one partition's batches apart as far as needed, and queue them; returns the rows due."""
+        partition = read.partition
+        if not self._follows(read):
+            return []
+        found: list[Piece] = []
+        ended: Damaged | TooLarge | None = None
+        try:
+            rules = partition.rules(committed=self._flow.committed)
+            for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
+                found.append(piece)  # noqa: PERF402 - what came before an error is kept
+        except (Damaged, TooLarge) as error:
+            ended = error
+        return self._queue(read, Part(found, ended, last=True))
+
+    async def _admit_part(self, read: Read, part: Part) -> bool:
+        """See `drkit.mirror.batch_alteration.AdmitPart`."""
+        partition = read.partition
+        rows = self._queue(read, part)
+        if rows:
+            self._sleep([partition])
+            await self._keep(rows, [partition])
+            return partition not in self._stash
+        if (sender := self._placement.offer(partition)) is not None:
+            sender.pump()
+        return True
+
+    def _follows(self, read: Read) -> bool:
+        """Whether what was read is what comes next for a partition that goes on."""
         flow, partition = self._flow, read.partition
         if partition.incident is not None or not partition.wanted:
-            return []
+            return False
         if read.begin != partition.next_admit:  # never: what is between would be taken for a hole of the source
             reason = f"what was read from source offset {read.begin} on doesn't follow {partition.next_admit}"
             flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
-            return []
+            return False
         partition.next_admit = read.batches[-1].last_offset + 1
-        found: list[Piece] = []
-        ended: tuple[IncidentKind, str, str] | None = None
-        try:
-            rules = partition.rules(committed=flow.committed)
-            for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
-                found.append(piece)  # noqa: PERF402 - what came before an error is kept
-        except Damaged as error:
-            reason = f"the source's records of {partition.tp} can't be read: {error}"
-            ended = (IncidentKind.UNREADABLE, reason, "")
-        except TooLarge as error:
-            remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {RETRY}"
-            reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
-            ended = (IncidentKind.REJECTED, reason, remedy)
-        rows, size, reasons = partition.admit(found)
+        return True
+
+    def _queue(self, read: Read, part: Part) -> list[OffsetMapping]:
+        """Give what is to be appended its place, and queue it; returns the rows due."""
+        flow, partition = self._flow, read.partition
+        rows, size, reasons = partition.admit(part.pieces)
         flow.hold_bytes(size)
         flow.merged += reasons.pop("merged", 0)
         flow.forwarded += reasons.pop("forwarded", 0)
         if reasons:
             flow.rebuilt.update(reasons)
-        partition.leader_epoch = read.batches[-1].leader_epoch
-        if ended is not None:
-            flow.end_after(partition, *ended)
+        if part.last:
+            partition.leader_epoch = read.batches[-1].leader_epoch
+        if part.error is not None:
+            flow.end_after(partition, *_incident(partition, part.error))
         if partition.deviation is not None:
             why, partition.deviation = partition.deviation, None
             flow.notice(Notice(partition.tp, OFFSETS_DIFFER, why, _TRANSLATED))
         return rows
+
+    def _sleep(self, waiting: Iterable[BatchPartition]) -> None:
+        """Read no more of these until their rows are kept."""
+        for partition in waiting:
+            self._stash[partition] = []
+            partition.asleep = True
+            self._placement.touch(partition)
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
         """Make rows durable, then let their partitions go on; withdrawn ones sleep until they are forgotten."""
@@ -146,3 +180,14 @@ class Admission:
             self._placement.touch(partition)
             if stashed:
                 self.admit(stashed)
+
+
+def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | TooLarge) -> tuple[IncidentKind, str, str]:
+    """Why a partition stands still before what can't be appended, and what to do."""
+    if isinstance(error, AlterationFailed):
+        return IncidentKind.REJECTED, str(error), _MEND
+    if isinstance(error, Damaged):
+        return IncidentKind.UNREADABLE, f"the source's records of {partition.tp} can't be read: {error}", ""
+    remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {RETRY}"
+    reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
+    return IncidentKind.REJECTED, reason, remedy

@@ -30,6 +30,7 @@ from drkit.mirror.batch_placement import Placement
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
 from drkit.mirror.offset_alignment.filler import Trim, fillers
 from drkit.mirror.ranges import Ranges
+from drkit.mirror.transforms import Alteration
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import EngineStatistics
@@ -58,6 +59,7 @@ class BatchEngine:
         throttle: the link's bandwidth limit.
         rack: of this worker, for reading from a replica near it.
         range_digests: keep digests of what is forwarded.
+        alteration: what is done to each record; None: nothing, batches are forwarded as they are.
     """
 
     name = "batch"
@@ -75,7 +77,9 @@ class BatchEngine:
         throttle: Throttle | None = None,
         rack: str = "",
         range_digests: bool = False,
+        alteration: Alteration | None = None,
     ) -> None:
+        self._alteration = alteration
         self._keep_rows = keep_rows
         self._trim = trim
         self._rack = rack
@@ -99,7 +103,7 @@ class BatchEngine:
 
     # -- what is mirrored --------------------------------------------------------------------------
 
-    def start(self, partitions: Sequence[PartitionStart], *, gently: int = 0) -> None:  # noqa: ARG002 - the target names the batch it refuses
+    def start(self, partitions: Sequence[PartitionStart]) -> None:
         """See `Engine.start`."""
         self._call(self._start, list(partitions))
 
@@ -155,7 +159,7 @@ class BatchEngine:
         """What it has done and is doing. May be called from any thread."""
         return self._flow.statistics() if self._flow is not None else EngineStatistics()
 
-    def waits_for(self, tp: TopicPartition) -> str | None:
+    def waits_for(self, tp: TopicPartition) -> str | None:  # noqa: PLR0911 - a reason each
         """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""
         partition = self._partitions().get(tp)
         if partition is None:
@@ -168,6 +172,9 @@ class BatchEngine:
             return f"its turn to be written from target offset {partition.window.position.target_end} on"
         if partition.asleep:
             return f"its mapping rows to be kept, or its leader, at source offset {partition.next_source}"
+        alterer = self._admission.alterer
+        if alterer is not None and alterer.asks(partition):
+            return f"the link's callables to answer from source offset {partition.next_source} on"
         return f"the source to deliver from source offset {partition.next_fetch} on"
 
     def handed_over(self, tp: TopicPartition) -> PartitionStart | None:
@@ -254,7 +261,7 @@ class BatchEngine:
             committed=committed,
             throttle=throttle,
         )
-        self._admission = Admission(flow, self._keep_rows, self._job)
+        self._admission = Admission(flow, self._keep_rows, self._job, self._alteration)
         self._placement = Placement(flow, self._admission.admit, rack=self._rack)
         self._admission.attach(self._placement)
         self._ready.set()
@@ -279,6 +286,8 @@ class BatchEngine:
 
     async def _let_go(self, flow: Flow, connecting: asyncio.Future[tuple[None, None]]) -> None:
         self._placement.close()
+        if self._admission.alterer is not None:
+            self._admission.alterer.close()
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(connecting, *self._jobs, return_exceptions=True)
@@ -328,6 +337,7 @@ class BatchEngine:
             if partition is not None and partition.held != held:
                 partition.held = held
                 self._placement.touch(partition)
+        self._stir()
 
     def _forget(self, tps: list[TopicPartition]) -> None:
         flow = self._mirrored()
@@ -340,6 +350,11 @@ class BatchEngine:
             flow.free_bytes(partition.drop_queue())
             self._admission.forget(partition)
             self._placement.remove(partition)
+        self._stir()
+
+    def _stir(self) -> None:
+        if self._admission.alterer is not None:
+            self._admission.alterer.stir()
 
     def _stop_reading(self, stopped: threading.Event) -> None:
         self._set_held(list(self._mirrored().partitions), True)

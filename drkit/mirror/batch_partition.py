@@ -19,6 +19,7 @@ from drkit.mirror.engine import Incident, PartitionStart
 from drkit.mirror.inflight import InFlight, Mark
 from drkit.mirror.pieces import Hole, Piece, Rules, Run
 from drkit.mirror.ranges import Ranges
+from drkit.mirror.shared import SharedInFlight
 from drkit.model.offsets import OffsetMapping
 
 LARGEST_MATCH = 1_000
@@ -84,7 +85,7 @@ class BatchPartition:
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
     `apart`: nothing may follow what was sent last before that is answered. `keeping`: rows are being made
     durable, nothing that needs them is sent. `ranges`: folds what is acknowledged into range digests, where they
-    are kept.
+    are kept. `shared`: its target has other writers too, so that no offset is expected and no row is kept.
     """
 
     __slots__ = (
@@ -117,6 +118,7 @@ class BatchPartition:
         "queued_bytes",
         "ranges",
         "sequence",
+        "shared",
         "stuck_since",
         "target_topic",
         "tp",
@@ -135,7 +137,9 @@ class BatchPartition:
         self.sequence = start.sequence
         self.next_fetch = self.next_admit = self.next_source = start.source_offset
         self.next_target = start.target_offset
-        self.window = InFlight(start.source_offset, start.target_offset)
+        self.shared = start.shared
+        window = SharedInFlight if start.shared else InFlight
+        self.window: InFlight = window(start.source_offset, start.target_offset)
         self.queue: deque[Append | Markers] = deque()
         self.queued_bytes = 0
         self.pending_bytes = 0
@@ -195,11 +199,11 @@ class BatchPartition:
             if isinstance(piece, Hole):
                 self._hole(piece.source_next, gated=bool(rows))
                 continue
-            delta = self.next_target - piece.source_first
-            if delta != self.delta:
-                self._row(rows, piece.source_first, self.next_target)
-            for index, source in piece.gaps:
-                self._row(rows, source, self.next_target + index)
+            if not self.shared:
+                if self.next_target - piece.source_first != self.delta:
+                    self._row(rows, piece.source_first, self.next_target)
+                for index, source in piece.gaps:
+                    self._row(rows, source, self.next_target + index)
             item = self._append(piece)
             if self.ranges is not None and piece.reason is None:  # now, while the bytes are in the cores' caches
                 item.digest = placed_digest(self.next_target - piece.records_count, *item.payload)

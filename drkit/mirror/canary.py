@@ -23,8 +23,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.client_log import client_log
 from drkit.kafka.clients import confluent_config
-from drkit.mirror.producers import client_log
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.statistics import Latency, quantile

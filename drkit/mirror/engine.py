@@ -62,10 +62,11 @@ class PartitionStart:
     """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.
 
     `delta` is that of the row in force there (`target_offset - source_offset` of the row).
-    `max_message_bytes` is the target topic's own limit for a batch. For engines that write batches:
+    `max_message_bytes` is the target topic's own limit for a batch.
     `producer_id` and `sequence` (of the next record) make each append conditional on the one before it;
     `preserve` asks for holes of the source to be matched, so that the delta stays; `fill_to` for the
-    target's end to be brought there before anything is read (and what is below to be removed).
+    target's end to be brought there before anything is read (and what is below to be removed). `shared`: the target
+    has other writers too: records land anywhere above `target_offset`, and no rows are kept.
     """
 
     tp: TopicPartition
@@ -79,6 +80,7 @@ class PartitionStart:
     sequence: int = 0
     preserve: bool = False
     fill_to: int | None = None
+    shared: bool = False
 
 
 class Position(NamedTuple):
@@ -101,13 +103,12 @@ class IncidentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A partition that stands still, and why. `retry_gently`: produce so many records one by one next time."""
+    """A partition that stands still, and why."""
 
     tp: TopicPartition
     kind: IncidentKind
     reason: str
     remedy: str = ""
-    retry_gently: int = 0
 
 
 class Notice(NamedTuple):
@@ -134,8 +135,8 @@ class Engine(Protocol):
 
     name: str
 
-    def start(self, partitions: Sequence[PartitionStart], *, gently: int = 0) -> None:
-        """Begin (or begin again) to mirror these partitions. `gently`: the first so many one by one."""
+    def start(self, partitions: Sequence[PartitionStart]) -> None:
+        """Begin (or begin again) to mirror these partitions."""
 
     def hold(self, tps: Iterable[TopicPartition]) -> None:
         """Read no more of these; what is in flight goes on. `release` continues where they stood."""
@@ -184,4 +185,4 @@ class Engine(Protocol):
         """Drop what hasn't been sent yet: the right to produce is gone."""
 
     def close(self) -> None:
-        """Release both clients, without waiting long for brokers that are down."""
+        """Release both connections, without waiting long for brokers that are down."""

@@ -1,8 +1,8 @@
 """The window of one partition: what was sent, what is acknowledged, how far that is contiguous. Pure.
 
-Records are sent in stretches; only the last record of a stretch carries a delivery report. The
-target appends one producer's records in order and without gaps, so the last one landing at the
-offset expected shows that the stretch landed as expected; the arithmetic is:
+Records are sent in stretches (batches), each acknowledged by itself. The target appends one producer's
+records in order and without gaps, so the last one of a stretch landing at the offset expected shows that
+the stretch landed as expected; the arithmetic is:
 
     source    … 100 101 104 | 105 (marker) end          a stretch of 3, then a trailing hole
     target    …  40  41  42 |                           expected offset of the mark: 42

@@ -7,23 +7,18 @@ go round.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.producer_state import ProducerAdmin
 from drkit.mirror.altered_tail import AlteredTailVerifier
 from drkit.mirror.batch_engine import BatchEngine
-from drkit.mirror.choice import BATCH, engine_for
 from drkit.mirror.control import Orders
 from drkit.mirror.engine import Engine, KeepRows
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
-from drkit.mirror.record_engine import RecordEngine
-from drkit.mirror.record_writer import append_odd
 from drkit.mirror.resume import Resumer
 from drkit.mirror.shared_resume import ProvenanceReader, SharedResumer
 from drkit.mirror.tail import TailVerifier
@@ -52,59 +47,42 @@ class LinkWork:
         self._admins = source, target
         self._alteration = Alteration.of(config, link)
         self._guard = TopologyGuard(config, link, source, target, self._identify)
-        self._by_batch = engine_for(link).name == BATCH
         self._producers = ProducerAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
 
     def close(self) -> None:
         """End its connection."""
         self._producers.close()
 
-    def engine(
-        self, *, keep_rows: KeepRows, may_produce: Callable[[], bool], stop: threading.Event, compression: str
-    ) -> Engine:
-        """The engine that the link needs; arguments as the engines'."""
+    def engine(self, *, keep_rows: KeepRows, may_produce: Callable[[], bool]) -> Engine:
+        """The engine; arguments as `BatchEngine`'s."""
         link, (source, target) = self._link, self._configs
         throttle = Throttle(link.max_bytes_per_second)
-        if self._by_batch:
-            return BatchEngine(
-                (link.id.source, source),
-                (link.id.target, target),
-                keep_rows=keep_rows,
-                may_produce=may_produce,
-                trim=lambda tp, offset: self._admins[1].delete_records({tp: offset}),
-                committed=link.committed,
-                buffer_bytes=link.buffer_bytes,
-                throttle=throttle if throttle.limits else None,
-                rack=source.properties().get("client.rack", ""),
-                range_digests=link.keeps_range_digests,
-            )
-        return RecordEngine(
-            source,
-            target,
+        return BatchEngine(
+            (link.id.source, source),
+            (link.id.target, target),
             keep_rows=keep_rows,
             may_produce=may_produce,
-            append_odd=partial(append_odd, self._admins[1]),
-            stop=stop,
-            compression=compression,
-            alteration=self._alteration,
-            throttle=throttle,
-            buffer_bytes=link.buffer_bytes,
-            shared=link.shares_target,
+            trim=lambda tp, offset: self._admins[1].delete_records({tp: offset}),
             committed=link.committed,
+            buffer_bytes=link.buffer_bytes,
+            throttle=throttle if throttle.limits else None,
+            rack=source.properties().get("client.rack", ""),
+            range_digests=link.keeps_range_digests,
+            alteration=self._alteration,
         )
 
     def resumer(self, mappings: MappingStore, problems: Problems, leases: LeaseStore) -> Resumer:
         """Who finds where partitions go on; `leases` keeps the link's producer id, the others are `Resumer`'s."""
-        link, alteration, store = self._link, self._alteration, mappings
+        link, alteration = self._link, self._alteration
+        producer = LinkProducer(link.id, self._admins[1], self._producers, leases)
         if alteration is None:
-            producer = LinkProducer(link.id, self._admins[1], self._producers, leases) if self._by_batch else None
             verifier = TailVerifier(*self._configs, committed=link.committed)
-            return Resumer(link.id, *self._admins, store, problems, verifier, producer)
+            return Resumer(link.id, *self._admins, mappings, problems, verifier, producer)
         if link.shares_target:
             reader = ProvenanceReader(*self._configs)
-            return SharedResumer(link.id, *self._admins, store, problems, reader).use(reader, alteration)
-        verifier = AlteredTailVerifier(*self._configs, link, alteration)
-        return Resumer(link.id, *self._admins, store, problems, verifier)
+            return SharedResumer(link.id, *self._admins, mappings, problems, reader, producer).use(reader, alteration)
+        altered = AlteredTailVerifier(*self._configs, link, alteration)
+        return Resumer(link.id, *self._admins, mappings, problems, altered, producer)
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
         """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.

@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.client_log import client_log
 from drkit.kafka.clients import confluent_config
-from drkit.mirror.producers import client_log
 from drkit.model.topology import OWN_GROUPS, LinkId, TopicPartition
 
 log = logging.getLogger(__name__)

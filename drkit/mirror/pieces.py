@@ -9,6 +9,7 @@
 | a batch stamped by the source broker | a run with the append time in each record | log_append_time |
 | a batch above the target's limit | several runs | too_large |
 | messages of format 0 or 1 | a run in format 2 | old_format |
+| anything, where the link alters records | runs of what becomes of them (`drkit.mirror.altered_pieces`) | altered |
 | a control batch, an aborted one, an emptied one | a hole | - |
 
 A rebuilt batch keeps its codec. Aborted transactions are told by the Fetch response, as Kafka's own
@@ -28,7 +29,7 @@ from drkit.kafka.records import Record, build, read, read_old
 
 _OLD_ATTRIBUTES_AT = 17
 _TINY_COUNT = 24
-_MERGED_BYTES = 256 * 1024
+MERGED_BYTES = 256 * 1024
 _FEWEST_MERGED = 4
 _HEADROOM = 0.9
 
@@ -153,7 +154,7 @@ class _Cutter:
         self._tiny: list[Batch] = []
         self._old: list[Batch] = []
         self._size = 0
-        self._most = min(_MERGED_BYTES, rules.limit // 2)
+        self._most = min(MERGED_BYTES, rules.limit // 2)
 
     def take(self, batch: Batch) -> Iterator[Piece]:
         if batch.magic < MAGIC:
@@ -186,7 +187,7 @@ class _Cutter:
             return
         if run.base_offset < self._position or len(run.payload) + HEADER_BYTES > self._rules.limit:
             records = [record for record in run.records() if record.offset >= self._position]
-            yield from _stretches(records, self._position, last + 1, 0, "merged", self._rules)
+            yield from stretches(records, self._position, last + 1, 0, "merged", self._rules)
         else:
             if run.base_offset > self._position:
                 yield Hole(run.base_offset)
@@ -195,7 +196,7 @@ class _Cutter:
 
     def _take_old(self, batch: Batch) -> Iterator[Piece]:
         """Messages of an old format are gathered: without compression each is alone."""
-        if self._tiny or (self._old and _old_codec(self._old[-1]) != _old_codec(batch)):
+        if self._tiny or (self._old and old_codec(self._old[-1]) != old_codec(batch)):
             yield from self.finish()
         self._old.append(batch)
         self._size += len(batch.whole)
@@ -209,7 +210,7 @@ class _Cutter:
             records = [record for batch in old for record in read_old(batch.whole) if record.offset >= self._position]
             if records:
                 after = old[-1].base_offset + 1
-                yield from _stretches(records, self._position, after, _old_codec(old[0]), "old_format", self._rules)
+                yield from stretches(records, self._position, after, old_codec(old[0]), "old_format", self._rules)
                 self._position = after
         if self._tiny:
             tiny, self._tiny, self._size = self._tiny, [], 0
@@ -269,18 +270,30 @@ def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
     else:
         reason = "partly_mirrored" if batch.base_offset < position else "too_large"
     records = [record for record in read(batch) if record.offset >= position]
-    yield from _stretches(records, position, batch.last_offset + 1, batch.codec, reason, rules)
+    yield from stretches(records, position, batch.last_offset + 1, batch.codec, reason, rules)
 
 
-def _old_codec(batch: Batch) -> int:
+def old_codec(batch: Batch) -> int:
     """The codec of a message of format 0 or 1."""
     return batch.whole[_OLD_ATTRIBUTES_AT] & CODEC_MASK
 
 
-def _stretches(
+def stretches(
     records: Sequence[Record], position: int, source_next: int, codec: int, reason: str, rules: Rules
 ) -> Iterator[Piece]:
-    """Records with holes between them: apart where the holes are to be matched, else together."""
+    """Records with holes between them: apart where the holes are to be matched, else together.
+
+    Args:
+        records: ascending, none below `position`.
+        position: the next source offset that is due.
+        source_next: where they end: above the last one there is nothing up to there.
+        codec: of the runs.
+        reason: why they are built.
+        rules: see there.
+
+    Raises:
+        TooLarge: a record can't be appended.
+    """
     stretch: list[Record] = []
     for record in records:
         gap = record.offset - position

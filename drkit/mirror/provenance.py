@@ -28,6 +28,8 @@ PARTITION = "drkit.partition"
 OFFSET = "drkit.offset"
 VIA = "drkit.via"
 NAMES = frozenset({SOURCE, TOPIC, PARTITION, OFFSET, VIA})
+OWN_NAMES = b"drkit."
+"""What all of them begin with: a record that doesn't hold these bytes has none of them."""
 
 
 class Hop(NamedTuple):

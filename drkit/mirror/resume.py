@@ -81,7 +81,7 @@ class Resumer:
         store: rows and watermarks.
         problems: where what an operator must know goes.
         verifier: reads tails back.
-        producer: the link's producer, for an engine that writes batches; None for one that doesn't.
+        producer: the link's producer.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Resumer:
         store: MappingStore,
         problems: Problems,
         verifier: TailVerifier,
-        producer: LinkProducer | None = None,
+        producer: LinkProducer,
     ) -> None:
         self._link = link
         self._source = source
@@ -134,14 +134,14 @@ class Resumer:
         source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
         target_starts = self._target.start_offsets(there.values(), partial=True)
         # before the ends: what lands in between makes the next append out of sequence, never a duplicate
-        sequences = {} if self._producer is None else self._producer.last_sequences(there.values())
+        sequences = self._producer.last_sequences(there.values())
         target_ends = self._settled_ends(list(there.values()), stop)
         watermarks = self._store.watermarks(self._link)
         observed = []
         for tp, ready in wanted.items():
             target = there[tp]
             if tp in source_starts and tp in stable_ends and tp in source_ends and target in target_starts:
-                if target not in target_ends or (self._producer is not None and target not in sequences):
+                if target not in target_ends or target not in sequences:
                     continue
                 watermark = watermarks.get(tp)
                 if watermark is not None and watermark.epoch != ready.state.epoch:
@@ -182,7 +182,7 @@ class Resumer:
         """The target's log ends, of those that two reads in a row agree about."""
         last = self._target.log_ends(tps, partial=True)
         # of two first batches into an empty log the broker takes one (`drkit.mirror.producer_id`): no need to wait
-        settled = {tp: end for tp, end in last.items() if end == 0 and self._producer is not None}
+        settled = {tp: end for tp, end in last.items() if end == 0}
         if len(settled) == len(tps):
             return settled
         for _ in range(_AGREE_READS):
@@ -263,7 +263,7 @@ class Resumer:
         The watermark comes last: until it is there, this is found and done again.
         """
         watermark, epoch = seen.watermark, seen.topic.state.epoch
-        if watermark is None or self._producer is None or seen.topic.compacted:
+        if watermark is None or seen.topic.compacted:
             return None
         begin = watermark.target_end
         if not (seen.target_start <= begin < seen.target_end and seen.source_start <= watermark.source_through):
@@ -318,7 +318,7 @@ class Resumer:
         self._store.put_watermarks(self._link, [watermark])
         if point.superseded:
             self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
-        fill_to = None if self._producer is None else self._filling.fill_to(seen, source_offset, point, row)
+        fill_to = self._filling.fill_to(seen, source_offset, point, row)
         if row is None:
             target_offset = point.target_offset if fill_to is None else fill_to
             row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
@@ -339,9 +339,11 @@ class Resumer:
             preserve=seen.topic.preserve,
             fill_to=fill_to,
         )
-        if self._producer is None:
-            return start
-        sequence = self._producer.next_sequence(seen.last_sequence, target_offset)
+        return self._conditional(start, seen)
+
+    def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
+        """With what makes each append conditional on the one before it."""
+        sequence = self._producer.next_sequence(seen.last_sequence, start.target_offset)
         return replace(start, producer_id=self._producer.id(), sequence=sequence)
 
     def _note_gap(self, seen: Observed, first: int) -> None:

@@ -35,7 +35,6 @@ class MirrorRuntime:
         config: the clusters.
         link: the link to run (`drkit.mirror.control.link_to_run` finds the direction).
         store: drkit's memory.
-        compression: of the batches written to the target.
         topic_seconds: time between looks at the topics.
         patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
         watchdog_seconds: how long a partition may be stuck before the run ends with an error; None: for ever.
@@ -51,7 +50,6 @@ class MirrorRuntime:
         link: Link,
         store: Store,
         *,
-        compression: str = "lz4",
         topic_seconds: float = 3.0,
         patience_seconds: float = 60.0,
         watchdog_seconds: float | None = None,
@@ -63,7 +61,6 @@ class MirrorRuntime:
         self._store = store
         self._session: Session | None = None
         self._options = Options(
-            compression=compression,
             topic_seconds=topic_seconds,
             patience_seconds=patience_seconds,
             watchdog_seconds=watchdog_seconds,

@@ -18,7 +18,6 @@ import logging
 import queue
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -64,14 +63,13 @@ _HALTING = {IncidentKind.REJECTED: "record_rejected", IncidentKind.UNREADABLE: "
 class Options:
     """How a run behaves.
 
-    `compression`: of the batches written to the target. `topic_seconds`: time between looks at the
+    `topic_seconds`: time between looks at the
     topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
     store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever. `engine`: what makes
     the engine that moves the records, elsewhere than here (arguments as `LinkWork.engine`'s).
     """
 
     until_caught_up: bool = False
-    compression: str = "lz4"
     topic_seconds: float = 3.0
     patience_seconds: float = 60.0
     watchdog_seconds: float | None = None
@@ -116,7 +114,6 @@ class Session:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._unsettled: list[Incident] = []
-        self._gently: dict[TopicPartition, int] = {}
         self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
@@ -127,12 +124,7 @@ class Session:
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
         self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
-        self._engine = (options.engine or self._work.engine)(
-            keep_rows=self._rows.keep,
-            may_produce=self._worker.valid,
-            stop=self._ending,
-            compression=options.compression,
-        )
+        self._engine = (options.engine or self._work.engine)(keep_rows=self._rows.keep, may_produce=self._worker.valid)
         self._sync = TopicSync(
             link,
             self._source,
@@ -287,11 +279,7 @@ class Session:
     def _start(self, resumed: Sequence[Resumed], take: int) -> None:
         """Begin with partitions that were resumed, unless the world has moved on meanwhile."""
         going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch, take)]
-        by_gentleness: dict[int, list[Resumed]] = defaultdict(list)
-        for each in going:
-            by_gentleness[self._gently.pop(each.start.tp, 0)].append(each)
-        for gently, group in by_gentleness.items():
-            self._engine.start([each.start for each in group], gently=gently)
+        self._engine.start([each.start for each in going])
         self._progress.track((each.watermark, each.start.target_topic) for each in going)
 
     # -- the other threads -------------------------------------------------------------------------
@@ -360,8 +348,6 @@ class Session:
             return
         log.warning("%s %s: looking at both sides again: %s", self._link.id, tp, incident.reason)
         self._keep_progress()
-        if incident.retry_gently:
-            self._gently[tp] = incident.retry_gently
         self._assignment.observe_again(incident)
 
     def _keep_progress(self) -> None:

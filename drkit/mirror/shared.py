@@ -4,6 +4,10 @@ Nobody can know in advance where a record lands there, so no offset is expected 
 kept; positions can't be translated. What holds still: a producer's records land in the order in which
 they were handed over, so an acknowledged one means that all before it landed. How far the target holds
 the source's records after a crash is read from their provenance (`drkit.mirror.shared_resume`).
+
+A batch that another worker of the link has written with the same sequence numbers isn't written again: the broker
+answers with the place of that one. Where that lies below what was found on the target, or acknowledged, before, it
+stands for other records than the answer seems to say, and the target is looked at again.
 """
 
 from __future__ import annotations
@@ -30,6 +34,10 @@ class SharedInFlight(InFlight):
     def acknowledge(self, mark: Mark, target_offset: int) -> int:
         """The last record of `mark` landed at `target_offset`. Returns how many records this completed."""
         if self.stopped is not None:
+            return 0
+        if target_offset < self.position.target_end:
+            lowest = self.position.target_end
+            self.stop(f"a record expected at target offset {lowest} or above is said to be at {target_offset}")
             return 0
         mark.done = True
         before = self._counted

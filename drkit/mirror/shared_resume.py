@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from drkit.mirror.engine import PartitionStart
 from drkit.mirror.offset_alignment.fill_decision import Observed
@@ -21,6 +22,7 @@ from drkit.mirror.provenance import last_hop
 from drkit.mirror.resume import Halt, Resumed, Resumer
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.transforms import Alteration
+from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -67,9 +69,17 @@ class SharedResumer(Resumer):
     def _decide(self, seen: Observed) -> Resumed | Halt:
         if seen.watermark is not None and seen.source_end < seen.watermark.source_through:
             return super()._decide(seen)  # the source lost records: a halt, whoever else writes to the target
-        known = seen.source_start if seen.watermark is None else seen.watermark.source_through
-        landed, end = self._landed(seen), seen.target_end
-        source_offset = known if landed is None else max(known, landed + 1)
+        known, mark = seen.source_start, seen.watermark
+        if mark is not None and seen.target_end < mark.target_end:
+            landed = self._landed(replace(seen, watermark=None))  # whose records went is not known: look at all of it
+            source_offset = known if landed is None else max(known, landed + 1)
+            if source_offset < mark.source_through:
+                self._note_loss(seen, mark, source_offset)
+        else:
+            known = known if mark is None else mark.source_through
+            landed = self._landed(seen)
+            source_offset = known if landed is None else max(known, landed + 1)
+        end = seen.target_end
         if source_offset < seen.source_start:
             self._note_gap(seen, source_offset)
             source_offset = seen.source_start
@@ -83,8 +93,23 @@ class SharedResumer(Resumer):
             target_offset=end,
             delta=end - source_offset,
             max_message_bytes=seen.topic.max_message_bytes,
+            shared=True,
         )
-        return Resumed(start, watermark)
+        return Resumed(self._conditional(start, seen), watermark)
+
+    def _note_loss(self, seen: Observed, mark: Watermark, source_offset: int) -> None:
+        self._problems.put(
+            "target_lost_data",
+            seen.tp.topic,
+            seen.tp.partition,
+            f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} ends at {seen.target_end}, "
+            f"and held records up to {mark.target_end}: of what was mirrored, nothing above source offset "
+            f"{source_offset - 1} is left",
+            f"From source offset {source_offset} on, records are copied again. Find out why {self._link.target} lost "
+            "them (an unclean leader election?)",
+            halted=False,
+            adds=True,
+        )
 
     def _landed(self, seen: Observed) -> int | None:
         """The newest source offset that is on the target above the last acknowledged record; None: none is."""

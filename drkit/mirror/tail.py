@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.client_log import client_log
 from drkit.kafka.clients import confluent_config
 from drkit.kafka.log_reader import LogReader
 from drkit.mirror.offset_alignment.filler import is_filler
 from drkit.mirror.offset_alignment.shifted_tail import Realigned, realign
-from drkit.mirror.producers import client_log
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition

@@ -20,10 +20,10 @@ from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.mirror.acls import AclSync
-from drkit.mirror.choice import BATCH, ENGINES, engine_for
 from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
 from drkit.mirror.offset_alignment.aligned_topics import Aligning
 from drkit.mirror.problems import Problems
+from drkit.mirror.rebuilding import PHRASES, how_forwarded
 from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.mirror.topic_settings import READ
@@ -90,8 +90,8 @@ class TopicSync:
         self._store = store
         self._problems = problems
         self._engine = engine
-        self._engine_reason = engine_for(link).reason
-        self._preserves = link.offsets is OffsetMode.PRESERVE and engine == BATCH
+        self._forwarding = how_forwarded(link)
+        self._preserves = link.offsets is OffsetMode.PRESERVE and not link.alters
         self._missed: set[tuple[str, str]] = set()
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
@@ -187,10 +187,10 @@ class TopicSync:
         """Note a topic's two incarnations; from here on they must stay the same."""
         info, target = look.source[topic], look.target[self._link.target_topic(topic)]
         known = look.states.get(topic)
-        reason = f"{self._engine_reason}; "
+        reason = f"{self._forwarding}; "
         reason += "offsets are preserved" if self._preserves and created else "offsets are translated"
         if self._link.shares_target:
-            reason = f"{self._engine_reason}; {target.name} has other writers too, so offsets are not translated"
+            reason = f"{self._forwarding}; {target.name} has other writers too, so offsets are not translated"
         elif not created:
             reason += f"; {target.name} was on {self._link.id.target} before drkit, and is appended to"
         replicas, due = self._writer.replicas(look, topic)
@@ -227,9 +227,9 @@ class TopicSync:
             self._halt_target(look, state, target)
             return
         self._missed.discard(("target", topic))
-        if state.engine != self._engine or not state.reason.startswith(self._engine_reason):
-            others = [each for each in state.reason.split("; ") if not each.startswith(ENGINES)]
-            state = replace(state, engine=self._engine, reason="; ".join([self._engine_reason, *others]))
+        if state.engine != self._engine or not state.reason.startswith(self._forwarding):
+            others = [each for each in state.reason.split("; ") if not each.startswith(PHRASES)]
+            state = replace(state, engine=self._engine, reason="; ".join([self._forwarding, *others]))
             look.keep(state)
         self._problems.settle(topic, kinds=TOPIC_KINDS)
         settings = look.target_settings.get(target.name) or look.source_settings.get(topic, {})

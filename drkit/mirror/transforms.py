@@ -17,22 +17,29 @@ something else, stops the partition before that record (`AlterationFailed`): non
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from confluent_kafka import Message
 
 from drkit.config import Config
 from drkit.config.callables import named_callable
-from drkit.mirror.provenance import NAMES, Hop, origin, passed, stamped
+from drkit.kafka import record_body
+from drkit.kafka.records import NUMBERS, Damaged
+from drkit.kafka.records import Record as EncodedRecord
+from drkit.mirror.provenance import NAMES, OFFSET, OWN_NAMES, Hop, origin, passed, stamped
 from drkit.model.errors import ConfigError
 from drkit.model.record import Header, Record
-from drkit.model.topology import Link
+from drkit.model.topology import Link, TopicPartition
 
 _PROBE = Record("topic", 0, 0, 0, None, None)
 
 
 class AlterationFailed(Exception):
-    """One of a link's callables could not answer for a record."""
+    """One of a link's callables could not answer for a record, the one at source offset `offset`."""
+
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(reason)
+        self.offset = offset
 
 
 class Alteration:
@@ -85,44 +92,75 @@ class Alteration:
         """Kafka's id of the source, once it is known."""
         return self._source_id
 
-    def apply(self, message: Message) -> bool:
-        """Alter a record of the source in place; false: it is to be left out.
+    def records(self, tp: TopicPartition, records: Iterable[EncodedRecord]) -> Iterator[EncodedRecord]:
+        """What becomes of records of a source partition: each altered, without those that are left out.
+
+        What the callables leave as it is stays as it was encoded, and nothing is decoded that nobody asks for.
+
+        Raises:
+            AlterationFailed: a callable raised or answered something else; what came before was given out.
+            Damaged: a record can't be decoded.
+        """
+        asks = self._asks and tp.topic != self._canary
+        marks = _Marks(self._source_id, tp) if self._marks else None
+        for record in records:
+            offset, timestamp, body = record
+            plain = bytes(body)
+            try:
+                if not asks and marks is not None and OWN_NAMES not in plain:
+                    yield EncodedRecord(offset, timestamp, marks.added(plain, offset))
+                    continue
+                before = Record(tp.topic, tp.partition, offset, timestamp, *_decoded(plain))
+            except IndexError as error:
+                raise Damaged(f"the record at offset {offset} ends too early") from error
+            after = self._altered(before, asks=asks)
+            if after is None:
+                continue
+            if after is not before:
+                yield EncodedRecord(offset, timestamp, record_body.encode(after.key, after.value, after.headers))
+            elif marks is not None:
+                yield EncodedRecord(offset, timestamp, marks.added(plain, offset))
+            else:
+                yield record
+
+    def apply(self, record: Record) -> Record | None:
+        """What a record of the source is on the target; None: it is left out.
 
         Raises:
             AlterationFailed: a callable raised or answered something else; the message says which and how.
         """
-        before: list[Header] = message.headers() or []  # type: ignore[assignment]  # pairs with bytes, as consumed
-        came = self._marks and any(header[0] in NAMES for header in before)
-        if came and self._target_id in passed(before):
-            return False
-        headers = before
-        if self._asks and message.topic() != self._canary:
-            record = as_record(message)
-            if self._filter is not None and not self._keeps(record):
-                return False
-            if self._transform is not None:
-                altered = self._transformed(record)
-                if altered is None:
-                    return False
-                message.set_key(altered.key)
-                message.set_value(altered.value)
-                headers = list(altered.headers)
-        if self._marks and (came or headers is not before):
-            headers = stamped(before, headers, self._hop(message))
-        elif self._marks:
-            headers = [*before, *origin(self._hop(message))]  # the usual case, without looking at each header again
-        if headers is not before:
-            message.set_headers(headers)  # type: ignore[arg-type]  # a list of such pairs
-        return True
+        after = self._altered(record, asks=self._asks and record.topic != self._canary)
+        if after is None or not self._marks or after is not record:
+            return after
+        return record.replace(headers=(*record.headers, *origin(self._hop(record))))
 
-    def _hop(self, message: Message) -> Hop:
-        return Hop(self._source_id, str(message.topic()), message.partition() or 0, message.offset() or 0)
+    def _altered(self, record: Record, *, asks: bool) -> Record | None:
+        """What the callables make of it, with its provenance; the very record where there is nothing to it but the
+        usual provenance that is still to be added.
+        """
+        came = self._marks and any(header[0] in NAMES for header in record.headers)
+        if came and self._target_id in passed(record.headers):
+            return None
+        after = self._answered(record) if asks else record
+        if after is None or not self._marks or (after is record and not came):
+            return after
+        headers = stamped(record.headers, after.headers, self._hop(record))
+        return record.replace(key=after.key, value=after.value, headers=tuple(headers))
+
+    def _answered(self, record: Record) -> Record | None:
+        """What the callables make of it."""
+        if self._filter is not None and not self._keeps(record):
+            return None
+        return record if self._transform is None else self._transformed(record)
+
+    def _hop(self, record: Record) -> Hop:
+        return Hop(self._source_id, record.topic, record.partition, record.offset)
 
     def _keeps(self, record: Record) -> bool:
         name = f"filter {self._link.filter}"
         answer = _asked(name, self._filter, record)
         if not isinstance(answer, bool):
-            raise AlterationFailed(f"{name} answered {type(answer).__name__} instead of True or False{_at(record)}")
+            raise _failed(record, f"{name} answered {type(answer).__name__} instead of True or False")
         return answer
 
     def _transformed(self, record: Record) -> Record | None:
@@ -131,16 +169,18 @@ class Alteration:
         if answer is None:
             return None
         if not isinstance(answer, Record):
-            raise AlterationFailed(f"{name} answered {type(answer).__name__} instead of a Record or None{_at(record)}")
+            raise _failed(record, f"{name} answered {type(answer).__name__} instead of a Record or None")
         if answer[:4] != record[:4]:
-            raise AlterationFailed(
-                f"{name} changed the record's topic, partition, offset or timestamp{_at(record)}: a transform changes "
-                "key, value and headers; topics are renamed by the link's `rename`"
+            raise _failed(
+                record,
+                f"{name} changed the record's topic, partition, offset or timestamp",
+                ": a transform changes key, value and headers; topics are renamed by the link's `rename`",
             )
         if not (_is_bytes(answer.key) and _is_bytes(answer.value) and _are_headers(answer.headers)):
-            raise AlterationFailed(
-                f"{name} answered a record whose key, value or headers Kafka can't hold{_at(record)}: key and value "
-                "are bytes or None, headers pairs of str and (bytes or None)"
+            raise _failed(
+                record,
+                f"{name} answered a record whose key, value or headers Kafka can't hold",
+                ": key and value are bytes or None, headers pairs of str and (bytes or None)",
             )
         return answer
 
@@ -193,12 +233,13 @@ def as_record(message: Message) -> Record:
 def _asked(name: str, function: Callable[[Record], object] | None, record: Record) -> object:
     try:
         return function(record) if function is not None else None
-    except Exception as error:
-        raise AlterationFailed(f"{name} raised {type(error).__name__}: {error}{_at(record)}") from error
+    except (Exception, SystemExit) as error:
+        raise _failed(record, f"{name} raised {type(error).__name__}: {error}") from error
 
 
-def _at(record: Record) -> str:
-    return f" at source offset {record.offset} of {record.topic}:{record.partition}"
+def _failed(record: Record, what: str, why: str = "") -> AlterationFailed:
+    where = f" at source offset {record.offset} of {record.topic}:{record.partition}"
+    return AlterationFailed(f"{what}{where}{why}", record.offset)
 
 
 def _is_bytes(value: object) -> bool:
@@ -209,4 +250,33 @@ def _are_headers(headers: object) -> bool:
     if not isinstance(headers, tuple | list):
         return False
     pairs = [pair for pair in headers if isinstance(pair, tuple) and len(pair) == 2]  # noqa: PLR2004 - name and value
-    return len(pairs) == len(headers) and all(isinstance(name, str) and _is_bytes(value) for name, value in pairs)
+    return len(pairs) == len(headers) and all(_is_name(name) and _is_bytes(value) for name, value in pairs)
+
+
+def _is_name(name: object) -> bool:
+    """Whether it is a text that UTF-8 can hold, or one that was decoded from other bytes."""
+    try:
+        return isinstance(name, str) and name.encode(errors="surrogateescape") is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _decoded(body: bytes) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+    key, value, headers = record_body.decode(body)
+    return key, value, tuple(headers)
+
+
+class _Marks:
+    """The headers that say where records of one partition come from, encoded: all but the offset are the same."""
+
+    def __init__(self, source_id: str, tp: TopicPartition) -> None:
+        headers = origin(Hop(source_id, *tp, 0))
+        self._count = len(headers)
+        first, (_, zero) = headers[:-1], headers[-1]
+        name = record_body.encode_headers([(OFFSET, zero)])
+        self._first = record_body.encode_headers(first) + name[: -len(b"\x02" + (zero or b""))]
+
+    def added(self, body: bytes, offset: int) -> bytes:
+        """A record's body with them behind its own headers."""
+        digits = b"%d" % offset
+        return record_body.with_headers(body, self._count, self._first + NUMBERS[len(digits)] + digits)

@@ -19,11 +19,10 @@ class EngineStatistics:
 
     Args:
         records: acknowledged by the target since the engine began.
-        bytes: of those: a batch engine counts whole batches as sent (compressed), the record engine keys
-            and values.
+        bytes: of those: whole batches as they are sent (compressed).
         batches_forwarded: source batches whose records went out untouched.
         batches_rebuilt: source batches that were taken apart and made anew, by reason
-            (``aborted``, ``compacted``, ``log_append_time``, ``old_format``, ``too_large`` …).
+            (``altered``, ``compacted``, ``log_append_time``, ``old_format``, ``too_large`` …).
         batches_merged: source batches that were put together with others into one.
         markers_matched: transaction markers of the source matched by one on the target.
         records_dropped: records that a filter left out, by reason.

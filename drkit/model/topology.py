@@ -46,14 +46,6 @@ class TopicPolicy(StrEnum):
     PREFIX = "prefix"
 
 
-class EngineChoice(StrEnum):
-    """What moves a link's records: whole batches, single records, or (auto) records only where they are altered."""
-
-    AUTO = "auto"
-    BATCH = "batch"
-    RECORD = "record"
-
-
 DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 
 
@@ -127,7 +119,6 @@ class Link:
     deletions: Deletions = Deletions.KEEP
     deletion_limit: int = 5
     acls: AclMode = AclMode.OFF
-    engine: EngineChoice = EngineChoice.AUTO
     filter: str | None = None
     transform: str | None = None
     provenance: bool = False
@@ -143,8 +134,8 @@ class Link:
     @property
     def keeps_range_digests(self) -> bool:
         """Whether the mirror keeps digests of what it forwards. Not where aborted records go along: an audit reads
-        what is committed."""
-        return self.range_digests and self.committed
+        what is committed; nor where records are altered: nothing is forwarded as it is."""
+        return self.range_digests and self.committed and not self.alters
 
     @property
     def committed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drkit.mirror.choice import BATCH, engine_for
+from drkit.mirror.rebuilding import how_forwarded
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.topology import Link
 
@@ -15,16 +15,13 @@ _SPECULATION = "spark.speculation"
 _LAST_PORT = 65_535
 
 
-def why_not_seedable(link: Link) -> str | None:
-    """Why Spark can't seed a link: its records aren't forwarded as batches, which is what tasks do. None: it can."""
-    engine = engine_for(link)
-    return None if engine.name == BATCH else engine.reason
-
-
 def check_seedable(link: Link) -> None:
-    """Raise Refused where Spark can't seed a link."""
-    reason = why_not_seedable(link)
-    if reason is not None:
+    """Raise Refused where Spark can't seed a link: tasks forward batches, and know nothing of what alters records.
+
+    The way back of a link (what a failback seeds) alters none.
+    """
+    if link.alters:
+        reason = how_forwarded(link)
         raise Refused(f"{link.id} can't be seeded by Spark: {reason}", remedy="Leave --engine out: the mirror seeds it")
 
 

@@ -104,7 +104,7 @@ class SparkEngine:
 
     # -- what is mirrored --------------------------------------------------------------------------
 
-    def start(self, partitions: Sequence[PartitionStart], *, gently: int = 0) -> None:  # noqa: ARG002 - as BatchEngine
+    def start(self, partitions: Sequence[PartitionStart]) -> None:
         """See `Engine.start`."""
         with self._lock:
             self._ledger.start(partitions)

@@ -72,10 +72,7 @@ def bulk_seed(
 
 
 def _maker(jobs: SparkJobs, source: ClusterAdmin, link: Link, range_offsets: int) -> Callable[..., Engine]:
-    def make(
-        *, keep_rows: KeepRows, may_produce: Callable[[], bool], stop: threading.Event, compression: str
-    ) -> Engine:
-        del stop, compression  # tasks are told by the engine; batches stay as they are
+    def make(*, keep_rows: KeepRows, may_produce: Callable[[], bool]) -> Engine:
         return SparkEngine(
             jobs,
             lambda tps: source.end_offsets(tps, committed=link.committed, partial=True),

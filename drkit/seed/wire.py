@@ -136,13 +136,13 @@ def rows_from(document: Sequence[Sequence[Any]]) -> list[OffsetMapping]:
 def incident_document(incident: Incident) -> list[Any]:
     """Why a partition stands still."""
     tp = incident.tp
-    return [tp.topic, tp.partition, incident.kind.value, incident.reason, incident.remedy, incident.retry_gently]
+    return [tp.topic, tp.partition, incident.kind.value, incident.reason, incident.remedy]
 
 
 def incident_from(document: Sequence[Any]) -> Incident:
     """What `incident_document` wrote."""
-    topic, partition, kind, reason, remedy, gently = document
-    return Incident(TopicPartition(topic, partition), IncidentKind(kind), reason, remedy, gently)
+    topic, partition, kind, reason, remedy = document
+    return Incident(TopicPartition(topic, partition), IncidentKind(kind), reason, remedy)
 
 
 def notice_document(notice: Notice) -> list[Any]:

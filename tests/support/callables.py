@@ -12,6 +12,10 @@ def keeps_two_of_three(record: Record) -> bool:
     return record.offset % 3 != 1
 
 
+def keeps_most(record: Record) -> bool:
+    return record.offset % 1_000 != 7
+
+
 def keeps_none(record: Record) -> bool:
     return record.topic == ""
 
@@ -23,6 +27,10 @@ def redacts(record: Record) -> Record | None:
     return record.replace(
         key=b"k-" + (record.key or b""), value=(record.value or b"").upper(), headers=(*record.headers, ("by", b"test"))
     )
+
+
+def swells(record: Record) -> Record:
+    return record.replace(value=(record.value or b"") * 2)
 
 
 def strips_headers(record: Record) -> Record:

@@ -12,7 +12,7 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin, NewTopic
 from drkit.kafka.groups import GroupAdmin
 from drkit.lab import Lab
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 from tests.support.wait import wait_until
 
@@ -135,15 +135,6 @@ def test_the_last_stable_offset_and_the_high_watermark(admin: ClusterAdmin, clus
     assert admin.end_offsets([tp], committed=False) == {tp: 1}
     producer.abort_transaction(20)
     wait_until(lambda: admin.end_offsets([tp]) == {tp: 2}, what="the end of the transaction")
-
-
-def test_appending_a_record_that_the_usual_client_can_not(admin: ClusterAdmin, topic: str) -> None:
-    tp = TopicPartition(topic, 0)
-    for expected in (0, 1):
-        headers = [("h", None), ("h", b"")]
-        assert admin.append_record(tp, key=None, value=b"", headers=headers, timestamp=0) == expected
-    with pytest.raises(DrkitError, match="does not exist"):
-        admin.append_record(TopicPartition("there-is-no-such-topic", 0), key=None, value=b"", headers=[], timestamp=0)
 
 
 def test_positions_of_a_group(groups: GroupAdmin, topic: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.model.topology import TopicPartition
+from drkit.kafka.batch import HEADER_BYTES
+from tests.support import raw
+from tests.support.batches import batch_bytes
 from tests.support.mirroring import Mirrored
 
 pytestmark = pytest.mark.lab
@@ -45,11 +45,9 @@ def test_timestamps_that_librdkafka_or_the_broker_would_change(mirrored: Mirrore
     """Stamp 0 is "now" to librdkafka, -1 is none at all, and the future is refused by default."""
     topic = mirrored.name("stamps")
     mirrored.source.create(topic, message_timestamp_after_max_ms=str(2**62))
-    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
-        for stamp in (5, 0, -1, 0, YEAR_2013, IN_2050, 0):
-            tp = TopicPartition(topic, 0)
-            headers = [("h", b"x"), ("h", None)]
-            admin.append_record(tp, key=b"k%d" % stamp, value=b"v", headers=headers, timestamp=stamp)
+    for stamp in (5, 0, -1, 0, YEAR_2013, IN_2050, 0):
+        batch = batch_bytes([(stamp, b"k%d" % stamp, b"v", [("h", b"x"), ("h", None)])])
+        raw.produce(mirrored.source.bootstrap, topic, 0, (batch[:HEADER_BYTES], batch[HEADER_BYTES:]))
     assert mirrored.catch_up().caught_up
     records = mirrored.assert_same(topic)
     assert [record.timestamp for record in records] == [5, 0, -1, 0, YEAR_2013, IN_2050, 0]
@@ -86,7 +84,7 @@ def test_a_topic_that_takes_only_small_batches(mirrored: Mirrored) -> None:
     for number in range(3_000):
         producer.produce(topic, value=bytes([number % 251]) * 300, timestamp=YEAR_2013 + number)
     assert producer.flush(30) == 0
-    report = mirrored.runtime(compression="none").run(until_caught_up=True)
+    report = mirrored.catch_up()
     assert report.caught_up
     assert not report.halted
     assert len(mirrored.assert_same(topic)) == 3_000

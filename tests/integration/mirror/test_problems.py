@@ -161,7 +161,7 @@ def test_a_record_too_large_for_the_target(mirrored: Mirrored) -> None:
     write(mirrored.source, other, numbered(0, 50))
     with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
         admin.set_topic_configs(topic, {"max.message.bytes": "1000000"})  # so the target's limit is lower, too
-    with mirrored.running(compression="none") as running:
+    with mirrored.running() as running:
         (problem,) = wait_until(lambda: mirrored.problems("record_rejected"), 60, "the problem")
         assert problem.halted
         assert "offset 20 needs a batch of 2000" in problem.reason

@@ -156,7 +156,7 @@ def kill_workers() -> list[int]:
     return [each.pid for each in found]
 
 
-def test_a_link_that_works_on_records_is_not_seeded_by_spark(mirrored: Mirrored, spark) -> None:
-    mirrored.configure('engine = "record"')
-    with pytest.raises(Refused, match=r"can't be seeded by Spark: record engine: the configuration asks for it"):
+def test_a_link_that_alters_records_is_not_seeded_by_spark(mirrored: Mirrored, spark) -> None:
+    mirrored.configure("provenance = true")
+    with pytest.raises(Refused, match=r"can't be seeded by Spark: every batch is rebuilt: provenance alters"):
         bulk_seed(mirrored.config, mirrored.link, mirrored.store, spark)

@@ -9,7 +9,7 @@ import pytest
 
 from drkit.config import Config, load_config
 from drkit.model.errors import ConfigError, ExitCode
-from drkit.model.topology import EngineChoice, Link
+from drkit.model.topology import Link
 
 CLUSTERS = "".join(f'[clusters.{alias}]\nbootstrap_servers = "{alias}-1:9092,{alias}-2:9092"\n' for alias in "abc")
 Read = Callable[[str], Config]
@@ -41,7 +41,6 @@ def test_all_keys_reach_the_link(read: Read, tmp_path: Path) -> None:
             'filter = "my.module:keeps"',
             'transform = "my_module:redacts"',
             "provenance = true",
-            'engine = "record"',
             "max_bytes_per_second = 1000",
             "buffer_bytes = 2097152",
             'rename = { "x" = "y" }',
@@ -50,7 +49,7 @@ def test_all_keys_reach_the_link(read: Read, tmp_path: Path) -> None:
     )
     found = one(config)
     assert (found.filter, found.transform, found.provenance) == ("my.module:keeps", "my_module:redacts", True)
-    assert (found.engine, found.max_bytes_per_second, found.buffer_bytes) == (EngineChoice.RECORD, 1000, 2097152)
+    assert (found.max_bytes_per_second, found.buffer_bytes) == (1000, 2097152)
     assert found.alters
     assert not found.shares_target
     assert found.aliases == ("a", "b", "c")
@@ -60,7 +59,6 @@ def test_all_keys_reach_the_link(read: Read, tmp_path: Path) -> None:
 def test_without_them_nothing_is_altered(read: Read) -> None:
     found = one(read(link("a", "b")))
     assert not found.alters
-    assert found.engine is EngineChoice.AUTO
     assert found.max_bytes_per_second is None
 
 
@@ -84,9 +82,6 @@ def test_renamed_topics_both_ways(read: Read) -> None:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (['engine = "batch"', "provenance = true"], ["provenance can't act"]),
-        (['engine = "batch"', 'filter = "m:f"'], ["filter can't act", "auto"]),
-        (['engine = "fast"'], ["links.0.engine", "'auto', 'batch' or 'record'"]),
         (['filter = "module.function"'], ["links.0.filter", "module:function"]),
         (['transform = "m:f()"'], ["links.0.transform", "module:function"]),
         (["max_bytes_per_second = 0"], ["links.0.max_bytes_per_second", "greater than"]),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from drkit.kafka.joined import scan
+from drkit.kafka.records import Record
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_admission import Admission
 from drkit.mirror.batch_flow import Flow
-from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.batch_partition import Append, BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.engine import Incident, IncidentKind, PartitionStart, Withdrawn
+from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes
@@ -99,3 +101,111 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
     admission.admit([read(first, 10, 10)])
     assert first.next_admit == 10, "nothing of it goes on"
     admission.forget(first)
+
+
+class Asked:
+    """An alteration that leaves some records out, raises at one, and keeps what it was asked about."""
+
+    def __init__(self, *, without: range = range(0), raises_at: int = -1) -> None:
+        self.offsets: list[int] = []
+        self._without = without
+        self._raises_at = raises_at
+
+    def records(self, _: TopicPartition, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            self.offsets.append(record.offset)
+            if record.offset == self._raises_at:
+                raise AlterationFailed("it raised", record.offset)
+            if record.offset not in self._without:
+                yield record
+
+
+def altered(flow: Flow, asked: Asked, keep_rows: Any = lambda _: None) -> tuple[Admission, list[asyncio.Task[None]]]:
+    """An admission on the running loop whose link alters records."""
+    jobs: list[asyncio.Task[None]] = []
+    loop = asyncio.get_running_loop()
+    admission = Admission(flow, keep_rows, lambda work: jobs.append(loop.create_task(work)), cast("Alteration", asked))
+    admission.attach(cast("Placement", Nobody()))
+    return admission, jobs
+
+
+def test_altered_records_are_admitted_in_order_and_their_rows_kept_first() -> None:
+    kept: list[OffsetMapping] = []
+
+    async def work() -> None:
+        flow, told = a_flow()
+        asked = Asked(without=range(3, 5))
+        partition = added(flow)
+        admission, jobs = altered(flow, asked, kept.extend)
+        admission.admit([read(partition, 0, 0)])
+        admission.admit([read(partition, 10, 10)])
+        assert flow.buffered > 0
+        await asyncio.gather(*jobs)
+        admission.alterer.close()  # type: ignore[union-attr]  # there is one
+        assert asked.offsets == list(range(20))
+        assert sum(item.count for item in partition.queue if isinstance(item, Append)) == 18
+        assert (partition.next_source, partition.next_target, partition.keeping) == (20, 18, False)
+        assert flow.buffered == partition.queued_bytes
+        assert told == []
+
+    asyncio.run(work())
+    assert [(row.source_offset, row.target_offset) for row in kept] == [(5, 3)]
+
+
+def test_a_callable_that_raises_ends_a_partition_behind_what_came_before() -> None:
+    async def work() -> None:
+        flow, told = a_flow()
+        partition = added(flow)
+        admission, jobs = altered(flow, Asked(raises_at=13))
+        admission.admit([read(partition, 0, 0), read(partition, 10, 10), read(partition, 20, 20)])
+        await asyncio.gather(*jobs)
+        assert partition.next_source == 13
+        assert partition.ending is not None
+        assert partition.ending.kind is IncidentKind.REJECTED
+        assert told == []  # what came before is to be written first
+        assert flow.buffered == partition.queued_bytes
+
+    asyncio.run(work())
+
+
+def test_records_of_a_partition_that_is_held_or_gone_wait() -> None:
+    async def work() -> None:
+        flow, _ = a_flow()
+        asked = Asked()
+        partition = added(flow)
+        admission, jobs = altered(flow, asked)
+        partition.held = True
+        admission.admit([read(partition, 0, 0)])
+        await asyncio.sleep(0)
+        assert asked.offsets == []
+        assert admission.alterer is not None
+        assert admission.alterer.asks(partition)
+        partition.wanted = False
+        admission.alterer.stir()
+        await asyncio.gather(*jobs)
+        assert asked.offsets == []
+        assert flow.buffered == 0
+
+    asyncio.run(work())
+
+
+def a_flow() -> tuple[Flow, list[Incident]]:
+    told: list[Incident] = []
+    stream = cast("Stream", None)
+    flow = Flow(
+        stream,
+        stream,
+        buffer_bytes=1_000_000,
+        may_produce=lambda: True,
+        tell=told.append,
+        notice=lambda *_: None,
+        committed=True,
+        throttle=None,
+    )
+    return flow, told
+
+
+def added(flow: Flow) -> BatchPartition:
+    start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000)
+    partition = flow.partitions[start.tp] = BatchPartition(start)
+    return partition

@@ -33,3 +33,17 @@ def test_a_stopped_window_counts_nothing() -> None:
     window.stop("told so")
     assert window.acknowledge(mark, 1) == 0
     assert window.position == Position(0, 0)
+
+
+def test_an_answer_that_names_an_older_place_stands_for_another_worker_s_batch() -> None:
+    """The broker tells copies by their sequence numbers and says where the first one landed."""
+    window = SharedInFlight(100, 500)
+    mark = window.send(103, 503)
+    assert window.acknowledge(mark, 499) == 0
+    assert window.position == Position(100, 500)
+    assert "500 or above is said to be at 499" in str(window.stopped)
+    window = SharedInFlight(100, 500)
+    first, second = window.send(101, 501), window.send(102, 502)
+    assert window.acknowledge(first, 510) == 1
+    assert window.acknowledge(second, 505) == 0
+    assert window.position == Position(101, 511)

@@ -9,27 +9,50 @@ import pytest
 from confluent_kafka import Message
 
 from drkit.config import Config, load_config
+from drkit.kafka import record_body
+from drkit.kafka.records import Record as Encoded
+from drkit.mirror.provenance import Hop, origin
 from drkit.mirror.transforms import Alteration, AlterationFailed, as_record, load
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link, LinkId, TopicPartition
 from tests.support import callables
 
 LINK = Link(LinkId("a", "b"), topics=(".*",), filter="m:f", transform="m:t")
 
 
-def message(value: bytes | None = b"v", headers: list[tuple[str, bytes | None]] | None = None) -> Message:
-    return Message(
-        topic="t", partition=1, offset=7, key=b"k", value=value, headers=headers or [("h", b"1")], timestamp=(1, 99)
-    )
+TP = TopicPartition("t", 1)
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def made(value: bytes | None = b"v", headers: Headers = (("h", b"1"),)) -> Record:
+    return Record("t", 1, 7, 99, b"k", value, headers)
+
+
+def carried(alteration: Alteration, record: Record, *, topic: str = "t") -> Record | None:
+    """What a record becomes, the same way whether it is asked about as a record or as it is encoded."""
+    body = record_body.encode(record.key, record.value, record.headers)
+    place = TopicPartition(topic, record.partition)
+    found = list(alteration.records(place, [Encoded(record.offset, record.timestamp, memoryview(body))]))
+    plain = alteration.apply(record)
+    if not found:
+        assert plain is None
+        return None
+    (encoded,) = found
+    assert plain is not None
+    assert (encoded.offset, encoded.timestamp) == (record.offset, record.timestamp)
+    key, value, headers = record_body.decode(bytes(encoded.body))
+    assert (key, value, tuple(headers)) == (plain.key, plain.value, tuple(plain.headers))
+    return plain
 
 
 def test_a_record_holds_what_the_message_holds() -> None:
-    assert as_record(message()) == Record("t", 1, 7, 99, b"k", b"v", (("h", b"1"),))
+    message = Message(topic="t", partition=1, offset=7, key=b"k", value=b"v", headers=[("h", b"1")], timestamp=(1, 99))
+    assert as_record(message) == made()
 
 
 def test_replace_tells_none_from_unchanged() -> None:
-    record = as_record(message())
+    record = made()
     assert record.replace(value=None) == record._replace(value=None)
     assert record.replace(key=b"x", headers=()) == record._replace(key=b"x", headers=())
     assert record.replace() == record
@@ -43,36 +66,58 @@ def test_filter_then_transform() -> None:
         return record.replace(key=None, value=b"new", headers=(("x", None),))
 
     alteration = Alteration(LINK, lambda record: record.value == b"v", transform)
-    kept, dropped = message(), message(b"other")
-    assert alteration.apply(kept)
-    assert not alteration.apply(dropped)
-    assert asked == [as_record(message())]
-    assert (kept.key(), kept.value(), kept.headers(), kept.offset(), kept.timestamp()) == (
-        None,
-        b"new",
-        [("x", None)],
-        7,
-        (1, 99),
-    )
+    assert carried(alteration, made(b"other")) is None
+    assert asked == []
+    assert carried(alteration, made()) == Record("t", 1, 7, 99, None, b"new", (("x", None),))
+    assert asked == [made(), made()]
+
+
+def test_what_no_callable_changes_stays_as_it_was_encoded() -> None:
+    body = b"\x02k\x02v\x02\x04\xff\xfe\x01"  # a header whose name isn't UTF-8
+    record = Encoded(7, 99, body)
+    for transform in (None, lambda record: record):
+        assert list(Alteration(LINK, lambda _: True, transform).records(TP, [record])) == [record]
+    renamed = Alteration(LINK, None, lambda record: record.replace(value=b"w"))
+    assert [each.body for each in renamed.records(TP, [record])] == [body.replace(b"v", b"w")]
+
+
+@pytest.mark.parametrize("value", [None, b"", b"v", b"x" * 5_000, b"drkit. is no header"])
+@pytest.mark.parametrize("headers", [(), (("h", None), ("h", b"")), tuple((f"h{n}", b"x" * n) for n in range(70))])
+def test_provenance_comes_behind_a_record_s_own_headers(value: bytes | None, headers: Headers) -> None:
+    alteration = Alteration(Link(LinkId("a", "b"), topics=(".*",), provenance=True))
+    alteration.identify("id-a", "id-b")
+    marked = carried(alteration, made(value, headers))
+    assert marked is not None
+    assert marked == made(value, (*headers, *origin(Hop("id-a", "t", 1, 7))))
 
 
 def test_a_record_that_was_on_the_target_is_not_sent_back() -> None:
     link = Link(LinkId("a", "b"), topics=(".*",), provenance=True)
     alteration = Alteration(link)
     alteration.identify("id-a", "id-b")
-    assert not alteration.apply(message(headers=[("drkit.source", b"id-b")]))
-    assert not alteration.apply(message(headers=[("drkit.source", b"id-x"), ("drkit.via", b"id-b/t/0/1,id-c/t/0/1")]))
-    ours = message(headers=[("drkit.source", b"id-c")])
-    assert alteration.apply(ours)
-    assert ("drkit.via", b"id-a/t/1/7") in (ours.headers() or [])
+    assert carried(alteration, made(headers=(("drkit.source", b"id-b"),))) is None
+    passed_b = (("drkit.source", b"id-x"), ("drkit.via", b"id-b/t/0/1,id-c/t/0/1"))
+    assert carried(alteration, made(headers=passed_b)) is None
+    marked = carried(alteration, made(headers=(("drkit.source", b"id-c"),)))
+    assert marked is not None
+    assert ("drkit.via", b"id-a/t/1/7") in marked.headers
+
+
+def test_a_transform_can_t_take_the_origin_away() -> None:
+    link = Link(LinkId("a", "b"), topics=(".*",), transform="m:t", provenance=True)
+    alteration = Alteration(link, None, callables.strips_headers)
+    alteration.identify("id-a", "id-b")
+    marked = carried(alteration, made(headers=(("drkit.source", b"id-c"), ("h", b"1"))))
+    assert marked is not None
+    assert marked.headers == (("drkit.source", b"id-c"), ("drkit.via", b"id-a/t/1/7"))
 
 
 def test_callables_don_t_see_the_canary() -> None:
     link = Link(LinkId("a", "b"), topics=(".*",), filter="m:f", canary=True)
-    canary = Message(topic=str(link.canary_topic), partition=0, offset=0, value=b"v", timestamp=(1, 0))
+    canary = made()._replace(topic=str(link.canary_topic))
     alteration = Alteration(link, lambda _: False)
-    assert alteration.apply(canary)
-    assert not alteration.apply(message())
+    assert carried(alteration, canary, topic=canary.topic) == canary
+    assert carried(alteration, made()) is None
 
 
 @pytest.mark.parametrize(
@@ -87,12 +132,14 @@ def test_callables_don_t_see_the_canary() -> None:
         (None, callables.answers_text, "bytes or None"),
         (None, lambda r: r.replace(headers=(("h",),)), "headers"),
         (None, lambda r: r.replace(headers=(("h", "text"),)), "headers"),
+        (None, lambda r: r.replace(headers=(("\ud800", b""),)), "headers"),
     ],
 )
 def test_what_makes_no_sense_is_named_with_its_place(filter_, transform, says: str) -> None:
     with pytest.raises(AlterationFailed, match=says) as raised:
-        Alteration(LINK, filter_, transform).apply(message())
+        Alteration(LINK, filter_, transform).apply(made())
     assert "source offset 7 of t:1" in str(raised.value)
+    assert raised.value.offset == 7
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_late_word_changes_nothing(ledger: Ledger) -> None:
 
 def test_incidents_notices_and_orders_pass(ledger: Ledger) -> None:
     name = give(ledger)
-    incident = Incident(A, IncidentKind.REJECTED, "too large", "Raise it", 3)
+    incident = Incident(A, IncidentKind.REJECTED, "too large", "Raise it")
     notice = Notice(B, "offsets_differ", "a hole", "Nothing")
     ledger.hold([B])
     assert ledger.in_flight() == 1  # it hasn't heard

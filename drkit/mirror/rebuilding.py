@@ -1,0 +1,33 @@
+"""Whether a link's batches are forwarded as they are, and why not. Pure."""
+
+from __future__ import annotations
+
+from drkit.model.topology import Link
+
+FORWARDED = "batches are forwarded as they are"
+_REBUILT = "every batch is rebuilt"
+PHRASES = (FORWARDED, _REBUILT)
+"""How each reason begins."""
+
+
+def alterations(link: Link) -> str | None:
+    """What alters a link's records ("filter and transform"); None: nothing.
+
+    The way back of a link carries records unaltered, whatever the link itself does to them.
+    """
+    if not link.alters:
+        return None
+    named = (
+        ("filter", link.filter is not None),
+        ("transform", link.transform is not None),
+        ("provenance", link.provenance),
+    )
+    return " and ".join(name for name, here in named if here)
+
+
+def how_forwarded(link: Link) -> str:
+    """What becomes of a link's batches, and why (a phrase for people)."""
+    names = alterations(link)
+    if names is None:
+        return FORWARDED
+    return f"{_REBUILT}: {names} alter{'' if ' and ' in names else 's'} the records"
