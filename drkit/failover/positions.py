@@ -38,7 +38,7 @@ from drkit.failover.past import Key, PastPosition
 from drkit.failover.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
 from drkit.failover.when import Moment
 from drkit.failover.world import PartitionView, World
-from drkit.mapping.translate import translate
+from drkit.mapping import heed, translate
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 
@@ -237,7 +237,7 @@ def place(
         return Position.unplaced(position, topic, reason)
     if isinstance(where, Moment) and where.by_commits:
         return _by_commits(Position.unplaced(position, topic), view, world, where, present)
-    mapped = _mapped(position.offset, view, target)
+    mapped = _mapped(position.offset, view, world)
     lost = _lost(position.offset, view)
     base = Position.unplaced(position, topic, translation=mapped.certainty, lost=lost)
     if where is None:
@@ -275,13 +275,13 @@ def _by_commits(
     if past.offset is None:
         reason = past.reason or str(_NOT_KNOWN.reason)
         return replace(base, source_offset=None, metadata="", captured_at=None, reason=reason, why=reason)
-    mapped = _mapped(past.offset, view, world.target.alias)
+    mapped = _mapped(past.offset, view, world)
     base = replace(base, translation=mapped.certainty, lost=_lost(past.offset, view))
     placed = _by_mapping(base, mapped, view)
     if placed.target_offset is None:
         return placed
     had = f"where {base.group} had committed at {at.local}: source offset {past.offset}"
-    stands = None if present is None else _mapped(present.offset, view, world.target.alias)
+    stands = None if present is None else _mapped(present.offset, view, world)
     reread, skipped = _since(placed.target_offset, mapped, stands)
     exact = past.certainty is Certainty.EXACT and mapped.certainty is Certainty.EXACT
     return replace(
@@ -353,21 +353,25 @@ def _by_time(base: Position, mapped: Translation, found: int | None, view: Parti
     )
 
 
-def _mapped(offset: int, view: PartitionView, target: str) -> Translation:
-    """Translate by the view's rows, then keep the answer inside the target's log as it is now."""
+def _by_rows(offset: int, view: PartitionView) -> Translation:
     rows = view.rows
     if not rows and view.watermark is not None and offset <= view.watermark.source_through:
         # Watched, and nothing of it was ever produced: all that will be lands at the target's end.
-        answer = Translation(offset, Certainty.EXACT, view.watermark.target_end)
-    else:
-        at = bisect_right(rows, offset, key=lambda row: row.source_offset)
-        answer = translate(
-            offset,
-            floor=rows[at - 1] if at else None,
-            following=rows[at] if at < len(rows) else None,
-            watermark=view.watermark,
-            first=rows[0] if rows else None,
-        )
+        return Translation(offset, Certainty.EXACT, view.watermark.target_end)
+    at = bisect_right(rows, offset, key=lambda row: row.source_offset)
+    return translate(
+        offset,
+        floor=rows[at - 1] if at else None,
+        following=rows[at] if at < len(rows) else None,
+        watermark=view.watermark,
+        first=rows[0] if rows else None,
+    )
+
+
+def _mapped(offset: int, view: PartitionView, world: World) -> Translation:
+    """Translate by the view's rows, heed problems, then keep the answer inside the target's log as it is now."""
+    answer = heed(_by_rows(offset, view), world.problems, view.tp, lambda other: _by_rows(other, view))
+    target = world.target.alias
     if answer.target_offset is None or view.target_start is None or view.target_end is None:
         return answer
     if answer.target_offset < view.target_start:

@@ -1,4 +1,4 @@
-"""Translating over a store: many positions from one snapshot, or a single one by look-up."""
+"""Translating over a store: many positions from one snapshot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
+from drkit.mapping.doubts import heed
 from drkit.mapping.rows import conflict, records_between
 from drkit.mapping.translate import translate, unavailable
+from drkit.model.links import Problem
 from drkit.model.offsets import OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -21,28 +23,8 @@ class MappingSource(Protocol):
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         """All rows of a partition in an epoch, ascending by source offset."""
 
-    def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
-        """The newest row at or below `source_offset`."""
-
-    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
-        """The first row strictly above `source_offset`."""
-
-
-def look_up(store: MappingSource, link: LinkId, tp: TopicPartition, source_offset: int) -> Translation:
-    """Translate one source offset with three small reads, whatever the number of rows.
-
-    It sees the neighbouring rows only. `Translator` reads all rows of the partition and finds a
-    conflict anywhere among them; where an operator decides on the answer, use that.
-    """
-    watermark = store.watermarks(link).get(tp)
-    if watermark is None:
-        return unavailable(source_offset, _nothing(tp))
-    floor = store.floor_mapping(link, tp, watermark.epoch, source_offset)
-    following = store.next_mapping(link, tp, watermark.epoch, source_offset)
-    first = following if floor is None else floor  # with a floor, the very first row plays no part
-    if first is None:
-        return unavailable(source_offset, _no_rows(tp))
-    return translate(source_offset, floor=floor, following=following, watermark=watermark, first=first)
+    def problems(self, link: LinkId) -> list[Problem]:
+        """What is known to be wrong with the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +38,7 @@ class Translator:
     """Translates any number of positions of a link from one snapshot of the store.
 
     Watermarks are read once, at the first use; rows once per partition, after its watermark (so that
-    no row of what the watermark covers can be missing). Make a new object to see newer data.
+    no row of what the watermark covers can be missing); problems last, once. Make a new object to see newer data.
 
     Args:
         store: where the rows are.
@@ -68,9 +50,16 @@ class Translator:
         self._link = link
         self._watermarks: dict[TopicPartition, Watermark] | None = None
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._problems: list[Problem] | None = None
 
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
-        """Where `source_offset` of `tp` (the source's name) is on the target."""
+        """Where `source_offset` of `tp` (the source's name) is on the target, and how surely: problems count."""
+        answer = self._by_rows(tp, source_offset)
+        if self._problems is None:
+            self._problems = self._store.problems(self._link)
+        return heed(answer, self._problems, tp, lambda offset: self._by_rows(tp, offset))
+
+    def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
         partition = self._partition(tp)
         if partition is None:
             return unavailable(source_offset, _nothing(tp))

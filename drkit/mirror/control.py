@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.links import Direction, LinkControl, TopicState
+from drkit.model.links import RECORDS_MISPLACED, RECREATED, Direction, LinkControl, TopicState
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import LinkStore
 
 _TRIES = 10
-_RECREATED = frozenset({"topic_recreated", "target_recreated"})
-_BY_NAME = frozenset({"deletion_held"})
-"""Clearing one of these deletes a topic: that takes its name."""
+_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED})
+"""Clearing one of these takes the topic's name: it deletes a topic, or makes positions below records that stand twice
+exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def go_on(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkC
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link.id, released)
-    unnamed = _RECREATED if topic is not None else _RECREATED | _BY_NAME
+    unnamed = RECREATED if topic is not None else RECREATED | _BY_NAME
     problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in unnamed]
     cleared = sum(store.clear_problems(link.id, *place) for place in sorted({(p.topic, p.kind) for p in problems}))
     return control, cleared

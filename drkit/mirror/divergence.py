@@ -54,6 +54,11 @@ class Divergence:
             f"leader epoch {self.epoch} ends at {self.kept} there, and other records may stand in their place"
         )
 
+    @property
+    def unsure(self) -> tuple[int, None]:
+        """The source offsets whose place on the target isn't exact (`Problem.unsure_from`)."""
+        return (self.kept, None)
+
     def remedy(self, link: LinkId) -> str:
         """What to do, for the problem."""
         return (

@@ -135,6 +135,8 @@ def problem_document(problem: Problem) -> dict[str, Any]:
         "remedy": problem.remedy,
         "halted": problem.halted,
         "since": problem.since,
+        "unsure_from": problem.unsure_from,
+        "unsure_until": problem.unsure_until,
     }
 
 

@@ -52,18 +52,21 @@ class Problems:
         *,
         halted: bool,
         adds: bool = False,
+        unsure: tuple[int, int | None] | None = None,
     ) -> None:
         """Keep a problem; durable on return. The same one again changes nothing; a new reason replaces the
-        old one, or (`adds`) is added to it, where each tells of another loss.
+        old one, or (`adds`) is added to it, where each tells of another loss. `unsure`: `Problem.unsure_from` and
+        `unsure_until`.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
-        problem = Problem(kind, topic, partition, reason, remedy, halted, now())
+        first, end = (None, None) if unsure is None else unsure
+        problem = Problem(kind, topic, partition, reason, remedy, halted, now(), first, end)
         with self._lock:
             known = self._known.get(_place(problem))
             if adds and known is not None:
-                problem = replace(problem, reason=_added(known.reason, reason))
+                problem = _added(known, problem)
             if known is not None and replace(known, since=problem.since) == problem:
                 self._found.add(_place(problem))
                 return
@@ -149,8 +152,18 @@ class Problems:
         return any(p.topic == tp.topic and p.partition in {None, tp.partition} for p in self.halted())
 
 
-def _added(known: str, reason: str) -> str:
-    return known if reason in known else f"{known}; then {reason}"
+def _added(known: Problem, problem: Problem) -> Problem:
+    """One problem that tells of both losses."""
+    reason = known.reason if problem.reason in known.reason else f"{known.reason}; then {problem.reason}"
+    if known.unsure_from is None or problem.unsure_from is None:
+        return replace(problem, reason=reason)
+    ends = known.unsure_until, problem.unsure_until
+    return replace(
+        problem,
+        reason=reason,
+        unsure_from=min(known.unsure_from, problem.unsure_from),
+        unsure_until=None if None in ends else max(end for end in ends if end is not None),
+    )
 
 
 def _place(problem: Problem) -> Place:

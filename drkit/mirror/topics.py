@@ -329,7 +329,7 @@ class TopicSync:
             if ready is not None and ready.state.epoch == epoch:  # else it was accepted as a new topic since
                 numbers[each.tp.topic].add(each.tp.partition)
                 reason, remedy = each.reason(self._link.id), each.remedy(self._link.id)
-                self._problems.put(KIND, *each.tp, reason, remedy, halted=True)
+                self._problems.put(KIND, *each.tp, reason, remedy, halted=True, unsure=each.unsure)
         for topic, partitions in numbers.items():
             look.ready[topic] = replace(look.ready[topic], diverged=frozenset(partitions))
 

@@ -57,6 +57,13 @@ SOURCE_TRUNCATED = "source_truncated"
 """Kind of the problem that the source lost what was mirrored."""
 
 
+RECREATED = frozenset({"topic_recreated", "target_recreated"})
+"""Kinds of the problem that a topic of the same name is another one than was mirrored."""
+
+RECORDS_MISPLACED = "records_misplaced"
+"""Kind of the problem that records stand on the target below their place, and a second time at it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something an operator must know about a link, kept until it is cleared.
@@ -64,6 +71,8 @@ class Problem:
     `kind` is a short stable word (`retention_gap`, `topic_recreated`, `foreign_writer`,
     `source_truncated`, `target_lost_data` …); `partition` is None where it concerns the topic.
     `halted` says that the partition (or topic) is not being mirrored because of it.
+    `unsure_from`: the first source offset whose place on the target isn't exact because of it (None: none is
+    named); `unsure_until`: where these end (exclusive; None: nowhere).
     """
 
     kind: str
@@ -73,6 +82,13 @@ class Problem:
     remedy: str
     halted: bool
     since: datetime
+    unsure_from: int | None = None
+    unsure_until: int | None = None
+
+    def doubts(self, source_offset: int) -> bool:
+        """Whether the place of this source offset isn't exact because of it."""
+        first, end = self.unsure_from, self.unsure_until
+        return first is not None and first <= source_offset and (end is None or source_offset < end)
 
 
 @dataclass(frozen=True, slots=True)

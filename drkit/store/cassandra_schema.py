@@ -52,6 +52,7 @@ _VERSION_1 = (
     # `partition` is -1 where the problem concerns the whole topic
     """CREATE TABLE IF NOT EXISTS {keyspace}.problem (
         link text, kind text, topic text, partition int, reason text, remedy text, halted int, since bigint,
+        unsure_from bigint, unsure_until bigint,
         PRIMARY KEY (link, kind, topic, partition)
     )""",
     # `owner` is empty once the lease was given up: its epoch stays

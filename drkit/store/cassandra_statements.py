@@ -102,11 +102,14 @@ _CQL = {
     "notes": "SELECT name, body FROM {k}.link_note WHERE link = ? AND kind = ?",
     "forget_note": "DELETE FROM {k}.link_note WHERE link = ? AND kind = ? AND name = ?",
     "put_problem": (
-        "INSERT INTO {k}.problem (link, kind, topic, partition, reason, remedy, halted, since)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO {k}.problem (link, kind, topic, partition, reason, remedy, halted, since, unsure_from,"
+        " unsure_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     ),
     "problem_since": "SELECT since FROM {k}.problem WHERE link = ? AND kind = ? AND topic = ? AND partition = ?",
-    "problems": "SELECT kind, topic, partition, reason, remedy, halted, since FROM {k}.problem WHERE link = ?",
+    "problems": (
+        "SELECT kind, topic, partition, reason, remedy, halted, since, unsure_from, unsure_until"
+        " FROM {k}.problem WHERE link = ?"
+    ),
     "forget_problem": "DELETE FROM {k}.problem WHERE link = ? AND kind = ? AND topic = ? AND partition = ?",
     "forget_problems": "DELETE FROM {k}.problem WHERE link = ?",
     # leases

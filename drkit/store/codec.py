@@ -1,5 +1,9 @@
 """How values become rows and back, the same in both homes.
 
+What isn't known is written as a number that can't be (`NOWHERE`, `NEVER`), not as null: in Cassandra a null that is
+written is a tombstone, and a read over more than 100,000 of them fails. Leaving the column out would leave its old
+value in it.
+
 `…_row` gives the columns in the order of the tables (without the link); `read_…` takes them in that
 order. Instants are whole microseconds since 1970: neither home has a type that keeps them exactly.
 """
@@ -22,6 +26,12 @@ from drkit.store.leases import KeptLease
 WHOLE_TOPIC = -1
 """Stands for "no partition" where a problem concerns a topic: null can't be part of a primary key."""
 
+NOWHERE = -1
+"""Stands for an offset or an epoch that isn't known."""
+
+NEVER = -1
+"""Stands for an instant that there is none of."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DIGEST_BYTES = 16
@@ -39,6 +49,16 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
+def micros_or_never(instant: datetime | None) -> int:
+    """As `to_micros`; `NEVER` for none."""
+    return NEVER if instant is None else to_micros(instant)
+
+
+def instant_or_none(micros: int) -> datetime | None:
+    """What `micros_or_never` wrote."""
+    return None if micros == NEVER else from_micros(micros)
+
+
 def watermark_row(mark: Watermark) -> tuple[Any, ...]:
     """topic, partition, epoch, source_through … behind_since, leader_epoch."""
     return (
@@ -51,8 +71,8 @@ def watermark_row(mark: Watermark) -> tuple[Any, ...]:
         mark.source_end,
         mark.target_start,
         to_micros(mark.observed_at),
-        None if mark.behind_since is None else to_micros(mark.behind_since),
-        mark.leader_epoch,
+        micros_or_never(mark.behind_since),
+        NOWHERE if mark.leader_epoch is None else mark.leader_epoch,
     )
 
 
@@ -66,8 +86,8 @@ def read_watermark(
     source_end: int,
     target_start: int,
     observed_at: int,
-    behind_since: int | None,
-    leader_epoch: int | None,
+    behind_since: int,
+    leader_epoch: int,
 ) -> Watermark:
     """As `watermark_row` wrote it."""
     return Watermark(
@@ -80,8 +100,8 @@ def read_watermark(
         source_end,
         target_start,
         from_micros(observed_at),
-        None if behind_since is None else from_micros(behind_since),
-        leader_epoch,
+        instant_or_none(behind_since),
+        None if leader_epoch == NOWHERE else leader_epoch,
     )
 
 
@@ -197,7 +217,10 @@ def read_topic_state(
 
 
 def problem_row(problem: Problem) -> tuple[Any, ...]:
-    """kind, topic, partition (`WHOLE_TOPIC` for none), reason, remedy, halted, since."""
+    """kind, topic, partition (`WHOLE_TOPIC` for none), reason, remedy, halted, since, unsure_from, unsure_until.
+
+    `NOWHERE` stands for an offset that isn't named.
+    """
     return (
         problem.kind,
         problem.topic,
@@ -206,13 +229,34 @@ def problem_row(problem: Problem) -> tuple[Any, ...]:
         problem.remedy,
         int(problem.halted),
         to_micros(problem.since),
+        NOWHERE if problem.unsure_from is None else problem.unsure_from,
+        NOWHERE if problem.unsure_until is None else problem.unsure_until,
     )
 
 
-def read_problem(kind: str, topic: str, partition: int, reason: str, remedy: str, halted: int, since: int) -> Problem:
+def read_problem(
+    kind: str,
+    topic: str,
+    partition: int,
+    reason: str,
+    remedy: str,
+    halted: int,
+    since: int,
+    unsure_from: int,
+    unsure_until: int,
+) -> Problem:
     """As `problem_row` wrote it."""
-    where = None if partition == WHOLE_TOPIC else partition
-    return Problem(kind, topic, where, reason, remedy, halted=bool(halted), since=from_micros(since))
+    return Problem(
+        kind,
+        topic,
+        None if partition == WHOLE_TOPIC else partition,
+        reason,
+        remedy,
+        halted=bool(halted),
+        since=from_micros(since),
+        unsure_from=None if unsure_from == NOWHERE else unsure_from,
+        unsure_until=None if unsure_until == NOWHERE else unsure_until,
+    )
 
 
 def read_kept_lease(name: str, owner: str | None, epoch: int, expires_at: int) -> KeptLease:

@@ -210,16 +210,17 @@ class SqliteStore(SqliteTimeline, SqliteDigests):
 
     def put_problem(self, link: LinkId, problem: Problem) -> None:
         self._put(
-            "INSERT INTO problem VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (link, kind, topic, partition)"
+            "INSERT INTO problem VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (link, kind, topic, partition)"
             " DO UPDATE SET reason = excluded.reason, remedy = excluded.remedy, halted = excluded.halted,"
+            " unsure_from = excluded.unsure_from, unsure_until = excluded.unsure_until,"
             " since = min(since, excluded.since)",
             [(str(link), *codec.problem_row(problem))],
         )
 
     def problems(self, link: LinkId) -> list[Problem]:
         found = self._db.rows(
-            "SELECT kind, topic, partition, reason, remedy, halted, since FROM problem WHERE link = ?"
-            " ORDER BY since, topic, partition, kind",
+            "SELECT kind, topic, partition, reason, remedy, halted, since, unsure_from, unsure_until"
+            " FROM problem WHERE link = ? ORDER BY since, topic, partition, kind",
             (str(link),),
         )
         return [codec.read_problem(*row) for row in found]

@@ -23,7 +23,7 @@ _VERSION_1 = (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
         source_through INTEGER NOT NULL, target_end INTEGER NOT NULL, source_start INTEGER NOT NULL,
         source_end INTEGER NOT NULL, target_start INTEGER NOT NULL,
-        observed_at INTEGER NOT NULL, behind_since INTEGER,
+        observed_at INTEGER NOT NULL, behind_since INTEGER NOT NULL,
         PRIMARY KEY (link, topic, partition)
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE group_position (
@@ -45,6 +45,7 @@ _VERSION_1 = (
     """CREATE TABLE problem (
         link TEXT NOT NULL, kind TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
         reason TEXT NOT NULL, remedy TEXT NOT NULL, halted INTEGER NOT NULL, since INTEGER NOT NULL,
+        unsure_from INTEGER NOT NULL, unsure_until INTEGER NOT NULL,
         PRIMARY KEY (link, kind, topic, partition)
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE lease (
@@ -62,7 +63,7 @@ _VERSION_1 = (
 )
 
 _VERSION_2 = (
-    "ALTER TABLE watermark ADD COLUMN leader_epoch INTEGER",
+    "ALTER TABLE watermark ADD COLUMN leader_epoch INTEGER NOT NULL DEFAULT -1",
     """CREATE TABLE link_note (
         link TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY (link, kind, name)
@@ -82,7 +83,7 @@ _VERSION_3 = (
 _VERSION_4 = (
     """CREATE TABLE group_state (
         link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, at INTEGER NOT NULL,
-        before_at INTEGER, held_until INTEGER, expires_at INTEGER NOT NULL, positions BLOB NOT NULL,
+        before_at INTEGER NOT NULL, held_until INTEGER NOT NULL, expires_at INTEGER NOT NULL, positions BLOB NOT NULL,
         PRIMARY KEY (link, group_id, topic, at)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX group_state_expiry ON group_state (link, expires_at)",

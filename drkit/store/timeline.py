@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from drkit.model.timeline import Committed, GroupState, StatesAround
 from drkit.model.topology import LinkId
-from drkit.store.codec import from_micros, to_micros
+from drkit.store.codec import from_micros, instant_or_none, micros_or_never, to_micros
 
 _FAST = 1
 
@@ -39,15 +39,15 @@ def state_row(state: GroupState) -> tuple[Any, ...]:
         state.group,
         state.topic,
         to_micros(state.at),
-        None if state.before is None else to_micros(state.before),
-        None if state.held_until is None else to_micros(state.held_until),
+        micros_or_never(state.before),
+        micros_or_never(state.held_until),
         to_micros(state.expires_at),
         _pack(state.positions),
     )
 
 
 def read_state(
-    group: str, topic: str, at: int, before: int | None, held_until: int | None, expires_at: int, positions: bytes
+    group: str, topic: str, at: int, before: int, held_until: int, expires_at: int, positions: bytes
 ) -> GroupState:
     """As `state_row` wrote it."""
     return GroupState(
@@ -55,8 +55,8 @@ def read_state(
         topic,
         from_micros(at),
         _unpack(positions),
-        None if before is None else from_micros(before),
-        None if held_until is None else from_micros(held_until),
+        instant_or_none(before),
+        instant_or_none(held_until),
         from_micros(expires_at),
     )
 

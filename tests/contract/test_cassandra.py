@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
 from drkit.model.journal import JournalEntry
-from drkit.model.links import Direction, LinkControl
+from drkit.model.links import Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store
@@ -290,3 +291,24 @@ def test_two_links_of_one_name_in_either_direction_are_apart(store, link):
     store.append_mappings(LinkId(link.target, link.source), [row(2)])
     store.forget_link_data(LinkId(link.target, link.source))
     assert store.mappings(link, TP, 0) == [row(1)]
+
+
+def test_watermarks_leave_no_tombstones_however_often_they_are_written(cassandra_store_url, link):
+    """Cassandra refuses a read over more than 100,000 tombstones: a null that is written is one."""
+    partitions = 40
+    location = parse_cassandra_url(cassandra_store_url)
+    session = CassandraSession(location)
+    with closing(CassandraStore(session)) as store:
+        for through in range(3):
+            marks = [replace(mark(through), partition=number) for number in range(partitions)]
+            marks[0] = replace(marks[0], behind_since=None if through == 2 else AT, leader_epoch=through or None)
+            store.put_watermarks(link, marks)
+        store.put_problem(link, Problem("k", "t", None, "why", "what", halted=False, since=AT))
+        kept = store.watermarks(link)
+        assert len(kept) == partitions
+        assert (kept[TP].behind_since, kept[TP].leader_epoch) == (None, 2)
+        for table, rows in (("watermark", partitions), ("problem", 1)):
+            query = f"SELECT * FROM {location.keyspace}.{table} WHERE link = %s"  # noqa: S608  # the test's own names
+            trace = session._session.execute(query, (str(link),), trace=True).get_query_trace()
+            (read,) = {each.description for each in trace.events if "tombstone cells" in each.description}
+            assert read.startswith(f"Read {rows} live rows and 0 tombstone cells"), read

@@ -242,6 +242,9 @@ def test_problems_keep_the_earliest_since_and_the_newest_words(store, link):
     earlier = replace(problem, since=AT - timedelta(microseconds=1))
     store.put_problem(link, earlier)
     assert store.problems(link) == [earlier]
+    for first, end in ((0, None), (0, 970), (940, None), (None, None)):
+        store.put_problem(link, replace(earlier, unsure_from=first, unsure_until=end))
+        assert store.problems(link) == [replace(earlier, unsure_from=first, unsure_until=end)]
 
 
 def test_problems_are_oldest_first_and_cleared_by_topic_and_kind(store, link):

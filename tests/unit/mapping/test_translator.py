@@ -1,4 +1,4 @@
-"""`Translator` and `look_up` over a real store give what `translate` gives from all rows."""
+"""`Translator` over a real store gives what `translate` gives from all rows, less what problems take away."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drkit.mapping import Translator, look_up
-from drkit.model.offsets import Certainty, OffsetMapping, Watermark
+from drkit.mapping import Translator
+from drkit.model.links import Problem
+from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store
 from tests.support.mirror_model import AT, PARTITION, TOPIC, translate_rows
@@ -29,27 +30,25 @@ def store() -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("committed", range(7, 32))
-def test_one_look_up_and_the_snapshot_agree_with_all_rows(store, committed):
+def test_the_snapshot_agrees_with_all_rows(store, committed):
     expected = translate_rows(ROWS, MARK, committed)
-    assert look_up(store, LINK, TP, committed) == expected
     assert Translator(store, LINK).translate(TP, committed) == expected
 
 
 def test_a_partition_that_was_never_mirrored_is_named(store):
     nowhere = TopicPartition("orders", 3)
-    for answer in (look_up(store, LINK, nowhere, 5), Translator(store, LINK).translate(nowhere, 5)):
-        assert answer.certainty is Certainty.UNAVAILABLE
-        assert answer.reason == "the mirror has recorded nothing for orders:3 yet"
+    answer = Translator(store, LINK).translate(nowhere, 5)
+    assert answer.certainty is Certainty.UNAVAILABLE
+    assert answer.reason == "the mirror has recorded nothing for orders:3 yet"
     assert Translator(store, LINK).reread(nowhere, 5, 0) is None
     assert Translator(store, LINK).skipped(nowhere, 5, 0) is None
 
 
 def test_a_watermark_without_rows_is_unavailable_and_named(store):
     store.put_watermarks(LINK, [Watermark("orders", 3, 0, 0, 0, 0, 0, 0, AT)])
-    tp = TopicPartition("orders", 3)
-    for answer in (look_up(store, LINK, tp, 5), Translator(store, LINK).translate(tp, 5)):
-        assert answer.reason is not None
-        assert "keeps no mapping of orders:3" in answer.reason
+    answer = Translator(store, LINK).translate(TopicPartition("orders", 3), 5)
+    assert answer.reason is not None
+    assert "keeps no mapping of orders:3" in answer.reason
 
 
 def test_a_conflict_anywhere_in_the_partition_makes_every_position_unavailable(store):
@@ -77,3 +76,44 @@ def test_what_another_position_reads_again_or_misses(store):
     assert translator.skipped(TP, 20, 17) == 5, "11, 12, 13 and 16, and one of the markers 14 and 15"
     assert translator.skipped(TP, 20, 99) == 7, "no more than is mirrored"
     assert translator.skipped(TP, 20, 11) == 0
+
+
+def problem(kind: str, partition: int | None = PARTITION, **more: int) -> Problem:
+    return Problem(kind, TOPIC, partition, f"why {kind}", "what to do", True, AT, **more)
+
+
+def answers(store: Store, committed: int) -> Translation:
+    return Translator(store, LINK).translate(TP, committed)
+
+
+def test_what_a_source_lost_is_translated_to_where_the_sides_part(store):
+    store.put_problem(LINK, problem("source_truncated", unsure_from=20))
+    assert answers(store, 19).certainty is Certainty.EXACT
+    for committed in (20, 23, 27, 31):
+        answer = answers(store, committed)
+        assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 11), committed
+        assert "why source_truncated" in str(answer.reason)
+    assert answers(store, 25).reread is None, "nobody knows which of these records the group has read"
+
+
+def test_a_stretch_that_a_problem_names_isnt_exact_but_stays_in_its_place(store):
+    store.put_problem(LINK, problem("records_misplaced", unsure_from=12, unsure_until=18))
+    expected = {committed: translate_rows(ROWS, MARK, committed) for committed in range(11, 20)}
+    for committed, plain in expected.items():
+        answer = answers(store, committed)
+        assert answer.target_offset == plain.target_offset
+        doubted = 12 <= committed < 18
+        assert answer.certainty is (Certainty.CONSERVATIVE if doubted else plain.certainty), committed
+
+
+@pytest.mark.parametrize("kind", ["topic_recreated", "target_recreated"])
+def test_of_another_topic_of_the_name_nothing_is_known(store, kind):
+    store.put_problem(LINK, problem(kind, None))
+    answer = answers(store, 12)
+    assert (answer.certainty, answer.target_offset, answer.reason) == (Certainty.UNAVAILABLE, None, f"why {kind}")
+
+
+def test_problems_of_others_and_those_that_name_no_stretch_change_nothing(store):
+    store.put_problem(LINK, problem("source_truncated", PARTITION + 1, unsure_from=0))
+    store.put_problem(LINK, problem("retention_gap"))
+    assert answers(store, 12) == translate_rows(ROWS, MARK, 12)

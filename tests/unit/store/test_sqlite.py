@@ -135,7 +135,7 @@ def test_a_store_of_the_first_version_is_brought_up_to_date_with_what_it_holds(t
     file = tmp_path / "old.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         bring_up(connection, path=str(file), migrate=True, migrations=MIGRATIONS[:1])
-        connection.execute("INSERT INTO watermark VALUES ('primary->dr', 'flights', 0, 1, 5, 5, 0, 9, 0, 1, NULL)")
+        connection.execute("INSERT INTO watermark VALUES ('primary->dr', 'flights', 0, 1, 5, 5, 0, 9, 0, 1, -1)")
     with closing(open_store(f"sqlite:///{file}")) as store:
         (mark,) = store.watermarks(LINK).values()
     assert (mark.source_through, mark.source_end, mark.leader_epoch) == (5, 9, None)
