@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from itertools import islice
 from typing import Any
 
 from drkit.kafka.records import Damaged
 from drkit.mirror.batch_alteration import Alterer, Part
 from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_memory import apart
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
@@ -74,7 +76,8 @@ class Admission:
                     self.alterer.take(read)
                 continue
             if partition in self._stash:
-                self._stash[partition].append(read)  # its rows are being kept
+                # its rows are being kept, which may take long: an answer isn't kept for what little it has of this one
+                self._stash[partition].append(read._replace(batches=apart(read.batches)))
                 continue
             due = self._take(read)
             if due:
@@ -130,8 +133,8 @@ class Admission:
     def _queue(self, read: Read, part: Part) -> list[OffsetMapping]:
         """Give what is to be appended its place, and queue it; returns the rows due."""
         flow, partition = self._flow, read.partition
-        rows, size, reasons = partition.admit(part.pieces)
-        flow.hold_bytes(size)
+        rows, queued, reasons = partition.admit(part.pieces)
+        flow.memory.wait(list(islice(reversed(partition.queue), queued)))
         flow.merged += reasons.pop("merged", 0)
         flow.forwarded += reasons.pop("forwarded", 0)
         if reasons:

@@ -21,6 +21,7 @@ from drkit.kafka.joined import Joined
 from drkit.kafka.records import Damaged
 from drkit.mirror.altered_pieces import altered_pieces
 from drkit.mirror.batch_flow import Flow
+from drkit.mirror.batch_memory import apart
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.pieces import Piece, TooLarge
@@ -65,6 +66,7 @@ class Alterer:
 
     def take(self, read: Read) -> None:
         """Alter what was read of a partition, after what was read of it before."""
+        read = read._replace(batches=apart(read.batches))  # it may wait for long: its answer's memory is given back
         self._flow.hold_bytes(_size(read))
         waiting = self._waiting.get(read.partition)
         if waiting is not None:

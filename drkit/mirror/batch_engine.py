@@ -306,7 +306,8 @@ class BatchEngine:
             flow.partitions[start.tp] = partition
             if start.fill_to is not None:
                 partition.asleep = True
-                flow.hold_bytes(fillers(partition, start.fill_to))
+                fillers(partition, start.fill_to)
+                flow.memory.wait(partition.queue)
                 self._job(self._align(partition, start.fill_to))
             self._placement.add(partition)
         if self._connected:
@@ -347,7 +348,7 @@ class BatchEngine:
                 continue
             partition.wanted = False
             partition.window.stop("forgotten")
-            flow.free_bytes(partition.drop_queue())
+            flow.free(partition.drop_queue())
             self._admission.forget(partition)
             self._placement.remove(partition)
         self._stir()

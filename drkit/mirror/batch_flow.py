@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from drkit.kafka.stream import Stream
-from drkit.mirror.batch_partition import BatchPartition
+from drkit.mirror.batch_memory import BatchMemory
+from drkit.mirror.batch_partition import Append, BatchPartition, Markers
 from drkit.mirror.engine import Incident, IncidentKind, Notice
 from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
@@ -30,7 +31,7 @@ class Flow:
 
     Args:
         source, target: the connections.
-        buffer_bytes: how much may be read and not yet acknowledged.
+        buffer_bytes: how much memory may be taken by what is read and not yet acknowledged.
         may_produce: whether this worker still holds the right to.
         tell: called with an incident once its partition is settled.
         notice: called with what an operator should know of a partition that goes on.
@@ -57,7 +58,7 @@ class Flow:
         self.committed = committed
         self.throttle = throttle
         self.partitions: dict[TopicPartition, BatchPartition] = {}
-        self.buffered = 0
+        self.memory = BatchMemory()
         self.aside = 0
         self.room_made = asyncio.Event()
         self.records = self.bytes = self.forwarded = self.merged = self.markers = 0
@@ -76,24 +77,39 @@ class Flow:
     @property
     def room(self) -> int:
         """Bytes that may still be read; what waits for a broker that doesn't answer is counted apart."""
-        return self.buffer_bytes - self.buffered + min(self.aside, self.buffer_bytes)
+        return self.buffer_bytes - self.memory.held + min(self.aside, self.buffer_bytes)
 
     def hold_bytes(self, size: int) -> None:
-        """So many bytes were read and wait to be acknowledged."""
-        self.buffered += size
+        """So many bytes of no answer's memory are kept."""
+        self.memory.held += size
 
     def free_bytes(self, size: int) -> None:
-        """So many are acknowledged, or dropped."""
-        self.buffered -= size
+        """So many of them aren't kept any more."""
+        self.memory.held -= size
+        self.see_room()
+
+    def make_room(self) -> None:
+        """Memory is short: give up answers of which only little waits."""
+        self.memory.compact()
+        self.see_room()
+
+    def see_room(self) -> None:
+        """Memory was freed: whoever waits for room may read on."""
         if self.room > 0:
             self.room_made.set()
+
+    def free(self, items: Iterable[Append | Markers]) -> None:
+        """These are acknowledged, or dropped."""
+        for item in items:
+            self.memory.free(item)
+        self.see_room()
 
     def stand_still(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
         """Stop a partition: what it had queued is dropped; the first reason about the target stays."""
         if partition.incident is None:
             partition.incident = Incident(partition.tp, kind, reason, remedy)
-            self.free_bytes(partition.drop_queue())
-            if kind in {IncidentKind.UNCERTAIN, IncidentKind.REJECTED}:
+            self.free(partition.drop_queue())
+            if kind in {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED}:
                 partition.window.stop(reason)
         self.settle(partition)
 
@@ -127,7 +143,7 @@ class Flow:
             batches_merged=self.merged,
             markers_matched=self.markers,
             in_flight_records=self.in_flight_records,
-            in_flight_bytes=self.buffered,
+            in_flight_bytes=self.memory.held,
             fetch_requests=self.fetches,
             fetch_bytes=self.fetched_bytes,
             produce_requests=self.produces,

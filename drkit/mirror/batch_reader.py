@@ -189,6 +189,7 @@ class Fetcher:
         while True:
             while self._flow.room <= 0:
                 self._flow.room_made.clear()
+                self._flow.make_room()
                 await self._flow.room_made.wait()
             if any(p.fetchable for p in self._places.values()):
                 return

@@ -1,0 +1,66 @@
+"""What the engine's queues take of memory: whole answers as long as one batch of them waits, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from drkit.kafka.frames import Frames
+from drkit.mirror.batch_memory import BatchMemory
+from drkit.mirror.batch_partition import Append, Markers
+from drkit.mirror.engine import Position
+from drkit.mirror.inflight import Mark
+
+_MIB = 1 << 20
+MARK = Mark(Position(1, 1), done=False)
+
+
+def append(records: memoryview | bytes) -> Append:
+    return Append((b"h" * 61, records), 1, MARK, 0)
+
+
+@pytest.fixture
+def frames() -> Frames:
+    return Frames()
+
+
+def test_an_answer_counts_whole_until_its_last_batch_is_sent(frames: Frames) -> None:
+    memory, frame = BatchMemory(), frames.lend(8 * _MIB)
+    large, small = append(frame[: 7 * _MIB]), append(frame[7 * _MIB : 7 * _MIB + 100])
+    memory.wait([large, small])
+    del frame
+    assert memory.held == 8 * _MIB, "once, not for each batch"
+    memory.sent(large)
+    assert memory.held == 8 * _MIB + large.size, "what the connection has is a copy"
+    memory.free(large)
+    assert (memory.held, frames.free_bytes) == (8 * _MIB, 0)
+    memory.sent(small)
+    memory.free(small)
+    assert (memory.held, frames.free_bytes) == (0, 8 * _MIB)
+
+
+def test_what_little_is_left_of_an_answer_is_copied_when_memory_is_short(frames: Frames) -> None:
+    memory, frame = BatchMemory(), frames.lend(8 * _MIB)
+    frame[:4] = b"kept"
+    small, large = append(frame[:100]), append(frame[100:])
+    memory.wait([small, large])
+    del frame
+    memory.compact()
+    assert memory.held == 8 * _MIB, "most of it waits"
+    memory.sent(large)
+    memory.free(large)
+    memory.compact()
+    assert memory.held == small.size
+    assert frames.free_bytes == 8 * _MIB
+    assert bytes(small.payload[1][:4]) == b"kept"
+    memory.free(small)
+    assert memory.held == 0
+
+
+def test_dropped_batches_and_what_was_built_here_are_given_back(frames: Frames) -> None:
+    memory, frame = BatchMemory(), frames.lend(_MIB)
+    items = [append(frame[:10]), append(b"merged"), Markers(3, MARK)]
+    memory.wait(items)
+    assert memory.held == _MIB + items[1].size + 300
+    for item in items:
+        memory.free(item)
+    assert memory.held == 0
