@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from kafka import errors as kafka_errors
 from kafka.admin import KafkaAdminClient
@@ -40,6 +40,9 @@ Step = Callable[["Wire"], Awaitable[T]]
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 _SETUP_MS = 500
+_CHANGES = frozenset({0, 19, 20, 21, 30, 31, 33, 37, 44})
+"""API keys of requests that change something: Produce, CreateTopics, DeleteTopics, DeleteRecords, CreateAcls,
+DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs."""
 _BROKERS_TO_TRY = 3
 """So many silent brokers of a cluster are tried one after the other within a call."""
 
@@ -83,6 +86,26 @@ class Reach:
         return self._glance_seconds if self.gone else self._seconds
 
 
+class Permission(Protocol):
+    """Whether the cluster may be changed through a `Wire` now. For whoever can be stopped (SIGSTOP, a hung machine) and
+    wake up when another has taken over: what it was about to send must not go out then.
+    """
+
+    def renew(self) -> None:
+        """Ask whoever decides; blocks. It holds for a moment from then on.
+
+        Raises:
+            DrkitError: nothing may be changed.
+        """
+
+    def holds(self) -> bool:
+        """Whether it still holds. Asks no one."""
+
+
+class PermissionLapsed(Exception):
+    """Raised within a step that would change the cluster; `call` renews the permission and tries the step again."""
+
+
 class Again(Exception):
     """Raised by a step whose answer was transient: try the step again until the deadline."""
 
@@ -108,6 +131,8 @@ class Wire:
         self._client: KafkaAdminClient | None = None
         self._silent: set[tuple[str, int]] = set()
         self._closed = False
+        self.permission: Permission | None = None
+        """What every change of the cluster needs, where it needs one."""
 
     def __enter__(self) -> Self:
         return self
@@ -197,10 +222,12 @@ class Wire:
         manager = client._manager  # noqa: SLF001 - see the module docstring
         if node_id is None:
             node_id = manager.least_loaded_node()
+        self._check_permission(request)
         try:
             sent = manager.send(request, node_id=node_id)
         except kafka_errors.UnknownBrokerIdError:
             await manager.cluster.refresh_metadata()
+            self._check_permission(request)
             sent = manager.send(request, node_id=node_id)
         return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
 
@@ -210,12 +237,17 @@ class Wire:
         if client is None:
             raise kafka_errors.KafkaConnectionError("connection given up")
         manager = client._manager  # noqa: SLF001 - see the module docstring
+        self._check_permission(request)
         try:
             begun: Awaitable[Any] = manager.send(request, node_id=node_id)
         except kafka_errors.UnknownBrokerIdError:
             manager.cluster.request_update()  # known when it is tried again
             raise
         return begun
+
+    def _check_permission(self, request: Any) -> None:
+        if self.permission is not None and request.API_KEY in _CHANGES and not self.permission.holds():
+            raise PermissionLapsed
 
     def supports(self, request_type: Any) -> int | None:
         """The highest version of a request that brokers and client share; None: not at all."""
@@ -251,6 +283,10 @@ class Wire:
     def _bounded(self, client: KafkaAdminClient, step: Step[T], deadline: Deadline) -> T:
         try:
             outcome: T = client._manager.run_within(deadline.left, step, self)  # noqa: SLF001 - see the module docstring
+        except PermissionLapsed:
+            if self.permission is not None:
+                self.permission.renew()
+            raise Again("the permission to change it lapsed over and over") from None
         except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
             raise kafka_errors.KafkaConnectionError(str(error)) from error
         return outcome
@@ -318,6 +354,10 @@ class WireClient:
     def principal(self) -> str | None:
         """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows."""
         return self._wire.principal
+
+    def change_only_with(self, permission: Permission) -> None:
+        """Send nothing that changes the cluster unless this permission holds at that moment."""
+        self._wire.permission = permission
 
     def close(self) -> None:
         """Give up the connection."""

@@ -1,0 +1,42 @@
+"""A mirror that stops itself (SIGSTOP) right before it changes the target, once it is told to.
+
+    python -m tests.support.stopping_worker CONFIG METHOD FILE
+
+METHOD is one of `ClusterAdmin`; its first call after FILE is there is preceded by the stop. All else is real.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from drkit.config import load_config
+from drkit.kafka.admin import ClusterAdmin
+from drkit.mirror.runtime import MirrorRuntime
+from drkit.store import open_store
+
+
+def main(path: str, method: str, told: Path) -> None:
+    """Run the mirror of the configuration's first link until its link is sealed."""
+    real = getattr(ClusterAdmin, method)
+
+    def stopping(*given: Any, **named: Any) -> Any:
+        if told.exists():
+            told.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return real(*given, **named)
+
+    setattr(ClusterAdmin, method, stopping)
+    config = load_config(Path(path))
+    store = open_store(config.store.plain_url)
+    try:
+        MirrorRuntime(config, config.links[0].link(), store, topic_seconds=0.3).run()
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,65 @@
+"""What a worker may change on the target: only within a moment of reading that the link is still its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from drkit.mirror.change_permission import ChangePermission
+from drkit.model.clock import now
+from drkit.model.errors import Unreachable
+from drkit.model.links import Direction, LinkControl
+from drkit.model.topology import Link, LinkId
+from drkit.store import Store, open_store
+
+LINK = Link(LinkId("primary", "dr"), topics=("t",))
+
+
+class World:
+    """A store, a clock, and whether the worker's note holds."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.at = 100.0
+        self.valid = True
+        self.permission = ChangePermission(LINK, store, lambda: self.valid, clock=lambda: self.at)
+
+    def seal(self) -> None:
+        control = LinkControl(LINK.id, Direction.SEALED, 1, now(), "failed over")
+        assert self.store.set_link_control(control, expected_version=None)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with closing(open_store("sqlite:///:memory:")) as store:
+        yield World(store)
+
+
+def test_it_holds_for_a_moment_after_the_links_state_was_read(world: World) -> None:
+    assert not world.permission.holds(), "nothing has been read yet"
+    world.permission.renew()
+    assert world.permission.holds()
+    world.at += 3.1  # the process was stopped, say
+    assert not world.permission.holds()
+    world.permission.renew()
+    assert world.permission.holds()
+
+
+def test_a_sealed_link_is_changed_no_more(world: World) -> None:
+    world.permission.renew()
+    world.seal()
+    world.at += 3.1
+    assert not world.permission.holds()
+    with pytest.raises(Unreachable, match="nothing is changed on dr: link primary->dr is sealed"):
+        world.permission.renew()
+    assert not world.permission.holds()
+
+
+def test_a_worker_whose_note_has_run_out_changes_nothing(world: World) -> None:
+    world.permission.renew()
+    world.valid = False
+    assert not world.permission.holds()
+    with pytest.raises(Unreachable, match="could not be renewed"):
+        world.permission.renew()
