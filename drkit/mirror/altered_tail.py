@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from confluent_kafka import Message
 
 from drkit.config.schema import ClusterConfig
+from drkit.mirror.misplaced_tail import CopiedRun
 from drkit.mirror.offset_alignment.shifted_tail import Realigned
 from drkit.mirror.provenance import Hop, last_hop
-from drkit.mirror.tail import Tail, TailVerifier, compare
+from drkit.mirror.tail import Difference, Tail, TailVerifier, compare
 from drkit.mirror.transforms import Alteration, AlterationFailed, as_record
 from drkit.model.topology import Link
 
@@ -28,13 +29,15 @@ class AlteredTailVerifier(TailVerifier):
         alteration: what it does to records.
     """
 
+    compares_bytes = False
+
     def __init__(self, source: ClusterConfig, target: ClusterConfig, link: Link, alteration: Alteration) -> None:
         super().__init__(source, target, committed=link.committed)
         self._link = link
         self._alteration = alteration
 
-    def mismatch(self, tail: Tail) -> str | None:
-        """See `TailVerifier.mismatch`."""
+    def difference(self, tail: Tail) -> Difference | None:
+        """See `TailVerifier.difference`."""
         begin = max(tail.begin, tail.target_start)
         if begin >= tail.end:
             return None
@@ -46,10 +49,20 @@ class AlteredTailVerifier(TailVerifier):
         try:
             found = compare(tail, begin, ours, self._altered(theirs))
         except AlterationFailed as error:
-            return f"what it holds can't be checked: {error}"
+            return Difference(begin, f"what it holds can't be checked: {error}")
         if found is None:
             return None
-        return f"{found} (compared with what filter and transform answer now: they must always answer the same)"
+        why = "compared with what filter and transform answer now: they must always answer the same"
+        return Difference(found.target_offset, f"{found.what} ({why})")
+
+    def copied_run(
+        self,
+        tail: Tail,  # noqa: ARG002 - as the base's
+        source_offset: int,  # noqa: ARG002 - as above
+        source_end: int,  # noqa: ARG002 - as above
+    ) -> CopiedRun | None:
+        """None: what was altered isn't found by the source's content; the partition fails closed."""
+        return None
 
     def realigned(
         self,
@@ -72,19 +85,19 @@ class AlteredTailVerifier(TailVerifier):
             yield message
 
 
-def compare_provenance(tail: Tail, begin: int, ours: Iterator[Message], source_id: str) -> str | None:
+def compare_provenance(tail: Tail, begin: int, ours: Iterator[Message], source_id: str) -> Difference | None:
     """Walk the target's records from `begin` on: each must name the source record that the mapping gives it."""
     due = begin
     for record in ours:
         offset = int(record.offset() or 0)
         if offset != due and not tail.compacted:
-            return f"target offset {due} holds no record"
+            return Difference(due, f"target offset {due} holds no record")
         due = offset + 1
         wanted = Hop(source_id, tail.tp.topic, tail.tp.partition, tail.source_of(offset))
         found = last_hop(record.headers() or [])  # type: ignore[arg-type]  # bytes, as they were consumed
         if found != wanted:
             what = "names no record that it was mirrored from" if found is None else f"was mirrored from {found}"
-            return f"target offset {offset} stands for source offset {wanted.offset}, but {what}"
+            return Difference(offset, f"target offset {offset} stands for source offset {wanted.offset}, but {what}")
     if due < tail.end and not tail.compacted:
-        return f"target offset {due} holds no record"
+        return Difference(due, f"target offset {due} holds no record")
     return None

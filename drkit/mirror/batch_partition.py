@@ -97,6 +97,8 @@ class BatchPartition:
         "damaged",
         "delta",
         "deviation",
+        "end_checked_on",
+        "end_known_at",
         "ending",
         "epoch",
         "held",
@@ -147,6 +149,8 @@ class BatchPartition:
         self.keeping = False
         self.known = False
         self.apart = False
+        self.end_checked_on: object | None = None
+        self.end_known_at = 0.0
         self.leader_epoch = -1
         self.damaged = 0
         self.stuck_since: float | None = None
@@ -188,11 +192,11 @@ class BatchPartition:
         return Rules(committed, self.limit, self._may_match)
 
     def admit(self, found: Iterable[Piece]) -> tuple[list[OffsetMapping], int, dict[str, int]]:
-        """Queue what is to be appended. Returns the rows that must be durable first, the bytes queued, and
-        how many source batches went out for which reason ("forwarded": as they were).
+        """Queue what is to be appended. Returns the rows that must be durable first, how much was queued (so many of
+        `queue`'s last), and how many source batches went out for which reason ("forwarded": as they were).
         """
         rows: list[OffsetMapping] = []
-        before = self.queued_bytes
+        before = len(self.queue)
         reasons: dict[str, int] = {}
         horizon = int(time.time() * 1000) - FORGOTTEN_MS
         for piece in found:
@@ -212,12 +216,13 @@ class BatchPartition:
             reason = piece.reason or "forwarded"
             reasons[reason] = reasons.get(reason, 0) + piece.batches
         self.keeping = self.keeping or bool(rows)
-        return rows, self.queued_bytes - before, reasons
+        return rows, len(self.queue) - before, reasons
 
-    def drop_queue(self) -> int:
-        """Forget what isn't sent; returns its bytes."""
-        dropped, self.queued_bytes = self.queued_bytes, 0
-        self.pending_bytes -= dropped
+    def drop_queue(self) -> list[Append | Markers]:
+        """Forget what isn't sent; returns it."""
+        dropped = list(self.queue)
+        self.pending_bytes -= self.queued_bytes
+        self.queued_bytes = 0
         self.queue.clear()
         return dropped
 

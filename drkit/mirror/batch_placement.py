@@ -141,6 +141,7 @@ class Placement:
                 del self._written_by[partition]
             if partition.outstanding:
                 return None  # what the former leader was sent comes first: a marker has no sequence number
+            partition.end_checked_on = None  # another leader's time: also where the same one leads again
             if sender is not None:
                 self._written_by[partition] = sender
                 sender.offer(partition)
@@ -167,6 +168,7 @@ class Placement:
                 aside += partition.pending_bytes
             if partition.aside != sender.stuck:
                 partition.aside = sender.stuck
+                self._flow.memory.copy_out(partition.queue)  # what waits apart is counted by itself
                 self.touch(partition)
         self._flow.aside = aside
         if self._flow.room > 0:

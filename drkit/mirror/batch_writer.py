@@ -7,6 +7,11 @@ between them. A Produce request carries one batch per partition, of as many part
 Where no sequence number makes an append conditional (a marker; a broker that may know nothing of the producer:
 its first batch, old records) nothing else of the partition is under way (`BatchPartition.must_wait`).
 
+A log may have lost its tail, and its broker the producer with it: then the broker takes any sequence number, and
+records would land below their place. So before the first append on a connection, or after another leader's time, the
+log's end is asked for on the connection that will carry the append; it must be the expected offset. Where the broker
+may have forgotten the producer, it is asked for again after a rest.
+
 Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
 follows the one before it, which makes it conditional. Where the fate of a request isn't known, its
 partitions stand still until the runtime has looked at the target (`drkit.mirror.resume`).
@@ -22,6 +27,7 @@ from functools import partial
 from typing import Any
 
 from drkit.kafka.line import Connection, Reply, Told
+from drkit.kafka.log_end import LogEnds, LogEndsAnswer
 from drkit.kafka.markers import MarkersAnswer, WriteTxnMarkers
 from drkit.kafka.messages import Payload, Produce, ProduceAnswer, Produced
 from drkit.kafka.stream import StreamError
@@ -36,6 +42,8 @@ _REQUEST_BYTES = 1_048_576
 _IN_FLIGHT = 8
 _STUCK_SECONDS = 3.0
 _PRODUCE_TIMEOUT_MS = 10_000
+_REST_SECONDS = 1.0
+"""So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
 _RETRY = "Then `drkit link resume` the topic: it is tried again"
 
 _TOO_LARGE = 10
@@ -130,6 +138,7 @@ class Sender:
 
     def _send_some(self, connection: Connection) -> None:
         """Send one Produce request, after the markers that come first."""
+        self._check_ends(connection)
         taken: Taken = []
         size = 0
         batches: dict[str, list[tuple[int, Payload]]] = {}
@@ -159,6 +168,34 @@ class Sender:
             self._not_before = time.monotonic() + self._flow.throttle.take(size)
         request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS)
         self._hand_over(connection, request, partial(self._settle_batches, taken))
+        for _, item in taken:
+            self._flow.memory.sent(item)
+        self._flow.see_room()
+
+    def _end_is_known(self, connection: Connection, partition: BatchPartition) -> bool:
+        """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
+        no place is expected.
+        """
+        if partition.shared:
+            return True
+        if partition.end_checked_on is not connection:
+            return False
+        rested = not partition.known and partition.outstanding == 0
+        return not (rested and time.monotonic() - partition.end_known_at > _REST_SECONDS)
+
+    def _check_ends(self, connection: Connection) -> None:
+        """Ask where partitions end of which that isn't known; nothing of them is sent before the answer."""
+        asked: dict[str, list[int]] = {}
+        unknown = [each for each in self._ready if each.queue and not self._end_is_known(connection, each)]
+        for partition in unknown:
+            del self._ready[partition]  # offered again once what is outstanding is answered
+        idle = [partition for partition in unknown if partition.outstanding == 0]
+        for partition in idle:
+            asked.setdefault(partition.target_topic, []).append(partition.tp.partition)
+            partition.outstanding += 1
+            partition.apart = True
+        if idle:
+            self._hand_over(connection, LogEnds(asked), partial(self._settle_ends, connection, idle))
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
         """One marker first, then the others: of several in one request the answer names one outcome only, and a
@@ -196,6 +233,32 @@ class Sender:
 
     # -- answers -----------------------------------------------------------------------------------
 
+    def _settle_ends(self, connection: Connection, partitions: list[BatchPartition], reply: Reply) -> None:
+        reason, ends = "", {}
+        try:
+            answer: LogEndsAnswer = reply.result()
+            ends = {(each.topic, each.partition): each for each in answer.partitions}
+        except StreamError as error:
+            reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
+        for partition in partitions:
+            partition.outstanding -= 1
+            partition.apart = False
+            end = ends.get((partition.target_topic, partition.tp.partition))
+            due = partition.window.position.target_end
+            if end is not None and end.error == 0 and end.offset == due:
+                partition.end_checked_on, partition.end_known_at = connection, time.monotonic()
+            else:
+                self._flow.target.refresh()
+                if end is None:
+                    why = reason or "the answer leaves it out"
+                elif end.error:
+                    why = f"the target answered {describe(error_class(end.error))}"
+                else:
+                    why = f"the target's log ends at {end.offset}, not at {due}: nothing was written"
+                self._flow.stand_still(partition, IncidentKind.UNCERTAIN, why)
+            self._flow.settle(partition)
+            self._go_on(partition)
+
     def _settle_batches(self, taken: Taken, reply: Reply) -> None:
         reason, results = "", {}
         try:
@@ -210,7 +273,7 @@ class Sender:
             result = results.get((partition.target_topic, partition.tp.partition))
             partition.pending_bytes -= item.size
             if result is None:
-                self._flow.free_bytes(item.size)
+                self._flow.free([item])
                 self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
             else:
                 self._settle(partition, item, result)
@@ -223,18 +286,19 @@ class Sender:
 
     def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
         flow = self._flow
-        flow.free_bytes(item.size)
+        flow.free([item])
         if result.error == 0 and partition.incident is None:
             partition.window.acknowledge(item.mark, result.base_offset + item.count - 1)
             if partition.window.stopped is None:
                 partition.known = not item.forgettable
+                partition.end_known_at = time.monotonic()
                 flow.records += item.count
                 flow.bytes += item.size
                 if partition.ranges is not None:
                     first = item.mark.after.target_end - item.count
                     partition.ranges.take(item.source_first, first, item.count, item.size, item.digest)
             else:
-                flow.stand_still(partition, IncidentKind.UNCERTAIN, partition.window.stopped)
+                flow.stand_still(partition, IncidentKind.MISPLACED, partition.window.stopped)
         elif result.error in _REFUSED and not (result.error == _TOO_LARGE and item.count > 1):
             self._refused(partition, item, result)
         elif result.error:
@@ -274,7 +338,7 @@ class Sender:
         partition.outstanding -= 1
         if last:
             partition.pending_bytes -= item.size
-            flow.free_bytes(item.size)
+            flow.free([item])
         if failed is not None:
             flow.stand_still(partition, IncidentKind.UNCERTAIN, failed)
         elif last and partition.incident is None:

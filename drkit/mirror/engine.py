@@ -97,6 +97,7 @@ class IncidentKind(StrEnum):
 
     OUT_OF_RANGE = "out_of_range"  # the source doesn't have the next offset
     UNCERTAIN = "uncertain"  # what the target holds isn't known: observe it again
+    MISPLACED = "misplaced"  # records landed at other offsets than expected: read what stands there
     REJECTED = "rejected"  # the target refuses a record for good
     UNREADABLE = "unreadable"  # the source refuses or can't give a record
 

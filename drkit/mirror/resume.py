@@ -7,7 +7,8 @@ it, in the order that makes a crash at any moment repeatable:
        sides' offsets; the target's end until two reads in a row agree (what a dead worker had in
        flight may still land)
     2  decide; classify what is out of the ordinary
-    3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.tail`)
+    3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.tail`); where
+       there is none, the last record below the end (`drkit.mirror.misplaced_records`)
     4  keep problems, then the watermark of the answer, then remove rows ahead of the log, then the
        first row where one is due
     5  only then may the engine produce
@@ -19,6 +20,7 @@ What is out of the ordinary:
 | `source_truncated` | the source ends below what was mirrored | stands still |
 | `foreign_writer` | the target holds what the mirror didn't write | stands still |
 | (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
+| `records_misplaced` | the mirror's own records stand below their place | a new row, copied anew behind them |
 | `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
 | `retention_gap` | the source's log starts above the next offset | the lost offsets are named; goes on from the start |
 """
@@ -27,12 +29,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine import PartitionStart
+from drkit.mirror.misplaced_records import Misplaced, MisplacedRecords
 from drkit.mirror.offset_alignment.fill_decision import Filling, Observed
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
@@ -40,6 +43,7 @@ from drkit.mirror.tail import Tail, TailVerifier
 from drkit.mirror.topics import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.links import RECORDS_MISPLACED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
@@ -70,6 +74,7 @@ class Halt:
     kind: str
     reason: str
     remedy: str
+    unsure_from: int | None = None
 
 
 class Resumer:
@@ -102,22 +107,37 @@ class Resumer:
         self._verifier = verifier
         self._producer = producer
         self._filling = Filling(link, store, problems, verifier)
+        self._misplaced = MisplacedRecords(link, source, target, store, verifier)
 
-    def resume(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Resumed]:
+    def resume(
+        self,
+        wanted: dict[TopicPartition, ReadyTopic],
+        stop: threading.Event,
+        doubted: Collection[TopicPartition] = (),
+    ) -> list[Resumed]:
         """Where these partitions go on. Those that stand still have a problem; those that have neither
-        couldn't be observed completely now and are to be asked for again.
+        couldn't be observed completely now and are to be asked for again. `doubted`: records of these landed
+        elsewhere than expected.
 
         Raises:
             Unreachable: a cluster or the store doesn't answer.
         """
         resumed = []
-        for observed in self._observe(wanted, stop):
+        observations = self._observe(wanted, stop)
+        doubted = {*doubted, *self._doubted(observations)}
+        for observed in observations:
             if stop.is_set():
                 break
-            outcome = self._decide(observed)
+            outcome = self._decide(observed, doubted=observed.tp in doubted)
             if isinstance(outcome, Halt):
                 self._problems.put(
-                    outcome.kind, observed.tp.topic, observed.tp.partition, outcome.reason, outcome.remedy, halted=True
+                    outcome.kind,
+                    observed.tp.topic,
+                    observed.tp.partition,
+                    outcome.reason,
+                    outcome.remedy,
+                    halted=True,
+                    unsure=None if outcome.unsure_from is None else (outcome.unsure_from, None),
                 )
             else:
                 self._problems.settle(observed.tp.topic, kinds=RESUME_KINDS, partition=observed.tp.partition)
@@ -198,7 +218,10 @@ class Resumer:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _decide(self, seen: Observed) -> Resumed | Halt:
+    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
+        return self._misplaced.doubted(observations)
+
+    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:
         watermark = seen.watermark
         if watermark is not None and seen.source_end < watermark.source_through:
             return Halt(
@@ -207,6 +230,7 @@ class Resumer:
                 f"{watermark.source_through}: it lost {watermark.source_through - seen.source_end} offsets",
                 f"The lost records are on {self._link.target}. Find out why the source lost them (an unclean leader "
                 "election?); then fail over, or start anew with `drkit link resume --accept-recreated`",
+                seen.source_end,
             )
         try:
             rows = self._rows(seen)
@@ -219,9 +243,10 @@ class Resumer:
             return Halt("mapping_conflict", error.what, error.remedy)
         foreign = point.kind is ResumeKind.FOREIGN
         mismatch = str(point.reason) if foreign else self._tail_mismatch(seen, rows, point)
-        if mismatch is None:
+        if mismatch is None and not doubted:
             return self._repair(seen, point)
-        return self._shifted(seen, mismatch) or self._foreign(seen, mismatch)
+        shifted = None if mismatch is None else self._shifted(seen, mismatch)
+        return shifted or self._set_right(seen, point, mismatch)
 
     def _rows(self, seen: Observed) -> list[OffsetMapping]:
         """The rows that matter: the one in force at the tail's begin, and all above it."""
@@ -243,7 +268,8 @@ class Resumer:
         if begin >= seen.target_end:
             return None
         log.info("%s: verifying %d records that landed unrecorded on %s", self._link, seen.target_end - begin, seen.tp)
-        return self._verifier.mismatch(self._tail(seen, begin, rows))
+        found = self._verifier.difference(self._tail(seen, begin, rows))
+        return None if found is None else found.what
 
     def _tail(self, seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:
         return Tail(
@@ -284,13 +310,60 @@ class Resumer:
         self._store.put_watermarks(self._link, [kept])
         return Resumed(self._start(seen, found.source_offset, seen.target_end, last, None), kept)
 
-    def _foreign(self, seen: Observed, what: str) -> Halt:
+    def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt:
+        """Where both sides part, whose records stand there? The mirror's own are told, and copied anew behind."""
+        found = self._misplaced.difference(seen)
+        if found is None:
+            mirrored = None if seen.watermark is None else seen.watermark.source_through
+            return self._repair(seen, point) if mismatch is None else self._foreign(seen, mismatch, mirrored)
+        difference, misplaced = found
+        if isinstance(misplaced, Misplaced):
+            return self._go_on_behind(seen, misplaced)
+        return self._foreign(seen, mismatch or difference.what, misplaced)
+
+    def _go_on_behind(self, seen: Observed, misplaced: Misplaced) -> Resumed:
+        """Copy anew behind records that landed below their place.
+
+        The watermark goes back first: until the last step is done, the stretch is verified, found and done again.
+        """
+        tp, epoch, (begin, end, due, run) = seen.tp, seen.topic.state.epoch, misplaced
+        target = f"{seen.topic.state.target_topic}:{tp.partition}"
+        self._problems.put(
+            RECORDS_MISPLACED,
+            tp.topic,
+            tp.partition,
+            f"{target} on {self._link.target} had lost its records from target offset {begin} on, and source offsets "
+            f"{run.first} to {run.last} landed there instead: target offsets {begin} to {end - 1} hold records that "
+            f"stand there a second time further on. All from source offset {due} on is copied again from target offset "
+            f"{end} on",
+            f"A consumer that starts below target offset {end} reads those {end - begin} records twice, out of order: "
+            f"records can't be removed from there. Where they are the oldest, `kafka-delete-records` up to {end} "
+            f"removes them. For a copy without them, delete the topic on {self._link.target} and start it anew: "
+            f"`drkit link resume '{self._link}' --topic {tp.topic} --accept-recreated`. Find out why "
+            f"{self._link.target} lost its records",
+            halted=False,
+            adds=True,
+            unsure=(0, due),
+        )
+        source_offset = max(due, seen.source_start)
+        if source_offset > due:
+            self._note_gap(seen, due)
+        self._store.put_watermarks(self._link, [self._watermark(seen, due, begin)])
+        self._store.supersede_mappings(self._link, tp, epoch, begin)
+        row = OffsetMapping(tp.topic, tp.partition, epoch, source_offset, end)
+        self._store.append_mappings(self._link, [row])
+        kept = self._watermark(seen, source_offset, end)
+        self._store.put_watermarks(self._link, [kept])
+        return Resumed(self._start(seen, source_offset, end, row, None), kept)
+
+    def _foreign(self, seen: Observed, what: str, unsure_from: int | None) -> Halt:
         return Halt(
             "foreign_writer",
             f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds what the mirror did not "
             f"write: {what}",
             "Stop whoever writes to the standby and deny it by ACL; then start the topic anew: "
             f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
+            0 if unsure_from is None else unsure_from,
         )
 
     # -- repairing ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.groups import GroupAdmin
 from drkit.mirror.assignment import Assignment
 from drkit.mirror.catch_up import CatchUp
+from drkit.mirror.change_permission import ChangePermission
 from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.engine import Engine, Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
@@ -114,6 +115,7 @@ class Session:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._unsettled: list[Incident] = []
+        self._doubted: set[TopicPartition] = set()
         self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
@@ -123,6 +125,7 @@ class Session:
             target, link, store, lease, partial(Assignment, self._problems.halts), self._inbox.put, self._ending
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
+        self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
         self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
         self._engine = (options.engine or self._work.engine)(keep_rows=self._rows.keep, may_produce=self._worker.valid)
         self._sync = TopicSync(
@@ -325,9 +328,10 @@ class Session:
             more = len(left) == _RESUMED_AT_ONCE
             try:
                 claimed = self._sharing.claim(left) if left else {}
-                resumed = self._resumer.resume(claimed, self._ending) if claimed else []
+                resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
                 for each in resumed:
                     del left[each.start.tp]
+                    self._doubted.discard(each.start.tp)
                 self._assignment.halted(tp for tp in left if self._problems.halts(tp))
                 if resumed:
                     self._inbox.put(partial(self._start, resumed, take))
@@ -348,6 +352,8 @@ class Session:
             return
         log.warning("%s %s: looking at both sides again: %s", self._link.id, tp, incident.reason)
         self._keep_progress()
+        if incident.kind is IncidentKind.MISPLACED:
+            self._doubted.add(tp)
         self._assignment.observe_again(incident)
 
     def _keep_progress(self) -> None:

@@ -66,7 +66,11 @@ class SharedResumer(Resumer):
         """
         return {} if stop.wait(_SETTLE_SECONDS) else self._target.log_ends(tps, partial=True)
 
-    def _decide(self, seen: Observed) -> Resumed | Halt:
+    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:  # noqa: ARG002 - as the base's
+        """None: other writers' records lie between."""
+        return set()
+
+    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:  # noqa: ARG002 - as the base's
         if seen.watermark is not None and seen.source_end < seen.watermark.source_through:
             return super()._decide(seen)  # the source lost records: a halt, whoever else writes to the target
         known, mark = seen.source_start, seen.watermark

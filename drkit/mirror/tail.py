@@ -2,7 +2,9 @@
 
 A worker that died may have had records in flight. They are on the target, or not; the log's end
 says how many. Before going on from there, each of them is read and compared with the source record
-that the mapping assigns to its place. A difference means that somebody else wrote there.
+that the mapping assigns to its place. A difference means that somebody else wrote there, or that records of the
+mirror's own aren't where they were meant to be (`drkit.mirror.offset_alignment.shifted_tail`,
+`drkit.mirror.misplaced_tail`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -19,6 +24,7 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.client_log import client_log
 from drkit.kafka.clients import confluent_config
 from drkit.kafka.log_reader import LogReader
+from drkit.mirror.misplaced_tail import CopiedRun, find_run
 from drkit.mirror.offset_alignment.filler import is_filler
 from drkit.mirror.offset_alignment.shifted_tail import Realigned, realign
 from drkit.model.errors import Unreachable
@@ -27,6 +33,10 @@ from drkit.model.topology import TopicPartition
 
 _CHUNK = 1_000
 _SILENCE_SECONDS = 10.0
+_MOST_MISPLACED = 1_000_000
+"""Records; more than a mirror has in flight."""
+_SEARCHED = 500_000
+"""So many of the source's records are searched besides: what was in flight came next, or soon after."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
 
 
@@ -53,6 +63,13 @@ class Tail:
         return target_offset - self.rows[max(above - 1, 0)].delta
 
 
+class Difference(NamedTuple):
+    """The first target offset of a stretch that isn't what the mapping says, and in what."""
+
+    target_offset: int
+    what: str
+
+
 class TailVerifier:
     """Reads both sides. Not shared by threads.
 
@@ -61,6 +78,9 @@ class TailVerifier:
         committed: whether records of aborted transactions are left out.
         silence_seconds: how long a broker may send nothing before it counts as unreachable.
     """
+
+    compares_bytes = True
+    """Whether records are on the target as they are on the source, byte for byte."""
 
     def __init__(
         self,
@@ -85,7 +105,7 @@ class TailVerifier:
             found = (batch for batches in reader.read(*target, begin, end) for batch in batches)
             return all(is_filler(batch) for batch in found)
 
-    def mismatch(self, tail: Tail) -> str | None:
+    def difference(self, tail: Tail) -> Difference | None:
         """None where the stretch holds what the mirror wrote, else what is wrong and where.
 
         Raises:
@@ -100,6 +120,20 @@ class TailVerifier:
             self._source, tail.tp.topic, tail.tp.partition, max(first, tail.source_start), last + 1, self._isolation
         )
         return compare(tail, begin, ours, theirs)
+
+    def copied_run(self, tail: Tail, source_offset: int, source_end: int) -> CopiedRun | None:
+        """Which of the source's records from `source_offset` on the whole stretch holds; None where it isn't that.
+
+        Raises:
+            Unreachable: a side didn't answer.
+        """
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, tail.begin, tail.end, "read_uncommitted")
+        wanted = [_digest(record) for record in islice(ours, _MOST_MISPLACED + 1)]
+        if not 0 < len(wanted) <= _MOST_MISPLACED:
+            return None
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, source_offset, source_end, self._isolation)
+        searched = islice(theirs, len(wanted) + _SEARCHED)
+        return find_run(wanted, ((int(record.offset() or 0), _digest(record)) for record in searched))
 
     def realigned(self, tail: Tail, source_offset: int, source_end: int, delta: int | None) -> Realigned | None:
         """Where the stretch really lies, if it is what the mirror wrote; `source_offset`: the first that is due there.
@@ -164,7 +198,7 @@ class TailVerifier:
             consumer.close()
 
 
-def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Message]) -> str | None:
+def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Message]) -> Difference | None:
     """Walk both sides in step: `ours` the target's records from `begin` on, `theirs` the source's.
 
     Where the target has no record (a marker), the source must have none either.
@@ -177,18 +211,20 @@ def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Me
         wanted = tail.source_of(offset)
         while source is not None and (source.offset() or 0) < wanted:
             if not tail.compacted:
-                return _missing(source)
+                return Difference(offset, _missing(source))
             source = next(theirs, None)
         if source is None or source.offset() != wanted:
             if wanted < tail.source_start or tail.compacted:
                 continue  # the source no longer has it: nothing to compare with
-            return f"target offset {offset} stands for source offset {wanted}, where there is no record"
+            return Difference(
+                offset, f"target offset {offset} stands for source offset {wanted}, where there is no record"
+            )
         difference = _difference(record, source)
         if difference is not None:
-            return f"target offset {offset} differs from source offset {wanted} in its {difference}"
+            return Difference(offset, f"target offset {offset} differs from source offset {wanted} in its {difference}")
         source = next(theirs, None)
     if due < tail.end and source is not None and not tail.compacted:
-        return _missing(source)
+        return Difference(due, _missing(source))
     return None
 
 
@@ -203,6 +239,12 @@ def _in_step(
 
 def _missing(source: Message) -> str:
     return f"the record at source offset {source.offset()} is missing where the target's log has gone on"
+
+
+def _digest(record: Message) -> bytes:
+    """128 bits of all that a record holds but its offset."""
+    content = (record.key(), record.value(), record.headers() or [], record.timestamp()[1])
+    return blake2b(repr(content).encode(), digest_size=16).digest()
 
 
 def _difference(record: Message, source: Message) -> str | None:

@@ -121,7 +121,10 @@ def test_a_target_that_lost_acknowledged_records_gets_them_again(mirrored: Mirro
     state = mirrored.store.topic_states(link)[topic]
     mirrored.target.delete(topic)
     mirrored.target.create(topic)
-    write(mirrored.target, topic, numbered(0, 20))
+    kept = mirrored.target.producer()
+    for record in mirrored.source.read(topic)[:20]:
+        kept.produce(topic, record.value, partition=0, timestamp=record.timestamp)
+    assert kept.flush(30) == 0
     with ClusterAdmin("dr", ClusterConfig(bootstrap_servers=mirrored.target.bootstrap)) as admin:
         seen = admin.topics([topic])[topic]
     mirrored.store.put_topic_states(link, [state.__class__(**{**fields(state), "target_topic_id": seen.topic_id})])

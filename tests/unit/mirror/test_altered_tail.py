@@ -53,9 +53,9 @@ def test_what_was_written_is_recognised() -> None:
     ],
 )
 def test_what_was_not_is_named(records: Sequence[Message], says: str) -> None:
-    mismatch = compare_provenance(TAIL, 5, iter(records), "id-a")
-    assert mismatch is not None
-    assert says in mismatch
+    found = compare_provenance(TAIL, 5, iter(records), "id-a")
+    assert found is not None
+    assert says in found.what
 
 
 def test_a_compacted_log_may_have_gaps() -> None:

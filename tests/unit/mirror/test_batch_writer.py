@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from drkit.kafka.line import Reply, Told
+from drkit.kafka.log_end import LogEnd, LogEnds, LogEndsAnswer
 from drkit.kafka.markers import MarkersAnswer
 from drkit.kafka.messages import ProduceAnswer, Produced
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import FORGOTTEN_MS, BatchPartition
 from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import Incident, PartitionStart
+from drkit.mirror.engine import Incident, IncidentKind, PartitionStart
 from drkit.mirror.pieces import Hole, Run
 from drkit.model.topology import TopicPartition
 
@@ -29,9 +30,20 @@ class Broker:
 
     def __init__(self) -> None:
         self.asked: list[Told] = []
+        self.end: int | None = 0
+        """Where the log of `t:0` ends when it is asked for; None: that isn't answered at once."""
+        self.ends: list[Told] = []
 
-    def tell(self, _: object, told: Told) -> None:
-        self.asked.append(told)
+    def tell(self, request: object, told: Told) -> None:
+        if not isinstance(request, LogEnds):
+            self.asked.append(told)
+            return
+        self.ends.append(told)
+        if self.end is not None:
+            asyncio.get_running_loop().call_soon(self.answer_end, len(self.ends) - 1, self.end)
+
+    def answer_end(self, number: int, offset: int, error: int = 0) -> None:
+        self.ends[number](Reply(LogEndsAnswer([LogEnd("t", 0, error, offset)])))
 
     def answer(self, number: int, base_offset: int, error: int = 0) -> None:
         self.asked[number](Reply(ProduceAnswer([Produced("t", 0, error, base_offset, 0, "")])))
@@ -218,3 +230,90 @@ def test_an_answer_that_comes_when_it_is_closed_sends_nothing_more() -> None:
         assert partition.window.position.source_through == 0
 
     assert play(story) == []
+
+
+def test_nothing_is_sent_before_the_log_ends_where_it_should() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        broker.end = None
+        partition.known = True
+        await offered(sender, partition, NOW, NOW)
+        assert (len(broker.ends), broker.asked) == (1, [])
+        broker.answer_end(0, 0)
+        await settle()
+        assert len(broker.asked) == 2
+        broker.answer(0, 0)
+        broker.answer(1, 10)
+        await settle()
+        partition.admit([run(20, NOW)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        assert (len(broker.ends), len(broker.asked)) == (1, 3), "asked once a connection"
+
+    assert play(story) == []
+
+
+def test_a_log_that_ends_elsewhere_stops_the_partition_and_nothing_is_written() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        partition.known = True
+        broker.end = 7
+        await offered(sender, partition, NOW)
+        assert broker.asked == []
+
+    (incident,) = play(story)
+    assert incident.kind is IncidentKind.UNCERTAIN
+    assert "ends at 7, not at 0" in incident.reason
+
+
+def test_a_leader_that_doesnt_say_where_the_log_ends_stops_the_partition() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        broker.end = None
+        await offered(sender, partition, NOW)
+        broker.answer_end(0, -1, error=6)  # NOT_LEADER_OR_FOLLOWER
+        await settle()
+        assert broker.asked == []
+
+    (incident,) = play(story)
+    assert "NOT_LEADER" in incident.reason
+
+
+def test_after_another_connection_the_end_is_asked_for_again() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW)
+        broker.answer(0, 0)
+        await settle()
+        partition.end_checked_on = object()  # what it was before the connection broke
+        broker.end = 10
+        partition.admit([run(10, NOW)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        assert (len(broker.ends), len(broker.asked)) == (2, 2)
+
+    assert play(story) == []
+
+
+def test_after_a_rest_the_end_is_asked_for_again_where_the_producer_may_be_forgotten() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        for number, (stamp, asked) in enumerate([(OLD, 1), (OLD, 2), (NOW, 3), (NOW, 3)]):
+            broker.end = 10 * number
+            partition.end_known_at -= 10
+            partition.admit([run(10 * number, stamp)])
+            sender.offer(partition)
+            sender.pump()
+            await settle()
+            assert len(broker.ends) == asked, number
+            broker.answer(number, 10 * number)
+            await settle()
+
+    assert play(story) == []
+
+
+def test_records_that_land_elsewhere_stop_the_partition() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW)
+        broker.answer(0, 3)
+        await settle()
+
+    (incident,) = play(story)
+    assert incident.kind is IncidentKind.MISPLACED

@@ -47,7 +47,8 @@ def tail(begin: int, end: int, *rows: tuple[int, int], source_start: int = 0, co
 def check(stretch: Tail, ours: list[Message], theirs: list[Message]) -> str | None:
     left: Iterator[Message] = iter(ours)
     right: Iterator[Message] = iter(theirs)
-    return compare(stretch, stretch.begin, left, right)  # type: ignore[arg-type]  # see Message
+    found = compare(stretch, stretch.begin, left, right)  # type: ignore[arg-type]  # see Message
+    return None if found is None else found.what
 
 
 def test_the_same_records_through_a_change_of_the_delta() -> None:
