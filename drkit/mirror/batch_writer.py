@@ -138,28 +138,19 @@ class Sender:
 
     def _send_some(self, connection: Connection) -> None:
         """Send one Produce request, after the markers that come first."""
-        self._check_ends(connection)
         taken: Taken = []
+        unchecked: list[BatchPartition] = []
         size = 0
         batches: dict[str, list[tuple[int, Payload]]] = {}
         for partition in list(self._ready):
             del self._ready[partition]
-            queue = partition.queue
-            while queue and isinstance(queue[0], Markers) and not partition.must_wait:
-                self._send_markers(connection, partition, queue[0])
-            item = queue[0] if queue else None
-            if isinstance(item, Append) and not partition.must_wait:
-                queue.popleft()
-                partition.queued_bytes -= item.size
-                partition.apart = item.forgettable
-                batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
-                taken.append((partition, item))
-                partition.outstanding += 1
-                size += item.size
-            if queue and not partition.must_wait:
-                self._ready[partition] = None
+            if partition.queue and not self._end_is_known(connection, partition):
+                unchecked.append(partition)
+                continue  # offered again once what is outstanding is answered
+            size += self._take(connection, partition, taken, batches)
             if size >= _REQUEST_BYTES:
                 break
+        self._ask_ends(connection, [each for each in unchecked if each.outstanding == 0])
         if not taken:
             return
         self._flow.produces += 1
@@ -172,6 +163,31 @@ class Sender:
             self._flow.memory.sent(item)
         self._flow.see_room()
 
+    def _take(
+        self,
+        connection: Connection,
+        partition: BatchPartition,
+        taken: Taken,
+        batches: dict[str, list[tuple[int, Payload]]],
+    ) -> int:
+        """Send a partition's markers that come first, and take the batch behind them; returns its bytes."""
+        queue = partition.queue
+        while queue and isinstance(queue[0], Markers) and not partition.must_wait:
+            self._send_markers(connection, partition, queue[0])
+        item = queue[0] if queue else None
+        size = 0
+        if isinstance(item, Append) and not partition.must_wait:
+            queue.popleft()
+            partition.queued_bytes -= item.size
+            partition.apart = item.forgettable
+            batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
+            taken.append((partition, item))
+            partition.outstanding += 1
+            size = item.size
+        if queue and not partition.must_wait:
+            self._ready[partition] = None
+        return size
+
     def _end_is_known(self, connection: Connection, partition: BatchPartition) -> bool:
         """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
         no place is expected.
@@ -183,19 +199,16 @@ class Sender:
         rested = not partition.known and partition.outstanding == 0
         return not (rested and time.monotonic() - partition.end_known_at > _REST_SECONDS)
 
-    def _check_ends(self, connection: Connection) -> None:
-        """Ask where partitions end of which that isn't known; nothing of them is sent before the answer."""
+    def _ask_ends(self, connection: Connection, partitions: list[BatchPartition]) -> None:
+        """Ask where partitions end that have nothing under way; nothing of them is sent before the answer."""
+        if not partitions:
+            return
         asked: dict[str, list[int]] = {}
-        unknown = [each for each in self._ready if each.queue and not self._end_is_known(connection, each)]
-        for partition in unknown:
-            del self._ready[partition]  # offered again once what is outstanding is answered
-        idle = [partition for partition in unknown if partition.outstanding == 0]
-        for partition in idle:
+        for partition in partitions:
             asked.setdefault(partition.target_topic, []).append(partition.tp.partition)
             partition.outstanding += 1
             partition.apart = True
-        if idle:
-            self._hand_over(connection, LogEnds(asked), partial(self._settle_ends, connection, idle))
+        self._hand_over(connection, LogEnds(asked), partial(self._settle_ends, connection, partitions))
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
         """One marker first, then the others: of several in one request the answer names one outcome only, and a

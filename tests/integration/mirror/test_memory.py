@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
-SMALL = 16
+SMALL = 40
+STEP = 12
 BUFFER = 8 << 20
 _MIB = 1 << 20
 
@@ -42,6 +44,10 @@ def in_blocks() -> int:
     return sum(map(len, line._FRAMES._blocks))
 
 
+def ends_at(mirrored: Mirrored, topic: str, offset: int) -> bool:
+    return mirrored.target.end(topic) == offset
+
+
 def test_a_little_of_each_answer_that_waits_doesnt_keep_all_of_it(mirrored: Mirrored) -> None:
     mirrored.configure(f'offsets = "translate"\nbuffer_bytes = {BUFFER}')
     busy, quiet = mirrored.name("busy"), mirrored.name("quiet")
@@ -54,19 +60,20 @@ def test_a_little_of_each_answer_that_waits_doesnt_keep_all_of_it(mirrored: Mirr
         transactions.produce(quiet, b"before the marker", partition=partition)
     transactions.commit_transaction(30)
     producer = mirrored.source.producer(batch_size=900_000, linger_ms=20, queue_buffering_max_kbytes=200_000)
-    store = mirrored.store = StalledRows(mirrored.store, quiet)  # type: ignore[assignment]  # as much of one as is used
+    store = mirrored.store = StalledRows(mirrored.store, quiet)
     with mirrored.running() as running:
         for partition in range(SMALL):
             mirrored.wait_through(quiet, partition)
         store.stalls.set()
         most = 0
         for partition in range(SMALL):  # each in another answer, among a lot of what goes on
-            for number in range(24):
+            for number in range(STEP):
                 producer.produce(busy, bytes(250_000), partition=0)
-                if number == 12:
+                if number == STEP // 2:
                     producer.produce(quiet, b"behind the marker", partition=partition)
             assert producer.flush(30) == 0
-            mirrored.wait_through(busy)
+            due = STEP * (partition + 1)
+            wait_until(partial(ends_at, mirrored, busy, due), what=f"{due} records of the busy topic")
             most = max(most, in_blocks())
         store.goes_on.set()
         for partition in range(SMALL):
