@@ -139,13 +139,13 @@ def test_altered_records_are_admitted_in_order_and_their_rows_kept_first() -> No
         admission, jobs = altered(flow, asked, kept.extend)
         admission.admit([read(partition, 0, 0)])
         admission.admit([read(partition, 10, 10)])
-        assert flow.buffered > 0
+        assert flow.memory.held > 0
         await asyncio.gather(*jobs)
         admission.alterer.close()  # type: ignore[union-attr]  # there is one
         assert asked.offsets == list(range(20))
         assert sum(item.count for item in partition.queue if isinstance(item, Append)) == 18
         assert (partition.next_source, partition.next_target, partition.keeping) == (20, 18, False)
-        assert flow.buffered == partition.queued_bytes
+        assert flow.memory.held == partition.queued_bytes
         assert told == []
 
     asyncio.run(work())
@@ -163,7 +163,7 @@ def test_a_callable_that_raises_ends_a_partition_behind_what_came_before() -> No
         assert partition.ending is not None
         assert partition.ending.kind is IncidentKind.REJECTED
         assert told == []  # what came before is to be written first
-        assert flow.buffered == partition.queued_bytes
+        assert flow.memory.held == partition.queued_bytes
 
     asyncio.run(work())
 
@@ -184,7 +184,7 @@ def test_records_of_a_partition_that_is_held_or_gone_wait() -> None:
         admission.alterer.stir()
         await asyncio.gather(*jobs)
         assert asked.offsets == []
-        assert flow.buffered == 0
+        assert flow.memory.held == 0
 
     asyncio.run(work())
 
