@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -11,9 +13,11 @@ from rich.text import Text
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.output import OutputMode
+from drkit.failover.estate import Estate
+from drkit.failover.surroundings import Unfinished, advise, unfinished_runs
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
-from drkit.observe.readiness import Outcome, Readiness, readiness
+from drkit.observe.readiness import Check, Outcome, Readiness, readiness
 from drkit.observe.status import observing
 
 _MARK = {
@@ -48,12 +52,29 @@ def doctor(
         store = run.store(create=False)
         with observing(run.config, timeout) as clusters:
             found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
+        with Estate(run.config, store) as estate:
+            found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
         worst = {each.outcome for each in found}
         if Outcome.FAIL in worst:
             run.exit(ExitCode.REFUSED)
         if Outcome.UNKNOWN in worst:
             run.exit(ExitCode.UNKNOWN)
+
+
+def ways_on(estate: Estate, link: Link) -> Iterator[Check]:
+    """What leads on: from each run of the link that isn't over, and from a cluster that is gone without one."""
+    left: list[Unfinished | None] = [*unfinished_runs(estate, link)]
+    for each in left or [None]:
+        advice = advise(estate, link, each)
+        if each is None and not advice.broken:
+            return
+        name = "way out" if each is None else "unfinished run"
+        what = [*advice.broken] if each is None else [f"run {each.run} is {each.machine.state}", *advice.broken]
+        control = estate.store.link_control(link.id)
+        held = each is not None and control is not None and control.run == each.run
+        outcome = Outcome.FAIL if held else Outcome.WARN
+        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
 
 
 def _links_to(run: Invocation, to: str | None, links: list[Link]) -> list[Link]:

@@ -17,7 +17,7 @@ from drkit.cli.output import OutputMode
 from drkit.failover.estate import Estate
 from drkit.failover.gate_context import answers
 from drkit.failover.gate_proof import Proof
-from drkit.failover.refence import cluster_to_lift, fence_again, lift_fence, links_left
+from drkit.failover.refence import fence_again, lift_fence, links_left, serving
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
 
@@ -37,6 +37,10 @@ def fence(
     lift: Annotated[
         bool, typer.Option("--lift", help="Open the cluster that clients are to use, whatever run closed it.")
     ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="C", help="With --lift: this one (default: the one clients are to use)."),
+    ] = None,
     yes: YesOption = False,
     link: LinkOption = None,
     config: ConfigOption = None,
@@ -48,8 +52,10 @@ def fence(
         if lift:
             if wait:
                 raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
-            _lift(run, estate, run.links(link), yes=yes)
+            _lift(run, estate, _links_with(run.links(link), cluster), cluster, yes=yes)
             return
+        if cluster is not None:
+            raise ConfigError("--cluster goes with --lift only", remedy="Leave it out")
         left = links_left(estate, run.links(link))
         done = {each.id: fence_again(estate, each, run.writer.log.print) for each in left}
         deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
@@ -68,21 +74,31 @@ def fence(
             run.exit(ExitCode.PARTLY_DONE)
 
 
-def _lift(run: Invocation, estate: Estate, links: list[Link], *, yes: bool) -> None:
-    """Open the cluster that serves, link by link."""
+def _links_with(links: list[Link], cluster: str | None) -> list[Link]:
+    found = [each for each in links if cluster in {None, each.id.source, each.id.target}]
+    if not found:
+        raise ConfigError(
+            f"--cluster: {cluster} is no cluster of {', '.join(str(each.id) for each in links)}",
+            remedy="Name the source or the target of a link",
+        )
+    return found
+
+
+def _lift(run: Invocation, estate: Estate, links: list[Link], cluster: str | None, *, yes: bool) -> None:
+    """Open a cluster, link by link: the one named, else the one that clients are to use."""
     found = []
     for each in links:
-        cluster, away = cluster_to_lift(estate, each)
-        if away and not yes and sys.stdin.isatty():
-            what = f"{cluster} serves again, without what was written to {each.id.target} since it was failed away from"
-            confirm(run, cluster, what, yes=False)
-            yes = True
-        found.append((each, cluster, *lift_fence(estate, each, run.writer.log.print, alone=yes)))
+        serves = serving(estate, each)
+        opened = cluster or serves
+        meant = yes
+        if opened != serves and not yes and sys.stdin.isatty():
+            meant = confirm(run, opened, f"{opened} serves, without what was written to {serves} since", yes=False)
+        found.append((each, opened, *lift_fence(estate, each, opened, run.writer.log.print, meant=meant)))
     run.writer.emit(
         {
             "links": [
-                {**_document(each, name, proof), "cluster": cluster, "fenced": proof.proven}
-                for each, cluster, name, proof in found
+                {**_document(each, name, proof), "cluster": opened, "fenced": proof.proven}
+                for each, opened, name, proof in found
             ]
         },
         lambda console: _show_lifted(console, found),

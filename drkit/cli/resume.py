@@ -20,6 +20,7 @@ from drkit.failover.machine import next_step
 from drkit.failover.record import load_run, run_to_resume
 from drkit.failover.rehearse import clean_up, find_rehearsal
 from drkit.failover.service import resume_run
+from drkit.model.errors import ConfigError
 from drkit.model.journal import RunSummary
 
 
@@ -36,6 +37,13 @@ def resume(
         bool,
         typer.Option("--cancel", help="Take the run back instead: link as it was, fence lifted; before the commit."),
     ] = False,
+    unplanned: Annotated[
+        bool,
+        typer.Option(
+            "--unplanned",
+            help="A failback whose live cluster is gone: move groups to what is back and audited.",
+        ),
+    ] = False,
     yes: YesOption = False,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
@@ -47,6 +55,8 @@ def resume(
 ) -> None:
     """Go on where a run was interrupted; a stage whose outcome isn't journaled is carried out again."""
     with command(config, output, verbose) as run:
+        if take_back and unplanned:
+            raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
         if take_back:
             cancel(run, run_id, yes=yes)
             return
@@ -70,7 +80,7 @@ def resume(
         try:
             with Estate(run.config, store) as estate:
                 asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
-                result = resume_run(estate, wanted, ports, watch=printer, before_fence=asking)
+                result = resume_run(estate, wanted, ports, watch=printer, before_fence=asking, unplanned=unplanned)
         finally:
             printer.stop()
         finish(run, result, record.plan, plan_shown=False)

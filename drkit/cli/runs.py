@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,12 +12,15 @@ from rich.rule import Rule
 from rich.text import Text
 
 from drkit.cli.audit_run import found_in_words
-from drkit.cli.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.failover_view import print_result
 from drkit.cli.output import OutputMode
 from drkit.failover.document import journal_document, runs_document
+from drkit.failover.estate import Estate
+from drkit.failover.machine import FINAL_STATES
 from drkit.failover.record import KINDS, RunRecord, load_run
 from drkit.failover.runner import RunResult
+from drkit.failover.surroundings import Advice, Unfinished, advise
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, ExitCode, Refused
 from drkit.model.journal import JournalEntry, RunSummary, verify_chain
@@ -54,12 +57,33 @@ def runs(
                 record = load_run(store, run_id)
             except DrkitError as error:  # another kind of run, or one cut short before its plan: its entries say it
                 run.writer.log.print(f"[dim]{escape(error.what)}[/]")
+        advice = None if record is None else _advice(run, record)
+        damaged = problem is not None and summary is not None and summary.kind in KINDS
         run.writer.emit(
-            journal_document(summary, entries, problem, record),
-            lambda console: _print_run(console, run_id, summary, entries, problem, record, verbose=verbose),
+            {**journal_document(summary, entries, problem, record), "way_out": _way_document(advice)},
+            lambda console: _print_run(console, run_id, summary, entries, problem, record, advice, verbose=verbose),
         )
+        if damaged and summary is not None and summary.state not in FINAL_STATES:
+            run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by what link, fence and clusters say")
         if problem is not None:
             run.exit(ExitCode.FAILED)
+
+
+def _advice(run: Invocation, record: RunRecord) -> Advice | None:
+    """What leads on from a run that isn't over."""
+    left = Unfinished.of(record.journal, record.machine, record.plan)
+    if left is None:
+        return None
+    with Estate(run.config, run.store(create=False)) as estate:
+        return advise(estate, estate.link(record.plan.link), left)
+
+
+def _way_document(advice: Advice | None) -> dict[str, Any] | None:
+    if advice is None:
+        return None
+    way = advice.way
+    serves = None if way.serves is None else way.serves.value
+    return {"commands": list(way.commands), "serves": serves, "costs": way.costs, "broken": list(advice.broken)}
 
 
 def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
@@ -99,6 +123,7 @@ def _print_run(
     entries: Sequence[JournalEntry],
     problem: str | None,
     record: RunRecord | None,
+    advice: Advice | None,
     *,
     verbose: bool,
 ) -> None:
@@ -118,3 +143,6 @@ def _print_run(
             console.print(f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}")
         result = RunResult(record.run, record.machine, record.started_at, record.stages, record.positions)
         print_result(console, result, record.plan, [])
+    if advice is not None:
+        broken = f"{'; '.join(advice.broken)}. " if advice.broken else ""
+        console.print(f"[bold]→[/] {escape(f'{broken}{advice.way}')}", soft_wrap=True)

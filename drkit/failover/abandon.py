@@ -25,6 +25,7 @@ from drkit.failover.lease import RunLease
 from drkit.failover.machine import FINAL_STATES, Kind, Outcome, State, abandon
 from drkit.failover.record import KINDS, RunRecord, load_run
 from drkit.failover.stage import decide_link
+from drkit.failover.surroundings import strangers_of
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.gate import GateState, serving_cluster
@@ -60,7 +61,7 @@ class Abandoned:
 
 @dataclass(slots=True)
 class _Looked:
-    """The run as far as it can be known, and the world."""
+    """The run as far as it can be known, and the world. `strangers`: not the clusters that were planned with."""
 
     summary: RunSummary
     entries: list[JournalEntry]
@@ -68,6 +69,7 @@ class _Looked:
     problem: str | None
     control: LinkControl | None
     answering: dict[str, bool]
+    strangers: frozenset[str] = frozenset()
     did: list[str] = field(default_factory=list)
     stands: list[str] = field(default_factory=list)
 
@@ -148,7 +150,9 @@ def _look(estate: Estate, run: str, link: Link) -> _Looked:
     if not store.entries(run):
         problem = "it is empty"
     answering = {alias: answers(estate, alias) for alias in (link.id.source, link.id.target)}
-    return _Looked(summary, store.entries(run), record, problem, store.link_control(link.id), answering)
+    strangers = frozenset() if record is None else strangers_of(estate, record.plan, answering)
+    entries, control = store.entries(run), store.link_control(link.id)
+    return _Looked(summary, entries, record, problem, control, answering, strangers)
 
 
 def _check(looked: _Looked, link: Link) -> None:
@@ -160,17 +164,13 @@ def _check(looked: _Looked, link: Link) -> None:
         return
     if record.machine.finished:
         raise Refused(f"run {run} is {record.machine.state}: there is nothing to abandon", remedy="`drkit runs`")
-    gone = [alias for alias, there in looked.answering.items() if not there]
-    if looked.begun("commit") and not gone:
+    if record.machine.kind is not Kind.FAILOVER or not looked.begun("commit") or looked.begun("switch"):
+        return
+    target = link.id.target
+    if looked.answering[target] and not looked.strangers:
         raise Refused(
-            f"run {run} can't be abandoned: its commit has begun, and both clusters answer",
+            f"run {run} can't be abandoned: its commit has begun, and {target} answers",
             meaning="Groups may have moved already, so leaving it half done would cost more than its end",
-            remedy=f"drkit resume {run}",
-        )
-    if record.machine.kind is Kind.FAILOVER and looked.begun("commit") and gone == [link.id.source]:
-        raise Refused(
-            f"run {run} can't be abandoned: its commit has begun, and {link.id.target} answers",
-            meaning=f"It needs {link.id.source} no more: it can be taken to its end",
             remedy=f"drkit resume {run}",
         )
 

@@ -19,7 +19,7 @@ from drkit.failover.evidence import loss_at
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.fence import behind, settle_watermarks, wait_for_mirror
 from drkit.failover.gate import Gate
-from drkit.failover.machine import Outcome
+from drkit.failover.machine import Mode, Outcome
 from drkit.failover.move import publication
 from drkit.failover.observe import mirror_at_work, observe
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
@@ -222,6 +222,10 @@ class QuietFence:
         """Close its gate; look twice."""
         since = now()  # from here on, at the latest, the live cluster's writers were idle
         proof = Gate(context, self.live).close()
+        if context.facts.mode is Mode.UNPLANNED:
+            facts = replace(context.facts, fenced=proof.proven, fence_epoch=proof.epoch, fenced_at=since)
+            reason = f"UNFENCED: {proof.reason}"
+            return StageReport(Outcome.OK, reason, replace(facts, fence_reason=reason))
         ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
         still = f"UNFENCED: its {len(ends)} log ends stand still; {proof.reason}"
         reason = proof.reason if proof.proven else still
@@ -255,6 +259,8 @@ class DrainBack:
         """Catch up until nothing is left, seal, look once more."""
         check_cluster(context, self.cluster, self.cluster_id)
         link = context.link
+        if context.facts.mode is Mode.UNPLANNED:
+            return self._as_it_is(context)
         ends = self._level(context) if not self._sealed_before(context) else ends_of(context, link)
         decide_link(
             context.estate,
@@ -287,6 +293,24 @@ class DrainBack:
             loss=loss_at(world.partitions.values(), context.facts.fenced_at or now()),
         )
         return StageReport(Outcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
+
+    def _as_it_is(self, context: StageContext) -> StageReport:
+        """The live cluster is gone: what was brought over is all there is."""
+        decide_link(
+            context.estate,
+            context.link.id,
+            Direction.SEALED,
+            run=context.run,
+            reason=f"failback: {self.live} is gone",
+            allowed=frozenset({Direction.ACTIVE}),
+        )
+        wait_for_mirror(context, MIRROR_SECONDS)
+        world = observe(context.estate, context.link, settle=True, target_groups=False)
+        settle_watermarks(context, world)
+        loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
+        facts = replace(context.facts, mirror_stopped=True, lag=world.lag, loss=loss)
+        left = "what was written there since" if loss.records is None else f"{loss.records:,} records or more"
+        return StageReport(Outcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
         control = context.estate.store.link_control(context.link.id)

@@ -82,32 +82,40 @@ def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple
     return run, proof
 
 
-def lift_fence(estate: Estate, link: Link, say: Callable[[str], None], *, alone: bool = False) -> tuple[str, Proof]:
-    """Open the cluster that clients of a link are to use; journaled as a run of its own: its id, and what was done.
+def lift_fence(
+    estate: Estate, link: Link, cluster: str, say: Callable[[str], None], *, meant: bool = False
+) -> tuple[str, Proof]:
+    """Open a cluster of a link to its clients; journaled as a run of its own: its id, and what was done.
 
-    A run that rests on the fence goes back before it when it is resumed. Where a cluster was failed away from, it is
-    opened only if the other doesn't answer, and the operator says so (`alone`): it serves again from then on.
+    A run that rests on the fence goes back before it when it is resumed.
+
+    Args:
+        estate: clusters and store.
+        link: the configured link.
+        cluster: one of its two.
+        say: told what is going on.
+        meant: where clients are to use the other one: the link is decided anew, so that they are to use this one.
 
     Returns:
         The run, and as the proof's `reason` what was done (`proven`: a fence still stands).
 
     Raises:
-        Refused: somebody else acts on the link, or the other cluster serves.
+        Refused: somebody else acts on the link, or it isn't `meant`.
         Unreachable: the store doesn't answer.
     """
     run = new_run_id()
     began, started_at = time.monotonic(), now()
     with RunLease(estate.store, link.id, run) as lease:
-        cluster = _to_open(estate, link, alone=alone)
+        _check_meant(estate, link, cluster, meant=meant)
         journal = Journal(estate.store, run)
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": cluster, "lift": True})
         journal.intent(KIND)
         try:
-            control = estate.store.link_control(link.id)
-            if control is not None and control.direction is Direction.SEALED and cluster == link.id.source:
-                reason = f"{link.id.target} does not answer; {cluster} serves again"
-                decide_link(estate, link.id, Direction.ACTIVE, run=run, reason=reason, allowed=_SEALED)
-                say(reason)
+            if cluster != serving(estate, link):
+                say(f"{link.id}: clients are to use {cluster} from now on")
+                direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
+                reason = f"{cluster} was opened by hand"
+                decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
             done = Gate(GateContext(estate, link, run, lease, say), cluster).open()
             proof = Proof(proven=False, reason=done or f"no fence of drkit's stands on {cluster}")
         except DrkitError as error:
@@ -126,38 +134,29 @@ def lift_fence(estate: Estate, link: Link, say: Callable[[str], None], *, alone:
     return run, proof
 
 
-def cluster_to_lift(estate: Estate, link: Link) -> tuple[str, bool]:
-    """The cluster that `--lift` opens, and whether it was failed away from: then the operator has to say so."""
+def serving(estate: Estate, link: Link) -> str:
+    """The cluster that clients of a link are to use, by its decided state."""
     control = estate.store.link_control(link.id)
-    direction = None if control is None else control.direction
-    serving = serving_cluster(link, direction)
-    record = gate_record(estate.store, link.id, serving)
-    closed = record is not None and record.state is not GateState.OPEN
-    if direction is Direction.SEALED and not closed and not answers(estate, serving):
-        return link.id.source, True
-    return serving, False
+    return serving_cluster(link, None if control is None else control.direction)
 
 
-def _to_open(estate: Estate, link: Link, *, alone: bool) -> str:
-    cluster, away = cluster_to_lift(estate, link)
-    if away and not alone:
+def _check_meant(estate: Estate, link: Link, cluster: str, *, meant: bool) -> None:
+    serves = serving(estate, link)
+    other = link.id.source if serves == link.id.target else link.id.target
+    yes = f"drkit fence --lift --cluster {other} --yes --link '{link.id}'"
+    if cluster != serves and not meant:
         raise Refused(
-            f"{cluster} was failed away from, and {link.id.target} does not answer",
-            meaning=f"Opened, {cluster} serves again without what was written to {link.id.target} since",
-            remedy="If that is meant, give --yes",
+            f"clients of {link.id} are to use {serves}, not {cluster}",
+            meaning=f"Opened, {cluster} serves without what was written to {serves} since",
+            remedy=f"If {serves} is gone and that is meant, give --yes",
         )
-    source = gate_record(estate.store, link.id, link.id.source)
-    if cluster == link.id.target and source is not None and source.state is not GateState.OPEN:
-        served = gate_record(estate.store, link.id, cluster)
-        control = estate.store.link_control(link.id)
-        sealed = control is not None and control.direction is Direction.SEALED
-        if sealed and (served is None or served.state is GateState.OPEN):
-            raise Refused(
-                f"{link.id.source} was failed away from: {cluster} serves, and drkit keeps nobody out of it",
-                meaning="With both open, records would be written on either side that the other never gets",
-                remedy=f"drkit failback --to {link.id.source} goes back; drkit reprotect makes it the standby",
-            )
-    return cluster
-
-
-_SEALED = frozenset({Direction.SEALED})
+    own = gate_record(estate.store, link.id, serves)
+    elsewhere = gate_record(estate.store, link.id, other)
+    nothing_here = own is None or own.state is GateState.OPEN
+    away = serves == link.id.target and elsewhere is not None and elsewhere.state is not GateState.OPEN
+    if cluster == serves and nothing_here and away and not answers(estate, serves):
+        raise Refused(
+            f"{serves} does not answer, and drkit keeps nobody out of it; {other} was failed away from and is closed",
+            meaning=f"Opened, {other} serves again without what was written to {serves} since",
+            remedy=f"Bring {serves} back; or, if it is gone: {yes}",
+        )

@@ -18,12 +18,13 @@ from drkit.failover.evidence import Evidence, evidence_of
 from drkit.failover.hooks import Hooks, When
 from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import Kind, Mode, Outcome, Run, State, advance, cancel, next_step
+from drkit.failover.machine import Kind, Mode, Outcome, Run, State, advance, back_before_fence, cancel, next_step
 from drkit.failover.places import Standing
 from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
 from drkit.failover.record import Plan
 from drkit.failover.stage import Stage, StageContext
+from drkit.failover.surroundings import Unfinished, advise
 from drkit.failover.undo import CANCEL, Undo, live_cluster
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
@@ -188,6 +189,8 @@ class Runner:
                     remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} goes on taking it back".lstrip("; "),
                 )
         remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        if (way := self._way_out()) is not None:
+            remedy = f"{remedy.rstrip('. ')}. Or, as it is now: {way}"
         return PartlyDone(
             f"{stage} failed: {error.what}",
             meaning=error.meaning or f"The run stays {self.machine.state}; what was done stands",
@@ -215,18 +218,28 @@ class Runner:
         try:
             self.machine, did = self._undo().open_live(self.machine, f"{stage} failed: {error.what}")
         except DrkitError as failed:
-            lift = f"drkit fence --lift --link '{self.configured.id}'"
             return PartlyDone(
                 f"{stage} failed: {error.what}; and {live} could not be opened to its clients again: {failed.what}",
                 meaning=f"Clients can't write to {live} as long as its fence stands",
-                remedy=f"Once {live} answers: {lift}; or {resume}; drkit abandon {self.journal.run} gives the run up",
+                remedy=self._way_out() or f"{resume}; or drkit abandon {self.journal.run}, which gives the run up",
             )
         with suppress(DrkitError):
             self._list()
         meaning = f"Clients go on with {live} ({did}); nothing has moved"
+        if (way := self._way_out()) is not None:
+            return PartlyDone(f"{stage} failed: {error.what}", meaning=f"Nothing has moved ({did})", remedy=way)
         remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
         told = OutcomeUnknown if isinstance(error, OutcomeUnknown) else PartlyDone
         return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
+
+    def _way_out(self) -> str | None:
+        """What leads on where a cluster is gone or another one; None: both are there, or it can't be told."""
+        try:
+            left = Unfinished.of(self.journal, self.machine, self.plan)
+            advice = advise(self.estate, self.configured, left)
+        except DrkitError:
+            return None
+        return f"{'; '.join(advice.broken)}: {advice.way}" if advice.broken else None
 
     def back_before_fence(self, why: str) -> None:
         """Go back before the fence, which doesn't stand any more.
@@ -237,6 +250,13 @@ class Runner:
         self.machine, did = self._undo().open_live(self.machine, why)
         self._list()
         self.watch("fence", None, f"{why}: {did}")
+
+    def without_live(self, why: str) -> None:
+        """Go on as an unplanned move from before the fence: the live cluster is gone."""
+        run = back_before_fence(self.machine, why).run
+        self.machine = replace(run, facts=replace(run.facts, mode=Mode.UNPLANNED, unfenced_accepted=True))
+        self.journal.rewound(self.machine.facts, why)
+        self._list()
 
     def _taken_back(self, error: DrkitError) -> bool:
         """Give up a planned move (it loses nothing or does nothing), and any run that has not parted the link.

@@ -10,10 +10,11 @@ from drkit.failover.estate import Estate
 from drkit.failover.failback import failback_stages
 from drkit.failover.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.gate import gate_record
+from drkit.failover.gate_context import answers
 from drkit.failover.hooks import Hooks, hooks_of
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import PATHS, Facts, Kind
+from drkit.failover.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, State
 from drkit.failover.plan import FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
@@ -22,6 +23,7 @@ from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, pl
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
 from drkit.failover.undo import CANCEL, fence_is_gone, live_cluster, point_of_no_return
+from drkit.model.acls import Acl, fence_rules_kind
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
 from drkit.model.topology import Link
 
@@ -140,10 +142,12 @@ def resume_run(
     *,
     watch: Watch = nobody_watches,
     before_fence: Callable[[], None] | None = None,
+    unplanned: bool = False,
 ) -> RunResult:
     """Take an interrupted run to its end. A finished one is returned as it ended.
 
-    One that rests on a fence that doesn't stand any more goes back before it first.
+    One that rests on a fence that doesn't stand any more goes back before it first. `unplanned`: a failback whose live
+    cluster is gone; it moves groups to what was brought back and audited.
 
     Raises:
         Refused: no such run, somebody else is carrying it out, or its target is another cluster now.
@@ -162,11 +166,46 @@ def resume_run(
         if record.journal.attempted(CANCEL):
             return runner.cancel("a cancelling that was interrupted")
         live = live_cluster(record.plan)
-        gone = fence_is_gone(record.machine, gate_record(estate.store, link.id, live))
-        if gone and not record.journal.attempted("switch"):
+        gone = fence_is_gone(record.machine, gate_record(estate.store, link.id, live)) or (
+            record.machine.state in BEHIND_THE_FENCE and _rules_are_gone(estate, link, live)
+        )
+        if unplanned:
+            _check_live_gone(estate, record, live)
+            runner.without_live(f"{live} is gone")
+        elif gone and not record.journal.attempted("switch"):
             runner.back_before_fence(f"{live} may have been written since it was quiet")
         runner.before_fence = before_fence
         return runner.run()
+
+
+def _rules_are_gone(estate: Estate, link: Link, cluster: str) -> bool:
+    """Whether somebody has taken rules of the fence away by hand; False: they stand, or it can't be seen."""
+    noted = {Acl.parse(key) for key in estate.store.notes(link.id, fence_rules_kind(cluster))}
+    if not noted:
+        return False
+    try:
+        return bool(noted - estate.admin(cluster, may_be_gone=True).acls())
+    except DrkitError:
+        return False
+
+
+def _check_live_gone(estate: Estate, record: RunRecord, live: str) -> None:
+    """Raise `Refused` unless a failback has been audited, isn't switched yet, and its live cluster doesn't answer."""
+    run, machine = record.run, record.machine
+    remedy = f"drkit resume {run}"
+    if machine.kind is not Kind.FAILBACK or record.journal.attempted("switch"):
+        raise Refused(f"run {run} is no failback that waits for its live cluster", remedy=remedy)
+    if answers(estate, live):
+        raise Refused(
+            f"{live} answers", meaning="What was written there would be left behind; nothing has to be", remedy=remedy
+        )
+    if machine.state is not State.AUDITED and machine.state not in BEHIND_THE_FENCE:
+        raise Refused(
+            f"run {run} is {machine.state}: what was brought back isn't audited",
+            meaning=f"{record.plan.target.alias} may hold a part only",
+            remedy=f"Bring {live} back; or drkit abandon {run}, then drkit fence --lift --cluster "
+            f"{record.plan.target.alias} --yes",
+        )
 
 
 def _check_cluster(estate: Estate, plan: Plan) -> None:
@@ -308,6 +347,6 @@ def _clear_the_way(estate: Estate, plan: Plan) -> None:
         except DrkitError as error:
             raise Refused(
                 f"run {summary.run} ({summary.kind}, {summary.state}) is unfinished: {error.what}",
-                meaning="Its work has to be complete before something else begins on this link",
-                remedy=f"drkit resume {summary.run}",
+                meaning="Its work has to be complete, or given up, before something else begins on this link",
+                remedy=f"drkit resume {summary.run}; or drkit abandon {summary.run}, which gives it up",
             ) from error
