@@ -141,14 +141,13 @@ def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) 
     closed = result.error is None and result.machine.state is State.CLOSED
     missed = missed_objectives(result.evidence, objectives) if closed else []
     moves = plan.kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
-    for sentence in unproven_objectives(result.evidence, objectives) if closed and moves else []:
-        run.writer.log.print(f"[yellow]![/] {sentence}: the objective can't be judged")
+    unproven = unproven_objectives(result.evidence, objectives) if closed and moves else []
     run.writer.emit(
-        run_document(result, plan, missed=missed) if run.writer.mode is OutputMode.JSON else {},
-        lambda console: print_result(console, result, plan, missed, plan_shown=plan_shown),
+        run_document(result, plan, missed=missed, unproven=unproven) if run.writer.mode is OutputMode.JSON else {},
+        lambda console: print_result(console, result, plan, missed, unproven, plan_shown=plan_shown),
     )
     if result.error is not None:
         replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
         run.exit(result.error.exit_code)
-    if missed:
+    if missed or unproven:
         run.exit(ExitCode.OBJECTIVE_MISSED)

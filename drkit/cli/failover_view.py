@@ -66,7 +66,13 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
 
 
 def print_result(
-    console: Console, result: RunResult, plan: Plan, missed: Sequence[str], *, plan_shown: bool = False
+    console: Console,
+    result: RunResult,
+    plan: Plan,
+    missed: Sequence[str],
+    unproven: Sequence[str] = (),
+    *,
+    plan_shown: bool = False,
 ) -> None:
     """A run at its end, or where it stopped: groups (unless the plan showed the same ones) and evidence."""
     if result.positions and not (plan_shown and same_decision(result.positions, plan.positions)):
@@ -74,9 +80,8 @@ def print_result(
     state = result.machine.state
     style = "bold green" if result.error is None else "bold yellow"
     console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
-    gone = isinstance(plan, FailoverPlan) and not plan.source.reachable
     if plan.kind is not Kind.REPROTECT:
-        print_evidence(console, result.evidence, missed, at_least=gone)
+        print_evidence(console, result.evidence, missed, unproven)
     facts = result.machine.facts
     if facts.salvage_path:
         console.print(f"salvaged    {facts.salvaged:,} records in {escape(facts.salvage_path)}", soft_wrap=True)
@@ -104,13 +109,13 @@ def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, sta
         )
 
 
-def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] = (), *, at_least: bool = False) -> None:
-    """RPO, RTO and the fence, in numbers. `at_least`: the source is gone, so the loss is a lower bound."""
-    more = " or more" if at_least else ""
+def print_evidence(
+    console: Console, evidence: Evidence, missed: Sequence[str] = (), unproven: Sequence[str] = ()
+) -> None:
+    """RPO, RTO and the fence, in numbers; objectives that were missed, and those that can't be judged."""
+    more = " or more" if evidence.rpo_lower_bound else ""
     rpo = "not known" if evidence.rpo_records is None else f"{evidence.rpo_records:,} records{more}"
-    age = "" if evidence.rpo_seconds is None else f", the oldest {evidence.rpo_seconds:.1f} s old"
-    if evidence.rpo_records == 0:
-        age = ""
+    age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
     basis = f"{evidence.rpo_basis} {iso(evidence.observed_at)}" if evidence.observed_at else evidence.rpo_basis
     console.print(f"lost (RPO)  [bold]{rpo}[/]{age}  [dim]{basis}[/]")
     rto = "-" if evidence.rto_seconds is None else f"{evidence.rto_seconds:.1f} s"
@@ -119,6 +124,10 @@ def print_evidence(console: Console, evidence: Evidence, missed: Sequence[str] =
         console.print("fenced      " + ("[green]yes[/]" if evidence.fenced else "[bold yellow]no (UNFENCED)[/]"))
     for sentence in missed:
         console.print(f"[bold red]missed[/]      {escape(sentence)}")
+    for sentence in unproven:
+        console.print(f"[bold red]not judged[/]  {escape(sentence)}")
+    if evidence.rpo_lower_bound and not unproven and evidence.rpo_reason:
+        console.print(f"[dim]            {escape(evidence.rpo_reason)}[/]")
 
 
 class StagePrinter:
@@ -242,9 +251,9 @@ def _expected_loss(console: Console, plan: FailoverPlan) -> None:
     if loss.records is None:
         console.print(f"expected loss [bold yellow]not known[/]: {escape(loss.reason or '')}")
         return
-    style = "bold green" if loss.records == 0 else "bold yellow"
-    age = f", the oldest {loss.seconds:.1f} s old" if loss.records and loss.seconds is not None else ""
-    more = "" if plan.source.reachable else " or more"
+    style = "bold green" if loss.records == 0 and not loss.lower_bound else "bold yellow"
+    age = f", the oldest up to {loss.seconds:.1f} s old" if loss.seconds else ""
+    more = " or more" if loss.lower_bound else ""
     console.print(f"expected loss [{style}]{loss.records:,} records{more}[/]{age} [dim](as last observed)[/]")
 
 

@@ -15,14 +15,16 @@ from drkit.cli.audit_run import found_in_words
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.failover_view import print_result
 from drkit.cli.output import OutputMode
+from drkit.failover.audited_loss import complete_evidence, sealing_failover
 from drkit.failover.document import journal_document, runs_document
 from drkit.failover.estate import Estate
+from drkit.failover.lease import RunLease
 from drkit.failover.machine import FINAL_STATES
 from drkit.failover.record import KINDS, RunRecord, load_run
 from drkit.failover.runner import RunResult
 from drkit.failover.surroundings import Advice, Unfinished, advise
 from drkit.model.clock import iso
-from drkit.model.errors import DrkitError, ExitCode, Refused
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
 from drkit.model.journal import JournalEntry, RunSummary, verify_chain
 
 _ROOM_FOR_WORDS = 40
@@ -35,6 +37,10 @@ def register(app: typer.Typer) -> None:
 
 def runs(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this run's journal.")] = None,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="First count on the old primary, now that it is back, what this failover lost."),
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -42,6 +48,8 @@ def runs(
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
     with command(config, output, verbose) as run:
         store = run.store(create=False)
+        if audit:
+            _audit(run, run_id)
         listed = store.runs()
         if run_id is None:
             run.writer.emit(runs_document(listed), lambda console: _print_list(console, listed))
@@ -84,6 +92,25 @@ def _way_document(advice: Advice | None) -> dict[str, Any] | None:
     way = advice.way
     serves = None if way.serves is None else way.serves.value
     return {"commands": list(way.commands), "serves": serves, "costs": way.costs, "broken": list(advice.broken)}
+
+
+def _audit(run: Invocation, run_id: str | None) -> None:
+    """Complete a failover's evidence; one that is exact stays as it is."""
+    if run_id is None:
+        raise ConfigError("--audit needs a run", remedy="drkit runs RUN --audit")
+    store = run.store()
+    record = load_run(store, run_id)
+    with Estate(run.config, store) as estate:
+        link = estate.link(record.plan.link)
+        with RunLease(store, link.id, run_id):
+            newest = sealing_failover(estate, link)
+            if newest is None or newest.run != run_id:
+                raise Refused(
+                    f"run {run_id} is not the failover that {link.id} was last moved by",
+                    meaning="The old primary's state since is another: what that run lost can't be counted any more",
+                    remedy="`drkit runs` lists them",
+                )
+            complete_evidence(estate, link)
 
 
 def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:

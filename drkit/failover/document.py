@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from drkit.failover.consistency import ConsistentCut
-from drkit.failover.evidence import Evidence
+from drkit.failover.evidence import Evidence, expected_evidence
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.journal import StageRecord
 from drkit.failover.machine import Loss, Outcome, State
@@ -42,23 +42,16 @@ def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
     ]
     document["groups"] = [_group(position) for position in plan.positions]
     loss = plan.loss if isinstance(plan, FailoverPlan) else None
-    document["evidence"] = _evidence(
-        Evidence(
-            rpo_records=None if loss is None else loss.records,
-            rpo_seconds=None if loss is None else loss.seconds,
-            rpo_basis="observed",
-            observed_at=None if loss is None else loss.observed_at,
-            rto_seconds=None,
-            fenced=None,
-        )
-    )
+    document["evidence"] = _evidence(expected_evidence(loss))
     document["lost_by_topic"] = _lost_by_topic(loss)
     document["refusals"] = [_obstacle(obstacle) for obstacle in standing]
     document["places"] = [_place(place) for place in plan.places] if isinstance(plan, FailoverPlan) else []
     return document
 
 
-def run_document(result: RunResult, plan: Plan, *, missed: Sequence[str] = ()) -> Document:
+def run_document(
+    result: RunResult, plan: Plan, *, missed: Sequence[str] = (), unproven: Sequence[str] = ()
+) -> Document:
     """A run as it stands: at its end, or where it stopped."""
     facts = result.machine.facts
     document = _frame(plan, run=result.run, state=result.machine.state, dry_run=False)
@@ -68,6 +61,7 @@ def run_document(result: RunResult, plan: Plan, *, missed: Sequence[str] = ()) -
     document["evidence"] = _evidence(result.evidence)
     document["lost_by_topic"] = _lost_by_topic(facts.loss)
     document["objectives_missed"] = list(missed)
+    document["objectives_not_judged"] = list(unproven)
     document["endpoint"] = facts.endpoint
     document["fence_reason"] = facts.fence_reason
     document["fence_epoch"] = facts.fence_epoch
@@ -249,6 +243,8 @@ def _evidence(evidence: Evidence) -> Document:
         "rpo_records": evidence.rpo_records,
         "rpo_seconds": _rounded(evidence.rpo_seconds),
         "rpo_basis": evidence.rpo_basis,
+        "rpo_lower_bound": evidence.rpo_lower_bound,
+        "rpo_reason": evidence.rpo_reason,
         "observed_at": iso(evidence.observed_at),
         "rto_seconds": _rounded(evidence.rto_seconds),
         "fenced": evidence.fenced,

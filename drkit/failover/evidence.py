@@ -1,24 +1,28 @@
 """What a run would lose, did lose, and how long it took. Pure.
 
-What isn't known is None. The loss is a lower bound while the source is gone: it rests on the last
-that the mirror saw of it.
+What isn't known is None. While the source is gone, what was written after the last look at it isn't counted: the
+records are a lower bound, and the age is that of the last look at least.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.config import Objectives
 from drkit.failover.machine import Facts, Loss, TopicLoss
 from drkit.failover.world import PartitionView
+from drkit.model.text import and_more, counted
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The numbers a run ends with; the contract's `evidence`."""
+    """The numbers a run ends with; the contract's `evidence`.
+
+    `rpo_lower_bound`: at least `rpo_records` were lost. `rpo_reason`: why the loss isn't known, or not exactly.
+    """
 
     rpo_records: int | None
     rpo_seconds: float | None
@@ -26,13 +30,16 @@ class Evidence:
     observed_at: datetime | None
     rto_seconds: float | None
     fenced: bool | None
+    rpo_lower_bound: bool = False
+    rpo_reason: str | None = None
 
 
 def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     """What of these partitions isn't on the target, and its age at `moment` (the fence).
 
-    A partition that lags without a first sighting of its lag was caught up when it was last looked
-    at; its oldest missing record came after that, so the time since is an upper bound of the age.
+    A partition whose source doesn't answer now may have got records ever since it was last looked at: the time since
+    then is what a loss can be old, whatever that look saw. The same holds for one that lags without a first sighting
+    of its lag: it was caught up when it was last looked at.
     """
     by_topic: dict[str, list[PartitionView]] = defaultdict(list)
     for view in partitions:
@@ -46,15 +53,24 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         if view.watermark is not None and view.source_end is None
     ]
     live = any(view.source_end is not None for views in by_topic.values() for view in views)
-    reason = f"the mirror recorded nothing about {', '.join(unknown)}" if unknown else None
+    blind = [view for views in by_topic.values() for view in views if view.source_end is None]
+    reason = None
     if not topics:
         reason = "the link has no partitions yet"
+    elif unknown:
+        reason = f"nothing was recorded about {and_more(unknown)}"
+    elif blind:
+        ago = f"last looked at {(moment - min(seen)).total_seconds():,.1f} s before" if seen else "never looked at"
+        reason = (
+            f"the source does not answer for {counted(len(blind), 'partition')}, {ago}: what came since isn't counted"
+        )
     return Loss(
         records=_sum([topic.records for topic in topics]) if topics else None,
         seconds=_max([topic.seconds for topic in topics]) if topics else None,
         observed_at=min(seen, default=moment if live else None),
         by_topic=topics,
         reason=reason,
+        lower_bound=bool(blind),
     )
 
 
@@ -68,13 +84,22 @@ def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
     rto = None
     if facts.verified_at is not None and since is not None:
         rto = max(0.0, (facts.verified_at - since).total_seconds())
+    return replace(expected_evidence(loss), rto_seconds=rto, fenced=facts.fenced)
+
+
+def expected_evidence(loss: Loss | None) -> Evidence:
+    """What is known of a loss before a run, or after it, as evidence."""
+    if loss is None:
+        return Evidence(None, None, "observed", None, None, None)
     return Evidence(
-        rpo_records=None if loss is None else loss.records,
-        rpo_seconds=None if loss is None else loss.seconds,
-        rpo_basis="observed" if loss is None else loss.basis,
-        observed_at=None if loss is None else loss.observed_at,
-        rto_seconds=rto,
-        fenced=facts.fenced,
+        rpo_records=loss.records,
+        rpo_seconds=loss.seconds,
+        rpo_basis=loss.basis,
+        observed_at=loss.observed_at,
+        rto_seconds=None,
+        fenced=None,
+        rpo_lower_bound=loss.lower_bound,
+        rpo_reason=loss.reason,
     )
 
 
@@ -93,13 +118,19 @@ def missed_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
 
 
 def unproven_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
-    """Objectives of the configuration that can't be judged because the number isn't known."""
-    pairs = (
-        ("RPO in records", evidence.rpo_records, objectives.rpo_records),
-        ("RPO in seconds", evidence.rpo_seconds, objectives.rpo_seconds),
-        ("RTO in seconds", evidence.rto_seconds, objectives.rto_seconds),
-    )
-    return [f"{name} is not known" for name, value, limit in pairs if limit is not None and value is None]
+    """Objectives of the configuration that can't be judged, each with its reason: none of them counts as met."""
+    why = evidence.rpo_reason or "nothing was recorded"
+    found = []
+    if objectives.rpo_records is not None:
+        if evidence.rpo_records is None:
+            found.append(f"RPO in records is not known: {why}")
+        elif evidence.rpo_lower_bound and evidence.rpo_records <= objectives.rpo_records:
+            found.append(f"RPO in records is only known to be {evidence.rpo_records:,} or more: {why}")
+    if objectives.rpo_seconds is not None and evidence.rpo_seconds is None:
+        found.append(f"RPO in seconds is not known: {why}")
+    if objectives.rto_seconds is not None and evidence.rto_seconds is None:
+        found.append("RTO in seconds is not known")
+    return found
 
 
 def _of_topic(topic: str, views: Sequence[PartitionView], moment: datetime) -> TopicLoss:
@@ -109,7 +140,7 @@ def _of_topic(topic: str, views: Sequence[PartitionView], moment: datetime) -> T
 
 
 def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None:
-    if lag == 0:
+    if lag == 0 and view.source_end is not None:
         return 0.0
     if lag is None or view.watermark is None:
         return None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.failback_sight import Sight, scrub_topics
 from drkit.failover.plan import Obstacle
 from drkit.model.gate import GateState
 from drkit.model.links import Direction
+from drkit.model.text import and_more
 from drkit.model.topology import TopicPartition
-
-_SHOWN = 5
 
 
 def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
@@ -23,7 +22,7 @@ def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
     ]
     alone = [name for name in others if link.target_topic(name) not in sight.live_topics]
     if alone:
-        yield f"{_listed(alone)} on {link.id.source} were never mirrored and stay as they are"
+        yield f"{and_more(alone)} on {link.id.source} were never mirrored and stay as they are"
     if sight.replaced:
         yield (
             f"{link.id.source} is another cluster ({sight.old.cluster_id}) than the one that was failed away from "
@@ -32,10 +31,10 @@ def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
         )
     missing = [name for name in sight.states if link.covers_topic(name) and name not in sight.topics]
     if missing:
-        yield f"{_listed(missing)} are gone from {link.id.source}: they are created anew"
+        yield f"{and_more(missing)} are gone from {link.id.source}: they are created anew"
     active = sorted(group for group, count in sight.live_members.items() if count)
     if active:
-        yield f"{_listed(active)} read on {link.id.target}: unless they stop first, they read some of it again"
+        yield f"{and_more(active)} read on {link.id.target}: unless they stop first, they read some of it again"
     if sight.fence is not None and not sight.fence.proven and sight.fence.state is not GateState.OPEN:
         yield (
             f"{link.id.source} was to be fenced and isn't shown to be ({sight.fence.detail or 'it did not answer'}): "
@@ -68,7 +67,7 @@ def obstacles(sight: Sight) -> Iterator[Obstacle]:
     if sight.replaced and (held := _held(sight)):
         yield Obstacle(
             f"{old} is cluster {sight.old.cluster_id}; what was failed away from is {sight.old_cluster_id}, and "
-            f"{_listed(held)} there hold{'s' if len(held) == 1 else ''} records",
+            f"{and_more(held)} there hold{'s' if len(held) == 1 else ''} records",
             "drkit goes back onto another cluster only where that has nothing of the link: nothing there is deleted",
             f"Mend bootstrap_servers of {old}; or, if it is its replacement, delete these topics there by hand",
         )
@@ -81,7 +80,7 @@ def obstacles(sight: Sight) -> Iterator[Obstacle]:
     active = sorted(group for group, count in sight.old_members.items() if count)
     if active:
         yield Obstacle(
-            f"{_listed(active)} {'is' if len(active) == 1 else 'are'} active on {old}",
+            f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {old}",
             "Their committed offsets there are deleted and set anew, which Kafka takes only while nobody reads",
             f"Stop these consumers on {old}",
         )
@@ -107,7 +106,7 @@ def _left_the_link(sight: Sight) -> Iterator[Obstacle]:
     if left:
         one = len(left) == 1
         yield Obstacle(
-            f"{_listed(left)}, mirrored by {link.id}, {'is' if one else 'are'} no longer among its topics",
+            f"{and_more(left)}, mirrored by {link.id}, {'is' if one else 'are'} no longer among its topics",
             f"What came on {link.id.target} since would not be brought back",
             f"Put {'it' if one else 'them'} back into the link's topics until the failback is done, or delete "
             f"{'it' if one else 'them'} on {old}",
@@ -134,7 +133,3 @@ def _foreign_topics(sight: Sight) -> Iterator[Obstacle]:
             "drkit deletes only what the link mirrored, and can't seed a topic that holds something else",
             f"Keep what is needed of it and delete it on {old}, or put it into exclude_topics",
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -17,6 +17,7 @@ from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.gate import Means
 from drkit.model.links import Direction
+from drkit.model.text import and_more
 from drkit.model.topology import TopicPartition
 
 MIRROR_SECONDS = 60.0
@@ -166,7 +167,7 @@ class Drain:
             left[:] = behind(world, self._ends(context))
             if left and world.mirror is None:
                 raise Refused(
-                    f"no mirror runs on {context.link.id} and {len(left)} partitions lag: {', '.join(left[:5])}",
+                    f"no mirror runs on {context.link.id} and {len(left)} partitions lag: {and_more(left)}",
                     meaning="Nothing was changed",
                     remedy=f"Run drkit mirror --link '{context.link.id}', then try again",
                 )
@@ -174,7 +175,7 @@ class Drain:
 
         if not context.wait(drained, self.seconds):
             raise Refused(
-                f"the lag of {context.link.id} did not drain to zero in {self.seconds:g} s: {', '.join(left[:5])}",
+                f"the lag of {context.link.id} did not drain to zero in {self.seconds:g} s: {and_more(left)}",
                 meaning="Nothing was changed",
                 remedy="Stop the producers, let the mirror catch up (drkit status), then try again",
             )

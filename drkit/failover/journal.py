@@ -10,6 +10,7 @@
     …    fence      rewound    the fence doesn't stand any more: {"reason", "facts"}
     …    cancel     cancelled  why
     …    abandon    abandoned  why, and what stands
+    …    audited    audited    what was lost, counted once the old primary was back
 
 A long payload is kept in several entries (`part`), so that no single write is too large for a store.
 An append whose answer was lost is recognised by its hash when it is tried again.
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from drkit.failover.machine import Facts, Outcome
+from drkit.failover.machine import Facts, Loss, Outcome
 from drkit.failover.packing import Packed
 from drkit.failover.places import Standing
 from drkit.failover.positions import Position
@@ -43,11 +44,13 @@ TAKEN = "taken"
 CANCELLED = "cancelled"
 REWOUND = "rewound"
 ABANDONED = "abandoned"
+AUDITED = "audited"
 
 _PART_CHARACTERS = 1_000_000
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 FACTS = TypeAdapter(Facts)
+LOSS = TypeAdapter(Loss)
 POSITION_LIST: TypeAdapter[tuple[Position, ...]] = TypeAdapter(Packed)
 PLACE_LIST = TypeAdapter(tuple[Standing, ...])
 

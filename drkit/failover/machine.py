@@ -140,8 +140,9 @@ class TopicLoss:
 class Loss:
     """What is not on the target: source offsets, and the age of the oldest at the moment asked for.
 
-    `basis` is `observed` (the last the mirror saw of the source: a lower bound) until an audit counts.
-    `observed_at`: the oldest observation it rests on. `reason` says why something isn't known.
+    `basis` is `observed` (by what was last seen of the source) or `audited` (counted when it was back).
+    `observed_at`: the oldest observation it rests on. `lower_bound`: the source could not be asked, so `records` is at
+    least so many, and `seconds` at most so long. `reason` says why something isn't known.
     """
 
     records: int | None
@@ -150,6 +151,7 @@ class Loss:
     by_topic: tuple[TopicLoss, ...] = ()
     reason: str | None = None
     basis: str = "observed"
+    lower_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from drkit.kafka.groups import GroupAdmin
 from drkit.kafka.peek import Place
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.text import and_more
 from drkit.model.topology import TopicPartition
 
 _GROUPS_AT_ONCE = 500
-_SHOWN = 5
 _MOMENT_SECONDS = 3.0
 
 
@@ -92,7 +92,7 @@ class Translate:
         rewound = sorted({position.group for position in placed if position.rewinds})
         if rewound and not self.allow_rewind:
             raise Refused(
-                f"{', '.join(rewound[:_SHOWN])} would be moved back on {self.target}",
+                f"{and_more(rewound)} would be moved back on {self.target}",
                 meaning="They committed further on the target since the plan was made",
                 remedy="Decide what is right for them; --allow-rewind moves them back",
             )
@@ -216,14 +216,15 @@ class Verify:
                     standing.add((tp, stands))
         if wrong:
             raise DrkitError(
-                f"{len(wrong)} positions on {self.target} are not as committed: {_few(wrong)}",
+                f"{len(wrong)} positions on {self.target} are not as committed: {and_more(wrong, separator='; ')}",
                 meaning="Somebody else committed there, or the cluster lost it",
                 remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
             )
         compared = look_again(context.estate, self.target, {Place(*each) for each in standing}, context.places)
         if compared.wrong:
             raise DrkitError(
-                f"{len(compared.wrong)} places on {self.target} don't hold what was planned: {_few(compared.wrong)}",
+                f"{len(compared.wrong)} places on {self.target} don't hold what was planned: "
+                f"{and_more(compared.wrong, separator='; ')}",
                 meaning="Records were lost or replaced there since the positions were chosen",
                 remedy=f"Look at these with drkit audit; move the groups that stand there "
                 f"(drkit runs {context.run} has them) on by hand, then drkit resume",
@@ -251,8 +252,7 @@ class Verify:
         if not found.proof.proven and not facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.source} is not fenced any more: {found.proof.reason}",
-                meaning=f"{', '.join(found.topics[:_SHOWN])} were made after the fence; whoever writes there writes "
-                "what is lost",
+                meaning=f"{and_more(found.topics)} were made after the fence; whoever writes there writes what is lost",
                 remedy=f"Remove the cause, then drkit resume {context.run}",
             )
         proof = found.proof
@@ -295,11 +295,6 @@ def _same_cluster(context: StageContext, alias: str, planned: str | None) -> Non
             meaning="Positions of one cluster mean nothing on another",
             remedy=f"Put the address of {alias} right in the configuration",
         )
-
-
-def _few(sentences: Sequence[str]) -> str:
-    more = f" and {len(sentences) - _SHOWN} more" if len(sentences) > _SHOWN else ""
-    return "; ".join(sentences[:_SHOWN]) + more
 
 
 def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:

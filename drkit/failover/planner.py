@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.clients import look_at_directories, outrun, warnings_of
@@ -35,6 +34,7 @@ from drkit.kafka.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.gate import Means
 from drkit.model.links import Direction
+from drkit.model.text import and_more
 from drkit.model.topology import Link
 
 _SHOWN = 5
@@ -230,7 +230,7 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
         warnings.append(f"the expected loss is not known: {plan.loss.reason}")
     if world.left:
         warnings.append(
-            f"no group is moved on {_listed(world.left)}: mirrored once, and no longer among {world.link.id}'s topics"
+            f"no group is moved on {and_more(world.left)}: mirrored once, and no longer among {world.link.id}'s topics"
         )
     looked = plan.loss.observed_at
     if not world.source.reachable and looked is not None:
@@ -248,20 +248,16 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
         )
     for group, tps in list(never_committed(world, request.selection).items())[:_SHOWN]:
         warnings.append(
-            f"{group} never committed on {_listed([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
+            f"{group} never committed on {and_more([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
             f"as on {world.source.alias}"
         )
     remarks = [f"{view.target_tp}: {view.remark}" for view in world.partitions.values() if view.remark]
     if remarks:
-        warnings.append(_listed(remarks))
+        warnings.append(and_more(remarks))
     warnings += [f"{problem.topic}: {problem.reason}" for problem in world.problems]
     active = sorted(group for group, count in world.source_members.items() if count)
     if request.mode is Mode.PLANNED and active:
         warnings.append(
-            f"{_listed(active)} still read on {world.source.alias}: what they read from now on is read again"
+            f"{and_more(active)} still read on {world.source.alias}: what they read from now on is read again"
         )
     return warnings
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

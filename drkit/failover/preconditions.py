@@ -9,10 +9,10 @@ from drkit.failover.plan import FailoverPlan, Obstacle
 from drkit.failover.world import World
 from drkit.model.gate import Means
 from drkit.model.links import Direction
+from drkit.model.text import and_more
 
 ACCEPT_UNFENCED = "--accept-unfenced"
 ALLOW_REWIND = "--allow-rewind"
-_SHOWN = 5
 
 
 def obstacles(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
@@ -77,7 +77,7 @@ def _active(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     active = sorted(group for group, members in world.members.items() if members and group in moving)
     if active:
         yield Obstacle(
-            f"{_listed(active)} {'is' if len(active) == 1 else 'are'} active on {target}",
+            f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {target}",
             "Kafka takes a position from outside only while a group has no members",
             f"Stop these consumers on {target}, then try again; or leave the groups out with --group",
         )
@@ -90,7 +90,7 @@ def _rewound(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     first = back[0]
     groups = sorted({position.group for position in back})
     yield Obstacle(
-        f"{len(back)} existing positions on {world.target.alias} would be moved back ({_listed(groups)}), e.g. "
+        f"{len(back)} existing positions on {world.target.alias} would be moved back ({and_more(groups)}), e.g. "
         f"{first.group} on {first.target_tp} from {first.existing} to {first.target_offset}",
         "These groups have committed further on the target: what lies between would be read again",
         f"Leave them out with --group, or give {ALLOW_REWIND}",
@@ -111,7 +111,3 @@ def _unfenced(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
         "drkit fence",
         waived_by=ACCEPT_UNFENCED,
     )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from drkit.failover.estate import Estate
 from drkit.model.errors import Refused, Unreachable
+from drkit.model.text import and_more
 from drkit.model.topology import Link, TopicPartition
 
 QUIET_SECONDS = 2.0
 _SETTLING_WINDOWS = 5
-_SHOWN = 5
 
 
 class Watching(Protocol):
@@ -37,9 +37,7 @@ def ends_of(context: Watching, link: Link) -> dict[str, int]:
     ends = admin.end_offsets(tps, committed=False)
     silent = [str(tp) for tp in tps if tp not in ends]
     if silent:
-        raise Unreachable(
-            f"{link.id.source} does not say where {', '.join(silent[:_SHOWN])} end", remedy="Trying again may work"
-        )
+        raise Unreachable(f"{link.id.source} does not say where {and_more(silent)} end", remedy="Trying again may work")
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 
@@ -88,9 +86,8 @@ def differing(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
 
 def still_written(alias: str, moving: list[str]) -> Refused:
     """The refusal that names what moved."""
-    more = f" and {len(moving) - _SHOWN} more" if len(moving) > _SHOWN else ""
     return Refused(
-        f"{alias} is still written: {', '.join(moving[:_SHOWN])}{more}",
+        f"{alias} is still written: {and_more(moving)}",
         meaning="A planned move loses nothing only while nobody writes where the groups leave",
         remedy=f"Stop the producers of {alias}, then try again",
     )

@@ -9,8 +9,10 @@ from datetime import datetime
 from drkit.failover.failback_plan import FailbackPlan, failback_plan_from_json
 from drkit.failover.journal import (
     ABANDONED,
+    AUDITED,
     CANCELLED,
     FACTS,
+    LOSS,
     OUTCOME,
     PLACE_LIST,
     PLACES,
@@ -121,6 +123,9 @@ def _replay(journal: Journal, run: Run) -> Run:
         if happened.event == REWOUND:
             facts = FACTS.validate_python(json.loads(happened.payload)["facts"])
             run = replace(run, state=before_fence(run.kind), facts=facts)
+            continue
+        if happened.event == AUDITED:
+            run = replace(run, facts=replace(run.facts, loss=LOSS.validate_json(happened.payload)))
             continue
         if happened.event != OUTCOME or happened.stage not in reaches:  # hooks reach no state
             continue

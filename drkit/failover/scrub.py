@@ -8,9 +8,11 @@ interrupted attempt created; one that holds records belongs to somebody, and sto
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from drkit.failover.audited_loss import complete_evidence
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.machine import Facts, Outcome
 from drkit.failover.observe import mirror_at_work
@@ -19,9 +21,8 @@ from drkit.failover.stage import StageContext, StageReport
 from drkit.kafka.admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
+from drkit.model.text import and_more
 from drkit.model.topology import Link, LinkId, TopicPartition
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Salvage:
     def execute(self, context: StageContext) -> StageReport:
         """Write them out, unless there are none."""
         check_cluster(context, self.cluster, self.cluster_id)
+        with suppress(Refused):  # another cluster stands there: what the failover lost can't be told any more
+            complete_evidence(context.estate, context.link.reversed())
         facts, reason = keep(context, self.cluster, self.topics)
         outcome = Outcome.OK if facts.salvage_path is not None else Outcome.SKIPPED
         return StageReport(outcome, reason, facts)
@@ -102,7 +105,7 @@ class Scrub:
         gone = [topic.topic for topic in self.topics if not _is_old(topic, found)]
         if moved or gone:
             raise Refused(
-                f"{self.cluster} is not as planned: {', '.join((*gone, *moved)[:_SHOWN])}",
+                f"{self.cluster} is not as planned: {and_more((*gone, *moved))}",
                 meaning="It was written since, or topics were made anew: what is there now has to be kept first",
                 remedy="Stop what writes there, then plan the failback anew",
             )

@@ -14,12 +14,12 @@ from drkit.failover.estate import Estate
 from drkit.failover.world import PartitionView, World
 from drkit.kafka.peek import Peeked, Place
 from drkit.model.errors import Refused
+from drkit.model.text import and_more
 from drkit.model.topology import TopicPartition
 
 OFFSETS = 100
 """How many of a partition's last offsets are looked at."""
 _SECONDS = 20.0
-_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -52,14 +52,14 @@ def compare_tails(estate: Estate, world: World) -> str:
     compared = compare(ours, theirs, places)
     if compared.unread:
         raise Refused(
-            f"the ends of {len(compared.unread)} places can't be read: {'; '.join(compared.unread[:_SHOWN])}",
+            f"the ends of {len(compared.unread)} places can't be read: {and_more(compared.unread, separator='; ')}",
             meaning="A planned move shows that both sides hold the same before it moves",
             remedy="Try again once all brokers answer",
         )
     if compared.wrong:
         raise Refused(
             f"{len(compared.wrong)} records on {link.id.target} are not those of {link.id.source}: "
-            f"{'; '.join(compared.wrong[:_SHOWN])}",
+            f"{and_more(compared.wrong, separator='; ')}",
             meaning="Somebody else wrote there, or the mapping doesn't fit the logs",
             remedy=f"drkit audit --link '{link.id}' says what deviates",
         )

@@ -11,10 +11,10 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
-from drkit.kafka import acls, deletion, offsets
+from drkit.kafka import acls, deletion, offsets, tails
 from drkit.kafka.epochs import EpochEnd, epoch_ends
 from drkit.kafka.peek import Peeked, Place, peek
-from drkit.kafka.tails import Scanned, Stretch, scan
+from drkit.kafka.tails import Scanned, Stretch
 from drkit.kafka.topics import (
     TOPICS_A_REQUEST,
     NewTopic,
@@ -337,9 +337,15 @@ class ClusterAdmin(WireClient):
         """The first record at or after each place (`drkit.kafka.peek`); one that can't be read in time says why."""
         return peek(self._wire, places, seconds=seconds)
 
-    def scan(self, stretches: Mapping[TopicPartition, Stretch], *, seconds: float) -> dict[TopicPartition, Scanned]:
+    def scan(
+        self,
+        stretches: Mapping[TopicPartition, Stretch],
+        *,
+        seconds: float,
+        most_bytes: int | None = tails.STRETCH_BYTES,
+    ) -> dict[TopicPartition, Scanned]:
         """Timestamps and transactions of stretches of logs (`drkit.kafka.tails`), as far as they are read in time."""
-        return scan(self._wire, stretches, seconds=seconds)
+        return tails.scan(self._wire, stretches, seconds=seconds, most_bytes=most_bytes)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""

@@ -18,7 +18,7 @@ from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 
 _PARTITION_BYTES = 1024 * 1024
-_STRETCH_BYTES = 4 * 1024 * 1024
+STRETCH_BYTES = 4 * 1024 * 1024
 
 
 class Stretch(NamedTuple):
@@ -46,11 +46,15 @@ class SeenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Scanned:
-    """A stretch as far as it was read: up to `through` (exclusive). `reason`: why no further, None where whole."""
+    """A stretch as far as it was read: up to `through` (exclusive). `reason`: why no further, None where whole.
+
+    `records`: how many it holds, transaction markers not among them, those of aborted transactions among them.
+    """
 
     through: int
     batches: list[SeenBatch] = field(default_factory=list)
     size: int = 0
+    records: int = 0
     newest: int | None = None
     reason: str | None = None
 
@@ -65,13 +69,19 @@ class Scanned:
         return max((batch.late for batch in self.batches), default=0)
 
 
-def scan(wire: Wire, stretches: Mapping[TopicPartition, Stretch], *, seconds: float) -> dict[TopicPartition, Scanned]:
-    """Read stretches, each to its end or to 4 MiB; what isn't read in time says so.
+def scan(
+    wire: Wire,
+    stretches: Mapping[TopicPartition, Stretch],
+    *,
+    seconds: float,
+    most_bytes: int | None = STRETCH_BYTES,
+) -> dict[TopicPartition, Scanned]:
+    """Read stretches, each to its end or to so many bytes (None: all); what isn't read in time says so.
 
     Raises:
         Refused: the cluster denies reading.
     """
-    scan = _Scan(stretches, {tp: Scanned(stretch.begin) for tp, stretch in stretches.items()})
+    scan = _Scan(stretches, most_bytes, {tp: Scanned(stretch.begin) for tp, stretch in stretches.items()})
     scan.left = {tp for tp, stretch in stretches.items() if stretch.begin < stretch.end}
     deadline = time.monotonic() + seconds
 
@@ -100,6 +110,7 @@ class _Scan:
     """A scan under way; `left`: partitions that aren't done."""
 
     stretches: Mapping[TopicPartition, Stretch]
+    most_bytes: int | None
     found: dict[TopicPartition, Scanned]
     left: set[TopicPartition] = field(default_factory=set)
     moved_at: float = field(default_factory=time.monotonic)
@@ -117,13 +128,13 @@ async def _round(wire: Wire, scan: _Scan) -> bool:
         answers = await fetch(wire, leader, {tp: Asked(scan.found[tp].through, _PARTITION_BYTES) for tp in tps})
         for tp, answer in () if isinstance(answers, kafka_errors.KafkaError) else answers:
             scanned, end = scan.found[tp], scan.stretches[tp].end
-            moved |= _take(scanned, answer, end)
+            moved |= _take(scanned, answer, end, scan.most_bytes)
             if scanned.reason is not None or scanned.through >= end:
                 scan.left.discard(tp)
     return moved
 
 
-def _take(scanned: Scanned, answer: Any, end: int) -> bool:
+def _take(scanned: Scanned, answer: Any, end: int, most_bytes: int | None) -> bool:
     """Take one partition's answer; whether it brought anything."""
     if answer.error_code:
         error = error_class(answer.error_code)
@@ -149,8 +160,8 @@ def _take(scanned: Scanned, answer: Any, end: int) -> bool:
             scanned.reason = f"a batch at {before} is larger than {_PARTITION_BYTES} bytes"
             return True
         return False
-    if scanned.size >= _STRETCH_BYTES and scanned.through < end:
-        scanned.reason = f"only the first {_STRETCH_BYTES >> 20} MiB were read"
+    if most_bytes is not None and scanned.size >= most_bytes and scanned.through < end:
+        scanned.reason = f"only the first {most_bytes >> 20} MiB were read"
     return True
 
 
@@ -164,6 +175,7 @@ def _see(scanned: Scanned, batch: Batch, end: int) -> None:
         return
     late = 0
     if not batch.is_control:
+        scanned.records += len(stamps)
         for _, stamp in stamps:
             if scanned.newest is None or stamp >= scanned.newest:
                 scanned.newest = stamp

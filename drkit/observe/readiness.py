@@ -17,6 +17,7 @@ from drkit.kafka.clusters import Clusters
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.offsets import Certainty
+from drkit.model.text import counted
 from drkit.model.topology import Link
 from drkit.observe.fence import FENCED
 from drkit.observe.status import LinkStatus, link_statuses
@@ -118,9 +119,12 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     if point.records is None:
         return Check(name, Outcome.UNKNOWN, "nothing was mirrored yet, so the loss can't be told")
     seconds = point.seconds
-    seen = "" if status.source_reachable else " as last seen (the source does not answer: at least this much)"
     age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
-    loss = f"a failover now loses {point.records:,} records, {age}{seen}"
+    if not status.source_reachable:
+        ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
+        loss = f"a failover now loses {point.records:,} records or more (the source does not answer{ago})"
+        return Check(name, Outcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
+    loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:
         missed.append(f"rpo_records = {objectives.rpo_records}")

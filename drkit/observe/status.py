@@ -307,23 +307,23 @@ def _partition(
         target_end=target.end.get(there, mark.target_end),
         delta=None if row is None else row.delta,
         lag_records=lag,
-        lag_seconds=_lag_seconds(mark, lag, at, running=running),
+        lag_seconds=_lag_seconds(mark, lag, at, running=running, live=tp in source.end),
         engine=None if topic is None else topic.engine,
         engine_reason=None if topic is None else topic.reason or None,
     )
 
 
-def _lag_seconds(mark: Watermark, lag: int, at: datetime, *, running: bool) -> float:
+def _lag_seconds(mark: Watermark, lag: int, at: datetime, *, running: bool, live: bool) -> float:
     """Seconds since the source's end was first seen beyond what is mirrored.
 
-    Where the mirror was caught up when it last looked and is not running now, records came at some
-    moment since then: the time since that look is the conservative answer.
+    Where the mirror was caught up when it last looked, and the source doesn't answer now (not `live`), or lags and no
+    mirror runs, records may have come at any moment since: the time since that look is the conservative answer.
     """
-    if lag == 0:
+    if lag == 0 and live:
         return 0.0
     if mark.behind_since is not None:
         return max(0.0, (at - mark.behind_since).total_seconds())
-    return 0.0 if running else max(0.0, (at - mark.observed_at).total_seconds())
+    return 0.0 if running and live else max(0.0, (at - mark.observed_at).total_seconds())
 
 
 def _group(position: GroupPosition, translator: Translator) -> GroupStatus:

@@ -8,10 +8,14 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from drkit.config import Objectives
+from drkit.failover.audited_loss import complete_evidence
+from drkit.failover.evidence import missed_objectives, unproven_objectives
 from drkit.failover.machine import Mode, Outcome, State
 from drkit.failover.plan import same_decision
 from drkit.failover.planner import Request, make_plan
 from drkit.failover.positions import Selection, Strategy
+from drkit.failover.record import load_run
 from drkit.failover.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.when import Basis, parse_moment
 from drkit.model.clock import iso, now
@@ -92,9 +96,37 @@ def test_with_the_primary_gone_what_was_last_seen_decides(own, flights):
     assert result.error is None
     assert not plan.source.reachable
     assert result.evidence.rpo_records == 0
-    assert result.evidence.rpo_seconds == 0.0
+    assert result.evidence.rpo_lower_bound, "nobody has looked since"
+    assert result.evidence.rpo_seconds > 0
     assert own.committed("dr", names["ahead"]) == {(topic, 0): 110, (topic, 1): 104, (topic, 2): 100}
     assert "did not answer" in result.machine.facts.fence_reason
+
+
+def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, flights):
+    """The mirror is dead, records are acknowledged, the primary goes: how many were lost is known once it is back."""
+    topic, _names = flights
+    objectives = Objectives(rpo_records=1_000_000, rpo_seconds=3600.0)
+    looked = min(mark.observed_at for mark in own.store.watermarks(own.link.id).values())
+    with own.estate(without_primary(own)) as estate:
+        assert make_plan(estate, Request("dr")).loss.lower_bound
+    _plan, result = away(own, without_primary(own))
+    evidence = result.evidence
+    fenced_at = result.machine.facts.fenced_at
+    assert (evidence.rpo_records, evidence.rpo_lower_bound, evidence.rpo_basis) == (0, True, "observed")
+    assert evidence.rpo_seconds >= (fenced_at - looked).total_seconds()
+    assert "does not answer" in evidence.rpo_reason
+    (unproven,) = unproven_objectives(evidence, objectives)
+    assert "0 or more" in unproven
+    assert missed_objectives(evidence, objectives) == []
+
+    own.produce("primary", topic, {0: ["written by one that was not fenced"]})
+    with own.estate() as estate:
+        loss = complete_evidence(estate, own.link)
+        assert (loss.records, loss.lower_bound, loss.basis) == (31, False, "audited")
+        assert complete_evidence(estate, own.link) is None, "it is known now"
+    audited = load_run(own.store, result.run).machine.facts.loss
+    assert (audited.records, audited.basis) == (31, "audited")
+    assert "not fenced" in audited.reason
 
 
 def test_a_primary_that_hangs_costs_no_more_than_the_patience(own, lab):

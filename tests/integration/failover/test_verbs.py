@@ -120,6 +120,29 @@ def test_a_missed_objective_is_six_with_everything_done(lab, tmp_path, unique_na
         own.store.close()
 
 
+def test_an_objective_that_cannot_be_judged_is_not_met(lab, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name, rpo_records=0, rpo_seconds=600)
+    try:
+        topic = own.create("primary", "t")
+        own.produce("primary", topic, texts("x", 5))
+        own.commit("primary", "g", topic, {0: 4})
+        mirror(own)
+        own.produce("primary", topic, texts("late", 4))
+        file, bootstrap = own.config_path, lab.bootstrap("primary")
+        file.write_text(file.read_text().replace(bootstrap, "127.0.0.1:1"))
+        done = document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", code=6)
+        assert (done["evidence"]["rpo_records"], done["evidence"]["rpo_lower_bound"]) == (0, True)
+        assert done["objectives_missed"] == []
+        assert len(done["objectives_not_judged"]) == 1
+        assert "RPO in records is only known to be 0 or more" in done["objectives_not_judged"][0]
+        file.write_text(file.read_text().replace("127.0.0.1:1", bootstrap))
+        shown = document(own, "runs", done["run"], "--audit", schema="runs")
+        evidence = shown["result"]["evidence"]
+        assert (evidence["rpo_records"], evidence["rpo_basis"], evidence["rpo_lower_bound"]) == (8, "audited", False)
+    finally:
+        own.store.close()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -249,4 +249,6 @@ def test_objectives_are_judged_by_what_is_known():
     assert missed_objectives(evidence, Objectives()) == []
     unknown = evidence_of(Facts(mode=Mode.UNPLANNED), AT)
     assert missed_objectives(unknown, Objectives(rpo_records=0)) == []
-    assert unproven_objectives(unknown, Objectives(rpo_records=0)) == ["RPO in records is not known"]
+    assert unproven_objectives(unknown, Objectives(rpo_records=0)) == [
+        "RPO in records is not known: nothing was recorded"
+    ]

@@ -1,0 +1,18 @@
+"""Lists and counts in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_SHOWN = 5
+
+
+def and_more(names: Sequence[str], *, shown: int = _SHOWN, separator: str = ", ") -> str:
+    """The first few, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return separator.join(names[:shown]) + more
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: "1 broker", "2 brokers"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
