@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,16 +19,18 @@ from drkit.cli.when import AtOption, PositionsAtOption, TimezoneOption, either_m
 from drkit.failover.estate import Estate
 from drkit.failover.machine import Mode
 from drkit.failover.mirrormaker import parse_positions_from
-from drkit.failover.plan import FailoverPlan, read_plan, write_plan
+from drkit.failover.plan import AcceptedLoss, FailoverPlan, read_plan, write_plan
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.selection import Edge, Selection
-from drkit.failover.service import plan_again, run_failover, standing_obstacles
+from drkit.failover.service import plan_again, run_failover, standing_obstacles, without_loss_obstacles
 from drkit.failover.when import Moment
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+_ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
+"""Obstacles that somebody at a terminal is asked about, together with the plan."""
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 
@@ -49,7 +52,8 @@ def failover(
         bool | None,
         typer.Option(
             "--planned/--unplanned",
-            help="Planned: both clusters alive, loses nothing or does nothing (default: unplanned).",
+            help="Planned: both clusters alive, loses nothing or does nothing. Unplanned: take what is there now "
+            "(default: unplanned, and a primary that answers is given 60 s to have its backlog brought over).",
             show_default=False,
         ),
     ] = None,
@@ -96,8 +100,20 @@ def failover(
     ] = False,
     yes: YesOption = False,
     accept_unfenced: Annotated[
-        bool, typer.Option(ACCEPT_UNFENCED, help="Go on although the old primary can't be fenced.")
+        bool,
+        typer.Option(
+            ACCEPT_UNFENCED,
+            help="Go on although the old primary can't be fenced; in a script this is enough, without --yes.",
+        ),
     ] = False,
+    accept_loss: Annotated[
+        str | None,
+        typer.Option(
+            ACCEPT_LOSS,
+            metavar="N|unknown",
+            help="So many records of a primary that answers may be lost.",
+        ),
+    ] = None,
     allow_rewind: Annotated[
         bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
     ] = False,
@@ -122,6 +138,7 @@ def failover(
         if rehearse and (dry_run or execute or out is not None):
             raise ConfigError("--rehearse goes without --dry-run, --execute and --out", remedy="Leave them out")
         when = either_moment(at, positions_at, timezone)
+        accepted = _accepted(accept_loss)
         selection = select(
             group or (),
             topic or (),
@@ -140,7 +157,7 @@ def failover(
             if plan is not None:
                 kept = read_plan(plan)
                 _same_as_planned(kept, to=to, planned=planned, at=when, selection=selection)
-                chosen = plan_again(estate, kept, allow_rewind=allow_rewind)
+                chosen = plan_again(estate, kept, allow_rewind=allow_rewind, accept_loss=accepted)
             else:
                 request = Request(
                     to=_required(to),
@@ -151,6 +168,8 @@ def failover(
                     link=run.links(link)[0] if link is not None else None,
                     mirrormaker=parse_positions_from(positions_from),
                     consistent=consistent,
+                    catch_up=planned is None,
+                    accept_loss=accepted,
                 )
                 chosen = make_plan(estate, request)
             if rehearse:
@@ -170,9 +189,14 @@ def _act(
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
     if run.writer.mode is OutputMode.HUMAN:
         print_plan(run.writer.console, plan, standing)
-    if standing:
+    at_terminal = sys.stdin.isatty()
+    asks = at_terminal and not yes and all(obstacle.waived_by in _ASKED_FOR for obstacle in standing)
+    if standing and not asks:
         raise standing[0].refusal()
-    asked = confirm(run, plan.target.alias, f"Groups move to {plan.target.alias}", yes=yes)
+    what = "; ".join([f"Groups move to {plan.target.alias}", *(obstacle.what for obstacle in standing)])
+    asked = confirm(run, plan.target.alias, what, yes=yes or (accept_unfenced and not at_terminal))
+    if standing:
+        accept_unfenced, plan = True, without_loss_obstacles(plan)
     printer = StagePrinter(run.writer.log)
     try:
         result = run_failover(
@@ -185,6 +209,18 @@ def _act(
     finally:
         printer.stop()
     finish(run, result, plan, plan_shown=True)
+
+
+def _accepted(given: str | None) -> AcceptedLoss:
+    if given is None:
+        return None
+    if given == "unknown":
+        return "unknown"
+    if not given.isdecimal():
+        raise ConfigError(
+            f"{ACCEPT_LOSS} {given!r} is neither a number of records nor the word unknown", remedy="Give one of these"
+        )
+    return int(given)
 
 
 def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:

@@ -9,19 +9,22 @@ from drkit.failover.evidence import loss_at
 from drkit.failover.gate import Gate
 from drkit.failover.machine import Mode, Outcome
 from drkit.failover.observe import mirror_at_work, observe
+from drkit.failover.plan import AcceptedLoss
+from drkit.failover.preconditions import ACCEPT_LOSS, within
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.tails_equal import compare_tails
 from drkit.failover.world import World
 from drkit.model.clock import now
-from drkit.model.errors import PartlyDone, Refused
+from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.gate import Means
 from drkit.model.links import Direction
-from drkit.model.text import and_more
+from drkit.model.text import and_more, counted
 from drkit.model.topology import TopicPartition
 
 MIRROR_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
+CATCH_UP_SECONDS = 60.0
 _OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 
 
@@ -30,7 +33,8 @@ class Fence:
     """Part the old cluster from what comes: deny its clients, show that they are out, seal the link (unplanned).
 
     `reachable` is what the plan saw, `means` by what it found that the cluster can be fenced. `already_sealed`
-    names the run that sealed the link before.
+    names the run that sealed the link before. `catch_up`: before the link is sealed, wait at most `seconds` until the
+    mirror has brought over what the source holds; `accept_loss` may be missing then.
     """
 
     source: str
@@ -39,6 +43,9 @@ class Fence:
     reachable: bool
     already_sealed: str | None = None
     means: str = Means.NONE
+    catch_up: bool = False
+    accept_loss: AcceptedLoss = None
+    seconds: float = CATCH_UP_SECONDS
     name: str = "fence"
 
     def explain(self) -> str:
@@ -59,7 +66,10 @@ class Fence:
             return denial if self.reachable and self.means != Means.NONE else f"{quiet}{denial}"
         if self.already_sealed:
             return f"{denial}; the link is sealed by run {self.already_sealed} already"
-        return f"{denial}; seal {self.source}->{self.target}: its mirror exits"
+        wait = ""
+        if self.catch_up:
+            wait = f"wait at most {self.seconds:g} s until the mirror has brought over what {self.source} holds; "
+        return f"{denial}; {wait}seal {self.source}->{self.target}: its mirror exits"
 
     def execute(self, context: StageContext) -> StageReport:
         """Close the old cluster's gate, show it; then seal the link, or (planned) show the quiet."""
@@ -82,6 +92,7 @@ class Fence:
         if self.already_sealed:
             what = f"sealed by run {self.already_sealed} already"
         else:
+            caught_up = self._catch_up(context, proof.ends) if self.catch_up else ""
             decide_link(
                 context.estate,
                 context.link.id,
@@ -90,8 +101,44 @@ class Fence:
                 reason=f"failed over to {self.target}",
                 allowed=_OPEN,
             )
-            what = "link sealed"
+            what = f"{caught_up}link sealed"
         return StageReport(Outcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
+
+    def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
+        """Until the target has what the source held when it was closed; a source that goes away meanwhile ends it.
+
+        Raises:
+            Refused: the source goes on answering, and more than is accepted is missing when the time is up.
+        """
+        context.say(f"waiting until the mirror has brought over what {self.source} holds")
+        seen: list[World] = []
+        left: list[str] = []
+        try:
+            ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link)
+        except Unreachable as error:
+            return f"{error.what}: what was not mirrored is lost; "
+
+        def over() -> bool:
+            world = observe(context.estate, context.link, source_groups=False, target_groups=False)
+            seen[:] = [world]
+            left[:] = behind(world, ends) if world.source.reachable else []
+            return not left or world.mirror is None
+
+        context.wait(over, self.seconds)
+        world = seen[0]
+        if not world.source.reachable:
+            return f"{self.source} stopped answering: what was not mirrored is lost; "
+        if not left:
+            return f"the mirror has brought over what {self.source} held; "
+        if within(world.lag, self.accept_loss):
+            return f"{and_more(left)} not brought over, as accepted; "
+        lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
+        why = "no mirror runs any more" if world.mirror is None else f"the mirror had {self.seconds:g} s"
+        raise Refused(
+            f"{lag} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
+            meaning="While the source answers, nothing need be lost; nothing was changed",
+            remedy=f"--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, goes without them",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,6 +30,7 @@ from drkit.model.gate import Means
 from drkit.model.topology import LinkId
 
 FORMAT = "drkit-failover-plan/1"
+AcceptedLoss = int | Literal["unknown"] | None
 _SHOWN = 5
 _decided = attrgetter(
     "group",
@@ -89,6 +90,8 @@ class FailoverPlan:
     version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
     `mirrormaker`: positions are by what MirrorMaker 2 recorded, with its alias of the source.
     `cut`: with `--consistent`, where `at` comes from.
+    `catch_up`: unplanned, nobody said so, and the source answers: what is not on the target yet is waited for.
+    `accept_loss`: so many records may be lost although the source answers (`unknown`: however many).
     `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
     """
 
@@ -108,6 +111,8 @@ class FailoverPlan:
     loss: Loss
     fence: str = Means.NONE
     fence_reason: str = ""
+    catch_up: bool = False
+    accept_loss: AcceptedLoss = None
     places: tuple[Standing, ...] = ()
     cut: ConsistentCut | None = None
     directories: tuple[DirectoryView, ...] = ()
@@ -256,6 +261,7 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         "topics": [str(selector) for selector in plan.selection.topics],
         **({"places": [str(place) for place in plan.selection.places]} if plan.selection.places else {}),
         **({"edge": plan.selection.edge} if plan.selection.edge else {}),
+        **({"catch_up": True} if plan.catch_up else {}),
         **({"fence": plan.fence} if plan.fence != Means.NONE else {}),
         "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],
         "target": [plan.target.alias, plan.target.cluster_id],

@@ -24,7 +24,7 @@ from drkit.failover.mirrormaker import (
 )
 from drkit.failover.move import Close, Commit, Switch, Translate, Verify
 from drkit.failover.observe import observe
-from drkit.failover.plan import DirectoryView, FailoverPlan, StagePlan, sealed
+from drkit.failover.plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.positions import Selection, choose_positions, never_committed
 from drkit.failover.preconditions import obstacles
 from drkit.failover.stage import Stage
@@ -46,7 +46,8 @@ class Request:
     """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
 
     `consistent`: instead of `at`, the latest instant up to which every topic is complete. `mirrormaker`: by what
-    MirrorMaker 2 recorded, with its alias of the source.
+    MirrorMaker 2 recorded, with its alias of the source. `catch_up`: nobody said that the move is unplanned; a source
+    that answers is waited for (`FailoverPlan.catch_up`, `accept_loss`).
     """
 
     to: str
@@ -57,6 +58,8 @@ class Request:
     link: Link | None = None
     consistent: bool = False
     mirrormaker: str | None = None
+    catch_up: bool = False
+    accept_loss: AcceptedLoss = None
 
 
 def make_plan(estate: Estate, request: Request) -> FailoverPlan:
@@ -165,6 +168,8 @@ def plan_for(
         mirrormaker=request.mirrormaker,
         fence=fence[0],
         fence_reason=fence[1],
+        catch_up=request.catch_up and request.mode is Mode.UNPLANNED and world.source.reachable and offsets is None,
+        accept_loss=request.accept_loss,
         directories=directories,
     )
     already = plan.control == Direction.SEALED
@@ -191,7 +196,16 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
     source, target = plan.link.source, plan.link.target
     already = plan.control_run if plan.control == Direction.SEALED else None
     return (
-        Fence(source, target, plan.mode, plan.source.reachable, already, plan.fence),
+        Fence(
+            source,
+            target,
+            plan.mode,
+            plan.source.reachable,
+            already,
+            plan.fence,
+            catch_up=plan.catch_up and already is None,
+            accept_loss=plan.accept_loss,
+        ),
         Drain(source, target, plan.mode),
         Translate(
             source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed), mirrormaker=plan.mirrormaker

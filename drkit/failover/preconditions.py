@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drkit.failover.machine import Mode
-from drkit.failover.plan import FailoverPlan, Obstacle
+from drkit.failover.plan import AcceptedLoss, FailoverPlan, Obstacle
 from drkit.failover.world import World
 from drkit.model.gate import Means
 from drkit.model.links import Direction
-from drkit.model.text import and_more
+from drkit.model.text import and_more, counted
 
 ACCEPT_UNFENCED = "--accept-unfenced"
+ACCEPT_LOSS = "--accept-loss"
 ALLOW_REWIND = "--allow-rewind"
 
 
@@ -20,6 +21,8 @@ def obstacles(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield from _decided_already(world, plan)
     if plan.mode is Mode.PLANNED:
         yield from _planned(world)
+    if plan.catch_up:
+        yield from _backlog(world, plan)
     yield from _active(world, plan)
     yield from _rewound(world, plan)
     yield from _unfenced(world, plan)
@@ -69,6 +72,28 @@ def _planned(world: World) -> Iterator[Obstacle]:
             "It will not drain to zero",
             halted[0].remedy,
         )
+
+
+def within(lag: int | None, accepted: AcceptedLoss) -> bool:
+    """Whether so many records (None: not known how many) may be lost."""
+    return accepted == "unknown" or (lag is not None and lag <= (accepted or 0))
+
+
+def _backlog(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+    """A source that answers still has what would be lost; without a mirror that works it can't be waited for."""
+    halted = [problem for problem in world.problems if problem.halted]
+    if within(world.lag, plan.accept_loss) or (world.mirror is not None and not halted):
+        return
+    source, target = world.source.alias, world.target.alias
+    lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
+    why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}" if halted else "no mirror runs"
+    yield Obstacle(
+        f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",
+        "While the source answers, nothing need be lost",
+        f"Run drkit mirror --link '{world.link.id}' and try again, with --planned to wait until nothing is missing; or "
+        f"give {ACCEPT_LOSS} {'unknown' if world.lag is None else world.lag}, or --unplanned to take what is there",
+        waived_by=ACCEPT_LOSS,
+    )
 
 
 def _active(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:

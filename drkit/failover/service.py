@@ -15,10 +15,10 @@ from drkit.failover.hooks import Hooks, hooks_of
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
 from drkit.failover.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, State
-from drkit.failover.plan import FailoverPlan, Obstacle, plan_json, shown, what_moved
+from drkit.failover.plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
-from drkit.failover.preconditions import ACCEPT_UNFENCED
+from drkit.failover.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED
 from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
@@ -28,7 +28,9 @@ from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
 from drkit.model.topology import Link
 
 
-def plan_again(estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = False) -> FailoverPlan:
+def plan_again(
+    estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = False, accept_loss: AcceptedLoss = None
+) -> FailoverPlan:
     """The plan that a plan file asks for, made anew on the world as it is now.
 
     Raises:
@@ -42,6 +44,8 @@ def plan_again(estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = Fa
         allow_rewind=allow_rewind or planned.allow_rewind,
         link=estate.link(planned.link),
         mirrormaker=planned.mirrormaker,
+        catch_up=planned.catch_up,
+        accept_loss=planned.accept_loss if accept_loss is None else accept_loss,
     )
     fresh = replace(make_plan(estate, request), cut=planned.cut)
     moved = what_moved(planned, fresh)
@@ -57,6 +61,12 @@ def plan_again(estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = Fa
 def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
     """What stands in the way of a plan, but for what the flags given waive."""
     return [obstacle for obstacle in plan.obstacles if obstacle.waived_by not in waived]
+
+
+def without_loss_obstacles(plan: FailoverPlan) -> FailoverPlan:
+    """The plan once somebody has accepted whatever loss it names."""
+    left = tuple(obstacle for obstacle in plan.obstacles if obstacle.waived_by != ACCEPT_LOSS)
+    return replace(plan, accept_loss="unknown", obstacles=left)
 
 
 def run_failover(

@@ -129,6 +129,24 @@ def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, fl
     assert "not fenced" in audited.reason
 
 
+def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_over(lab, tmp_path, unique_name):
+    slow = own_link(lab, tmp_path, unique_name, extra="max_bytes_per_second = 100000")
+    try:
+        topic = slow.create("primary", "t")
+        with mirroring(slow):
+            wait_until(lambda: slow.store.watermarks(slow.link.id), what="the mirror to begin")
+            slow.produce("primary", topic, texts("x" * 100, 1500))
+            plan, result = away(slow, catch_up=True)
+        assert plan.catch_up
+        assert plan.loss.records > 0, "the mirror is behind when the failover is planned"
+        assert result.error is None
+        assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (0, False)
+        assert slow.values("dr", topic) == slow.values("primary", topic)
+        assert "the mirror has brought over what primary held" in result.stages[0].reason
+    finally:
+        slow.store.close()
+
+
 def test_a_primary_that_hangs_costs_no_more_than_the_patience(own, lab):
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 5))

@@ -1,6 +1,8 @@
 """The verbs as an operator or another program runs them: exit codes, JSON, what a terminal shows."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +110,13 @@ def test_a_missed_objective_is_six_with_everything_done(lab, tmp_path, unique_na
         group = own.commit("primary", "g", topic, {0: 4})
         mirror(own)
         own.produce("primary", topic, texts("late", 4))
-        done = document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", code=6)
+        words = ("failover", "--to", "dr", "--accept-unfenced")
+        refused = document(own, *words, code=3, schema="error")["error"]
+        assert "8 records of primary would be lost although it answers" in refused["what"]
+        assert "--accept-loss 8" in refused["remedy"]
+        document(own, *words, "--accept-loss", "7", code=3, schema="error")
+        assert document(own, *words, "--dry-run", "--accept-loss", "8")["refusals"] == []
+        done = document(own, *words, "--unplanned", code=6)
         assert done["state"] == "closed"
         assert done["evidence"]["rpo_records"] == 8
         assert done["lost_by_topic"] == [
@@ -190,6 +198,24 @@ def test_people_see_the_plan_the_stages_and_the_evidence_in_80_columns(own, orde
         assert stage in ended.stderr
 
 
+def test_at_a_terminal_the_plan_is_shown_and_asked_for_once(own, orders, lab):
+    """The README's first command, with the primary dead: nothing but the cluster's name has to be typed."""
+    topic, names = orders
+    file = own.config_path
+    file.write_text(file.read_text().replace(lab.bootstrap("primary"), "127.0.0.1:1"))
+    command = [sys.executable, "-m", "drkit", "failover", "--to", "dr", "--at", "-1s", "--config", str(file)]
+    keyboard, terminal = pty.openpty()
+    try:
+        os.write(keyboard, b"dr\n")
+        ended = subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert ended.returncode == 0, ended.stderr
+    assert "primary can't be fenced" in " ".join(ended.stderr.split()), "what is asked names it"
+    assert own.committed("dr", names[0]) == {(topic, 0): 40, (topic, 1): 12}
+
+
 def test_a_changed_journal_is_not_believed(own, orders):
     del orders
     done = document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
@@ -209,7 +235,7 @@ def test_failback_shows_and_refuses(own, orders):
     refused = drkit(own, "failback", "--to", "primary", "--dry-run", code=3)
     assert "was not failed away from" in refused.stderr
     own.produce("primary", topic, texts("only-here", 1))
-    document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
+    document(own, "failover", "--to", "dr", "--unplanned", "--yes", "--accept-unfenced")
     planned = document(own, "failback", "--dry-run")
     assert (planned["kind"], planned["to"], planned["dry_run"]) == ("failback", "primary", True)
     assert [(each["topic"], each["deleted_offsets"], each["only_here"]) for each in planned["scrub"]] == [
@@ -237,7 +263,7 @@ def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where the audit's findings go
     topic, names = orders
     own.produce("primary", topic, texts("only-here", 6))
-    document(own, "failover", "--to", "dr", "--yes", "--accept-unfenced")
+    document(own, "failover", "--to", "dr", "--accept-loss", "12", "--yes", "--accept-unfenced")
     own.produce("dr", topic, texts("on-dr", 9))
     own.commit("dr", "g1", topic, {0: 45})
     on_dr = own.values("dr", topic)
