@@ -1,7 +1,8 @@
 """The right to run: one failover or failback on a link at a time.
 
-The lease is renewed in the background. A holder that was killed on this machine is recognised (its
-process is gone) and its lease is taken at once; one elsewhere keeps it until it expires.
+The lease is renewed in the background. A holder that was killed on this machine is recognised (its process is gone)
+and its lease is taken at once; one elsewhere keeps it until it expires: by the store's clock, while the holder itself
+goes by its monotonic clock. A machine whose clock is far from the store's doesn't act: its evidence would be wrong.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import os
 import re
 import socket
 import threading
+import time
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ from drkit.model.topology import LinkId
 from drkit.store.api import LeaseStore
 
 TTL_SECONDS = 15.0
+MOST_SKEW_SECONDS = 5.0
 _RENEW_SECONDS = TTL_SECONDS / 3
 _OWNER = re.compile(r"(?P<who>.+) pid (?P<pid>\d+) started (?P<started>\d+) on (?P<machine>\S+) run (?P<run>\S+)")
 
@@ -88,7 +90,7 @@ class RunLease:
         self._name = f"{what}:{link}"
         self._link = link
         self._owner = Owner.this_process(run)
-        self._valid_until = now()
+        self._valid_until = 0.0
         self._lost: str | None = None
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="drkit-run-lease", daemon=True)
@@ -115,7 +117,7 @@ class RunLease:
 
     def check(self) -> None:
         """Raise `PartlyDone` unless the lease is surely held: called before every act."""
-        if self._lost is None and now() < self._valid_until:
+        if self._lost is None and time.monotonic() < self._valid_until:
             return
         why = self._lost or "it could not be renewed in time"
         raise PartlyDone(
@@ -125,7 +127,15 @@ class RunLease:
         )
 
     def _acquire(self) -> None:
-        at = now()
+        asked = time.monotonic()
+        at = self._store.time()
+        skew = (now() - at).total_seconds() - (time.monotonic() - asked)
+        if abs(skew) > MOST_SKEW_SECONDS:
+            raise Refused(
+                f"this machine's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} the store's",
+                meaning="Loss and recovery time would be measured wrong, and runs told apart by the wrong times",
+                remedy="Set the clock of this machine, or of the store's (NTP), then try again",
+            )
         lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
         holder = Owner.parse(lease.owner)
         if lease.owner != str(self._owner) and holder is not None and holder.known_dead():
@@ -139,19 +149,19 @@ class RunLease:
                 meaning=f"One run at a time; its lease is valid until {iso(lease.expires_at)} unless it is renewed",
                 remedy="Wait for it to end, or stop that process and then `drkit resume`",
             )
-        self._valid_until = at + timedelta(seconds=TTL_SECONDS)
+        self._valid_until = asked + TTL_SECONDS
 
     def _renew(self) -> None:
         while not self._stop.wait(_RENEW_SECONDS):
-            at = now()
+            asked = time.monotonic()
             try:
-                lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
+                lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, self._store.time())
             except DrkitError:
                 continue  # `check` stops the run once the lease isn't surely held any more
             if lease.owner != str(self._owner):
                 self._lost = f"{lease.owner} took it"
                 return
-            self._valid_until = at + timedelta(seconds=TTL_SECONDS)
+            self._valid_until = asked + TTL_SECONDS
 
 
 def _user() -> str:

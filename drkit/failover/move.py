@@ -22,7 +22,7 @@ from drkit.kafka.groups import GroupAdmin
 from drkit.kafka.peek import Place
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
-from drkit.model.text import and_more
+from drkit.model.text import and_more, counted
 from drkit.model.topology import TopicPartition
 
 _GROUPS_AT_ONCE = 500
@@ -65,7 +65,7 @@ class Translate:
             selection=self.selection,
             settle=False,
             seen=seen,
-            source_groups=not _just_captured(context.facts),
+            source_groups=not (_just_captured(context.facts) and context.facts.fenced),
         )
         if not world.target.reachable:
             raise DrkitError(
@@ -85,7 +85,8 @@ class Translate:
             )
         context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
         if offsets is None:
-            positions = choose_positions(world, self.selection, self.at)
+            final = bool(context.facts.fenced) and context.facts.captured_at is not None
+            positions = choose_positions(world, self.selection, self.at, final=final)
         else:
             positions = positions_by_mirrormaker(world, offsets, self.selection)
         placed = [position for position in positions if position.target_offset is not None]
@@ -273,11 +274,29 @@ class Close:
     def execute(self, context: StageContext) -> StageReport:
         """Sum up."""
         loss = context.facts.loss
-        lost = "loss not known" if loss is None or loss.records is None else f"{loss.records:,} records lost"
-        known = [p.reread for p in context.positions if p.target_offset is not None]
-        again = sum(count for count in known if count is not None)
-        least = "" if all(count is not None for count in known) else "at least "
-        return StageReport(Outcome.OK, f"{lost}; {least}{again:,} records are read again", context.facts)
+        lost = "loss not known" if loss is None or loss.records is None else counted(loss.records, "record") + " lost"
+        if loss is not None and loss.lower_bound:
+            lost += " or more"
+        if loss is not None and loss.reason:
+            lost += f" ({loss.reason})"
+        return StageReport(Outcome.OK, f"{lost}; {_read_again(context)}", context.facts)
+
+
+def _read_again(context: StageContext) -> str:
+    """What groups read again, as far as it is known, and how old the knowledge was at the fence."""
+    placed = [position for position in context.positions if position.target_offset is not None]
+    again = sum(position.reread or 0 for position in placed)
+    unsure = [position for position in placed if position.reread is None]
+    if not unsure:
+        return f"{counted(again, 'record')} {'is' if again == 1 else 'are'} read again"
+    most = [position.reread_at_most for position in unsure]
+    bound = "" if None in most else f", at most {again + sum(each or 0 for each in most):,}"
+    captured = [position.captured_at for position in unsure if position.captured_at is not None]
+    age = ""
+    if captured and context.facts.fenced_at is not None:
+        seconds = max(0.0, (context.facts.fenced_at - min(captured)).total_seconds())
+        age = f", captured up to {seconds:,.1f} s before the fence"
+    return f"{again:,} or more records are read again{bound} ({counted(len(unsure), 'position')} not certain{age})"
 
 
 def _just_captured(facts: Facts) -> bool:

@@ -129,7 +129,7 @@ def observe(
 
 def mirror_at_work(estate: Estate, link: Link) -> str | None:
     """Who leads the link's mirror now, or else one of the workers that take part in it; None: nobody works."""
-    at = now()
+    at = estate.store.time()
     lease = estate.store.lease(f"mirror:{link.id}")
     if lease is not None and lease.expires_at > at:
         return lease.owner

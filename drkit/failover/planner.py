@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.clients import look_at_directories, outrun, warnings_of
@@ -34,7 +35,7 @@ from drkit.kafka.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.gate import Means
 from drkit.model.links import Direction
-from drkit.model.text import and_more
+from drkit.model.text import and_more, counted
 from drkit.model.topology import Link
 
 _SHOWN = 5
@@ -260,11 +261,7 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
             f"{len(unplaced)} positions have no place on {world.target.alias}, e.g. {first.group} on "
             f"{first.topic}:{first.partition}: {first.reason}"
         )
-    for group, tps in list(never_committed(world, request.selection).items())[:_SHOWN]:
-        warnings.append(
-            f"{group} never committed on {and_more([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
-            f"as on {world.source.alias}"
-        )
+    warnings += _about_groups(world, request, plan)
     remarks = [f"{view.target_tp}: {view.remark}" for view in world.partitions.values() if view.remark]
     if remarks:
         warnings.append(and_more(remarks))
@@ -275,3 +272,21 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
             f"{and_more(active)} still read on {world.source.alias}: what they read from now on is read again"
         )
     return warnings
+
+
+def _about_groups(world: World, request: Request, plan: FailoverPlan) -> Iterator[str]:
+    missing = list(never_committed(world, request.selection).items())
+    for group, tps in missing[:_SHOWN]:
+        yield (
+            f"{group} never committed on {and_more([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
+            f"as on {world.source.alias}"
+        )
+    if len(missing) > _SHOWN:
+        yield f"and {counted(len(missing) - _SHOWN, 'more group')} never committed on some partitions"
+    alone = [position for position in plan.placed if position.skipped is None]
+    if alone:
+        first = alone[0]
+        yield (
+            f"what {counted(len(alone), 'position')} skip is not known, e.g. {first.group} on {first.topic}:"
+            f"{first.partition}: {first.reason}"
+        )

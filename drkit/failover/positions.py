@@ -20,7 +20,9 @@ What a group never committed on the source is left alone on the target: the cons
 `auto.offset.reset` decides there, as it would have on the source.
 
 `reread` counts target offsets between the position and where the group had got to; `lost` counts
-source offsets below the group's commit that never reached the target.
+source offsets below the group's commit that never reached the target. A group that may have committed
+further since its position was captured reads an unknown number again: then `reread` is None, what the
+target holds from there on is the bound, and `captured_at` says how old the capture is.
 """
 
 from __future__ import annotations
@@ -137,8 +139,12 @@ class Position:
         return self.target_offset is not None and self.existing is not None and self.existing > self.target_offset
 
 
-def choose_positions(world: World, selection: Selection, at: Moment | None) -> tuple[Position, ...]:
+def choose_positions(
+    world: World, selection: Selection, at: Moment | None, *, final: bool = False
+) -> tuple[Position, ...]:
     """The position of every selected group and partition, sorted by group, topic, partition.
+
+    `final`: the captured positions are of after the fence, so no group has committed since.
 
     Raises:
         ConfigError: a group or topic that was named is nowhere; the message names the known ones.
@@ -160,12 +166,12 @@ def choose_positions(world: World, selection: Selection, at: Moment | None) -> t
         existing = world.committed.get((group, tp))
         if by_commits and where is rule:
             placed = place(position, world.partitions.get(tp), world, where, present.get((group, tp)))
-            chosen.append(replace(placed, existing=existing))
+            chosen.append(_bounded(replace(placed, existing=existing), world, final=final))
             continue
         key = (tp, position.offset, where)
         if key not in known:
             known[key] = place(position, world.partitions.get(tp), world, where)
-        chosen.append(_as_of(known[key], position, existing))
+        chosen.append(_bounded(_as_of(known[key], position, existing), world, final=final))
     return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
 
 
@@ -189,6 +195,18 @@ def _as_of(placed: Position, position: GroupPosition, existing: int | None) -> P
         existing,
         position.captured_at,
     )
+
+
+def _bounded(placed: Position, world: World, *, final: bool) -> Position:
+    """The same, with a bound of what is read again where the group may have gone on since its position was captured."""
+    view = world.partitions.get(TopicPartition(placed.topic, placed.partition))
+    if placed.target_offset is None or placed.reread is None or final or view is None or view.target_end is None:
+        return placed
+    most = max(placed.reread, view.target_end - placed.target_offset)
+    if most == placed.reread or (world.positions_live and not world.source_members.get(placed.group)):
+        return placed
+    why = "it still reads" if world.positions_live else "it may have read on since its position was captured"
+    return replace(placed, reread=None, reread_at_most=most, reason=_and(placed.reason, why))
 
 
 def never_committed(world: World, selection: Selection) -> dict[str, list[TopicPartition]]:

@@ -1,8 +1,9 @@
 """The lease of a link's leader, and how owners are told apart.
 
-The lease `mirror:<link>` is renewed every few seconds and lasts `TTL_SECONDS`. What counts is this
-process's monotonic clock: it runs on while the process is stopped (SIGSTOP). A renewal counts from before
-it was asked for, and `MARGIN_SECONDS` less, so that this worker stops before another can start.
+The lease `mirror:<link>` is renewed every few seconds and lasts `TTL_SECONDS`. Whether another's has expired is judged
+by the store's clock. Whether this one still holds is judged by this process's monotonic clock: it runs on while the
+process is stopped (SIGSTOP). A renewal counts from before it was asked for, and `MARGIN_SECONDS` less, so that this
+worker stops before another can start.
 
 An owner is `host:pid:start:token`. On the same host a dead owner is found out by its pid and start
 time, and its lease is broken at once: a mirror that was SIGKILLed starts again without waiting.
@@ -18,7 +19,6 @@ import time
 
 import psutil
 
-from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.links import Lease
 from drkit.model.topology import LinkId
@@ -132,7 +132,7 @@ class WorkerLease:
 
     def _ask(self) -> Lease:
         asked = time.monotonic()
-        lease = self._store.acquire_lease(self._name, self.owner, self._ttl, now())
+        lease = self._store.acquire_lease(self._name, self.owner, self._ttl, self._store.time())
         if lease.owner == self.owner and self._epoch in {None, lease.epoch}:
             self._valid_until = asked + self._ttl - MARGIN_SECONDS
         return lease

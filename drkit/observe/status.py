@@ -190,8 +190,9 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     topics = store.topic_states(link.id)
     problems = list(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")
-    workers = sorted(live_workers(store, link.id, at), key=lambda worker: (not worker.leads, worker.owner))
-    led = lease is not None and lease.expires_at > at
+    by_store = store.time()
+    workers = sorted(live_workers(store, link.id, by_store), key=lambda worker: (not worker.leads, worker.owner))
+    led = lease is not None and lease.expires_at > by_store
     running = led or bool(workers)
     source, target = _both_ends(clusters, link)
     if control is not None and control.direction is Direction.SEALED:

@@ -170,7 +170,11 @@ class LinkStore(Protocol):
 
 
 class LeaseStore(Protocol):
-    """Named leases. Linearizable; expiry is judged by the caller's clock `at`."""
+    """Named leases. Linearizable; expiry is judged at `at`: by the store's clock (`time`), so that no holder's or
+    taker's own clock matters."""
+
+    def time(self) -> datetime:
+        """The store's own clock: one for all who use it."""
 
     def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
         """Take or renew. Returns the lease as it now stands: it is the caller's where `owner`

@@ -23,6 +23,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from drkit.model.clock import from_millis
 from drkit.model.errors import Fenced, Unreachable
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Lease, LinkControl, Problem, TopicState
@@ -218,6 +219,10 @@ class CassandraStore(CassandraTimeline, CassandraDigests):
         return len(found)
 
     # ---- leases -----------------------------------------------------------------------------------
+
+    def time(self) -> datetime:
+        (millis,) = self._session.row("SELECT toUnixTimestamp(now()) FROM system.local")
+        return from_millis(millis)
 
     def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
         decided: Lease | None = None

@@ -240,6 +240,10 @@ class SqliteStore(SqliteTimeline, SqliteDigests):
 
     # ---- leases -----------------------------------------------------------------------------------
 
+    def time(self) -> datetime:
+        (text,) = self._db.row("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')")
+        return datetime.fromisoformat(text)
+
     def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
         with self._db.writing() as connection:
             row = connection.execute(

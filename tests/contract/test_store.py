@@ -357,6 +357,12 @@ def test_a_lease_is_its_owners_until_it_expires_and_its_epoch_grows_with_each_ow
     assert store.acquire_lease(name, "a", 10, AT + timedelta(seconds=15.1)) == taken
 
 
+def test_the_store_has_a_clock_of_its_own(store):
+    first = store.time()
+    assert first.tzinfo is not None
+    assert store.time() >= first
+
+
 def test_an_expired_lease_that_nobody_took_is_renewed_in_its_epoch(store, name):
     store.acquire_lease(name, "a", 1, AT)
     assert store.acquire_lease(name, "a", 1, AT + timedelta(hours=1)).epoch == 1

@@ -130,12 +130,13 @@ def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, fl
 
 
 def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_over(lab, tmp_path, unique_name):
-    slow = own_link(lab, tmp_path, unique_name, extra="max_bytes_per_second = 100000")
+    slow = own_link(lab, tmp_path, unique_name, extra="max_bytes_per_second = 10000")
     try:
         topic = slow.create("primary", "t")
         with mirroring(slow):
             wait_until(lambda: slow.store.watermarks(slow.link.id), what="the mirror to begin")
-            slow.produce("primary", topic, texts("x" * 100, 1500))
+            for batch in range(10):
+                slow.produce("primary", topic, texts(f"{batch}" * 100, 40))
             plan, result = away(slow, catch_up=True)
         assert plan.catch_up
         assert plan.loss.records > 0, "the mirror is behind when the failover is planned"

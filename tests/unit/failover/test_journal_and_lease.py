@@ -201,6 +201,23 @@ def test_an_expired_lease_is_free(store):
         mine.check()
 
 
+@pytest.mark.parametrize("ahead", [60, -60])
+def test_a_machine_whose_clock_is_wrong_takes_nothing(store, monkeypatch, ahead):
+    """By an operator's clock a minute ahead every lease has expired: the store's decides, and the run is refused."""
+    held = store.acquire_lease("run:primary->dr", "elsewhere", TTL_SECONDS, store.time())
+    monkeypatch.setattr("drkit.failover.lease.now", lambda: now() + timedelta(seconds=ahead))
+    with pytest.raises(Refused, match="clock is 60 s"), RunLease(store, LINK, "B"):
+        pytest.fail("it was taken")
+    assert store.lease("run:primary->dr") == held
+
+
+def test_a_clock_that_is_a_little_off_does_not_take_a_live_lease(store, monkeypatch):
+    store.acquire_lease("run:primary->dr", "elsewhere", 2.0, store.time())
+    monkeypatch.setattr("drkit.failover.lease.now", lambda: now() + timedelta(seconds=4))
+    with pytest.raises(Refused, match="is acting on"), RunLease(store, LINK, "B"):
+        pytest.fail("it was taken")
+
+
 def test_who_lost_the_lease_stops(store):
     with RunLease(store, LINK, "A") as mine:
         mine.check()

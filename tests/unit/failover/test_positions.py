@@ -53,6 +53,20 @@ def test_a_commit_ahead_of_the_mirror_clamps_and_counts_as_lost():
     assert "ahead" in found.reason
 
 
+def test_what_a_live_group_reads_again_is_only_bounded():
+    """0 was planned and 360 were seen: the group had gone on since its position was captured."""
+    log = Log("r" * 10)
+    for seen in ({"positions_live": False}, {"source_members": {"billing": 1}}):
+        (found,) = choose_positions(world([log.view()], [position(3)], **seen), Selection(), None)
+        assert (found.target_offset, found.translation, found.skipped) == (3, Certainty.EXACT, 0)
+        assert (found.reread, found.reread_at_most) == (None, 7)
+        assert "read" in found.reason
+        (final,) = choose_positions(world([log.view()], [position(3)], **seen), Selection(), None, final=True)
+        assert (final.reread, final.reason) == (0, None)
+    (at_end,) = choose_positions(world([log.view()], [position(10)], positions_live=False), Selection(), None)
+    assert (at_end.reread, at_end.reason) == (0, None)
+
+
 def test_metadata_and_capture_time_stay():
     found = placed(Log("rr"), 1)
     assert (found.metadata, found.captured_at) == ("kept", AT)

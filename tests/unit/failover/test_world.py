@@ -15,4 +15,4 @@ def test_news_are_positions_that_the_store_does_not_hold_so():
 
 
 def test_a_source_that_did_not_answer_has_no_news():
-    assert world([Log("r" * 10).view()], [position(3)]).news() == []
+    assert world([Log("r" * 10).view()], [position(3)], positions_live=False).news() == []

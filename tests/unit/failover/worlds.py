@@ -113,6 +113,8 @@ def world(
     direction: Direction | None = None,
     mirror: str | None = None,
     link: Link = LINK,
+    positions_live: bool = True,
+    source_members: dict[str, int] | None = None,
 ) -> World:
     control = None
     if direction is not None:
@@ -129,7 +131,8 @@ def world(
         },
         partitions={view.tp: view for view in views},
         positions=tuple(positions),
-        positions_live=source_reachable,
+        positions_live=positions_live,
+        source_members=source_members or {},
         committed=committed or {},
         members=members or {},
         mirror=mirror,
