@@ -32,13 +32,15 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class GroupSum:
-    """All positions of a group together. `again`, `skipped`, `lost`: what is known; `unplaced`: without a place."""
+    """All positions of a group together. `again`, `skipped`, `lost`: what is known; `again_at_most`: with the bounds of
+    what isn't, None where there is none; `unplaced`: without a place."""
 
     group: str
     positions: int
     topics: tuple[str, ...]
     by: str
     again: int
+    again_at_most: int | None
     skipped: int
     lost: int
     unplaced: int
@@ -77,6 +79,7 @@ def _sum(group: str, positions: Sequence[Position]) -> GroupSum:
         topics=tuple(sorted({position.topic for position in positions})),
         by=by,
         again=sum(position.reread or 0 for position in positions),
+        again_at_most=_at_most([p for p in positions if p.target_offset is not None]),
         skipped=sum(position.skipped or 0 for position in positions),
         lost=sum(position.lost or 0 for position in positions),
         unplaced=sum(position.target_offset is None for position in positions),
@@ -95,14 +98,33 @@ def _print_groups(console: Console, positions: Sequence[Position]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups[:_ROWS]:
         of = group.topics[0] if len(group.topics) == 1 else f"{len(group.topics)} topics"
-        counts = [group.again, *([group.skipped] if skips else []), group.lost]
+        counts = [f"{count:,}" for count in (*([group.skipped] if skips else []), group.lost)]
         by = Text(group.by, style="red" if group.unplaced else "")
-        table.add_row(escape(group.group), f"{group.positions:,}", escape(of), by, *(f"{count:,}" for count in counts))
+        table.add_row(
+            escape(group.group),
+            f"{group.positions:,}",
+            escape(of),
+            by,
+            again(group.again, group.again_at_most),
+            *counts,
+        )
     console.print(table)
     if len(groups) > _ROWS:
         console.print(f"[dim]… and {len(groups) - _ROWS:,} more groups; all positions are in --output json[/]")
     for line in _kinds(positions):
         console.print(Padding(f"[dim]·[/] {escape(line)}", (0, 0, 0, 1)))
+
+
+def again(known: int | None, at_most: int | None) -> str:
+    """How many records are read again: exactly so many, at most so many, or at least what is known."""
+    if at_most is not None:
+        return f"{at_most:,}" if at_most == known else f"≤ {at_most:,}"
+    return f"≥ {known:,}" if known else "?" if known == 0 else "-"
+
+
+def _at_most(positions: Sequence[Position]) -> int | None:
+    bounds = [p.reread if p.reread is not None else p.reread_at_most for p in positions]
+    return None if None in bounds else sum(bound or 0 for bound in bounds)
 
 
 def _kinds(positions: Sequence[Position]) -> Iterator[str]:
@@ -138,7 +160,7 @@ def _print_each(console: Console, positions: Sequence[Position]) -> None:
             number(position.source_offset),
             Text(number(position.target_offset), style=_CERTAINTY[position.translation]),
             "-" if position.strategy is None else position.strategy.value,
-            number(position.reread),
+            again(position.reread, position.reread_at_most if position.reread is None else position.reread),
             *([number(position.skipped)] if skips else []),
             number(position.lost),
         )
