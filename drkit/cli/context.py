@@ -22,7 +22,7 @@ import typer
 
 from drkit.cli.output import OutputMode, Writer
 from drkit.config import Config, load_config
-from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted
 from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -107,9 +107,12 @@ def _names(links: Sequence[Link]) -> str:
 
 
 @contextmanager
-def command(config: Path | None, output: OutputMode, verbose: bool) -> Iterator[Invocation]:
-    """Run a verb's body: errors become messages on stderr and exit codes, resources are closed."""
-    writer = Writer.for_mode(output)
+def command(config: Path | None, output: OutputMode, verbose: bool, *, lines: bool = False) -> Iterator[Invocation]:
+    """Run a verb's body: errors become messages on stderr and exit codes, resources are closed.
+
+    `lines`: the verb writes one JSON object a line, so an error is one line too.
+    """
+    writer = Writer.for_mode(output, lines=lines)
     run = Invocation(config, writer, verbose)
     try:
         with run._stack:  # noqa: SLF001  # the invocation's own stack; verbs never see it
@@ -120,8 +123,8 @@ def command(config: Path | None, output: OutputMode, verbose: bool) -> Iterator[
             traceback.print_exc()
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt:
-        writer.error(DrkitError("interrupted", remedy="Run the command again; finished work is kept"))
-        raise typer.Exit(int(ExitCode.FAILED)) from None
+        writer.error(Interrupted("interrupted by the keyboard", remedy="Run the command again; finished work is kept"))
+        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace

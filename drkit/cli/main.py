@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer._click.exceptions import ClickException  # of the click that Typer carries: no public name exists
 
 from drkit import __version__
+from drkit.cli.output import OutputMode, Writer
+from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = (
     "demo",
@@ -37,7 +41,7 @@ VERBS = (
 )
 """Modules of drkit.cli, in the order of `drkit --help`; each has `register(app)`."""
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_JSON = re.compile(r"(--output|-o)[ =]?json\b")
 _COLLECT_AFTER = (
     50_000,
     20,
@@ -84,16 +88,33 @@ def needed(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(each for each in VERBS if each.split("_", maxsplit=1)[0] == verb) or VERBS
 
 
+def _run(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """Run it; with `--output json` a usage error is a document on stdout, too."""
+    if not _JSON.search(" ".join(arguments)):
+        app()
+        return
+    try:
+        code = app(standalone_mode=False)
+    except ClickException as error:
+        lines = arguments[0] == "mirror" or "--watch" in arguments
+        remedy = f"drkit {arguments[0]} --help" if arguments[0] in VERBS else "drkit --help"
+        Writer.for_mode(OutputMode.JSON, lines=lines).error(ConfigError(error.format_message(), remedy=remedy))
+        sys.exit(int(ExitCode.USAGE))
+    except typer.Abort:
+        sys.exit(int(ExitCode.INTERRUPTED))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
 def main() -> None:
     """Entry point. A reader that went away (`drkit runs | head`) and Ctrl-C while loading are not errors."""
     gc.set_threshold(*_COLLECT_AFTER)
     try:
-        application(needed(sys.argv[1:]))()
+        _run(application(needed(sys.argv[1:])), sys.argv[1:])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(int(ExitCode.INTERRUPTED))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def mirror(
 
     Several of them, here or on other machines, share a link's partitions.
     """
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose, lines=True) as run:
         if processes > 1:
             if metrics_port is not None:
                 raise _one_port_for_many()

@@ -42,17 +42,19 @@ def _plain(value: object) -> object:
 class Writer:
     """Where a verb's result goes.
 
-    `console` is stdout for people; `log` is stderr, for progress and remarks in either mode.
+    `console` is stdout for people; `log` is stderr, for progress and remarks in either mode. `lines`: each JSON object
+    is one line, errors too.
     """
 
     mode: OutputMode
     console: Console
     log: Console
+    lines: bool = False
 
     @classmethod
-    def for_mode(cls, mode: OutputMode) -> Writer:
+    def for_mode(cls, mode: OutputMode, *, lines: bool = False) -> Writer:
         """The writer on this process's stdout and stderr."""
-        return cls(mode, Console(highlight=False), Console(stderr=True, highlight=False))
+        return cls(mode, Console(highlight=False), Console(stderr=True, highlight=False), lines)
 
     def emit(self, document: JsonObject, human: Callable[[Console], None]) -> None:
         """Write the result once: `document` as JSON, or `human(console)`."""
@@ -82,7 +84,7 @@ class Writer:
                 "kind": type(error).__name__,
                 "exit_code": int(error.exit_code),
             }
-            sys.stdout.write(to_json({"error": body}, indent=2) + "\n")
+            sys.stdout.write(to_json({"error": body}, indent=None if self.lines else 2) + "\n")
             sys.stdout.flush()
 
 

@@ -47,7 +47,7 @@ def status(
     verbose: VerboseOption = False,
 ) -> None:
     """Show links, lag in records and seconds, delta, group positions, the recovery point now."""
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose, lines=watch) as run:
         if watch:
             _watch(run, link, interval, timeout)
         else:

@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     OBJECTIVE_MISSED = 6
     PARTLY_DONE = 7
     UNKNOWN = 8
+    INTERRUPTED = 130
 
 
 class DrkitError(Exception):
@@ -113,3 +114,9 @@ class Fenced(DrkitError):
             meaning="This worker was stopped or cut off for a while; what it meant to record of them was refused",
             remedy="Nothing: it lets them go and works on with what the group assigns it",
         )
+
+
+class Interrupted(DrkitError):
+    """The keyboard interrupted a command that had changed nothing. A run that had is `PartlyDone`."""
+
+    exit_code = ExitCode.INTERRUPTED

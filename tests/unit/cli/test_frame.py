@@ -85,6 +85,34 @@ def test_an_unknown_flag_is_a_usage_error(tmp_path):
     assert "--lnik" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["status", "--lnik", "a->b", "--output", "json"], "--lnik"),
+        (["failover", "-o", "json", "--planned=maybe"], "--planned"),
+        (["flyover", "--output=json"], "flyover"),
+        (["mirror", "--output", "json", "--until"], "--until"),
+    ],
+)
+def test_a_usage_error_is_a_document_on_stdout_too(words, said, tmp_path):
+    done = drkit(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((SCHEMAS / "error.schema.json").read_text()))
+    assert (said in document["error"]["what"], document["error"]["exit_code"]) == (True, 2)
+    assert said in done.stderr
+    assert document["error"]["remedy"].endswith("--help")
+    if words[0] == "mirror":
+        assert done.stdout.count("\n") == 1, "one object a line"
+
+
+def test_a_mirror_that_cannot_start_says_so_in_one_line(tmp_path):
+    done = drkit("mirror", "--output", "json", "--config", "none.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout.count("\n") == 1
+    assert "none.toml" in json.loads(done.stdout)["error"]["what"]
+
+
 def test_only_the_verb_that_is_called_is_loaded():
     assert needed(["mirror", "--until-caught-up"]) == ("mirror",)
     assert needed(["lab", "load", "flights"]) == ("lab", "lab_load")
