@@ -103,6 +103,7 @@ def observe(
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
     partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
+    source, partitions = _looked_again(estate, link, memory, source, target, partitions, settle=settle)
     stamped = _stamped(estate, target, partitions, selection.moments)
     return World(
         link=link,
@@ -312,6 +313,32 @@ def _partitions(
         )
         views[tp] = _with_rows(estate, link, view, source.topics.get(tp.topic), state, settle=settle)
     return views
+
+
+def _looked_again(
+    estate: Estate,
+    link: Link,
+    memory: _Memory,
+    source: _Side,
+    target: _Side,
+    partitions: dict[TopicPartition, PartitionView],
+    *,
+    settle: bool,
+) -> tuple[_Side, dict[TopicPartition, PartitionView]]:
+    """Partitions whose target seems to hold more than the source: on live traffic its end was only read later.
+
+    The source's end is read once more; now it is the later one, so what still goes beyond it is another writer's.
+    """
+    odd = [tp for tp, view in partitions.items() if view.remark and view.source_end is not None]
+    if not odd:
+        return source, partitions
+    try:
+        ends = estate.admin(link.id.source, may_be_gone=True).end_offsets(odd, partial=True)
+    except DrkitError:
+        return source, partitions
+    source = replace(source, end={**source.end, **ends})
+    again = _partitions(estate, link, memory, source, target, (), settle=settle)
+    return source, {**partitions, **{tp: again[tp] for tp in odd if tp in again}}
 
 
 def _with_rows(

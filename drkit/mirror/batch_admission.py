@@ -20,10 +20,11 @@ from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import OFFSETS_DIFFER, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
+from drkit.mirror.engine import IncidentKind, KeepRows, Notice, Stopped, Withdrawn
 from drkit.mirror.pieces import Piece, TooLarge, pieces
 from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.errors import DrkitError
+from drkit.model.links import OFFSETS_DIFFER
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 

@@ -53,10 +53,6 @@ class Withdrawn(Exception):
         self.tps = frozenset(tps)
 
 
-OFFSETS_DIFFER = "offsets_differ"
-"""The kind of notice that offsets aren't equal on both sides any longer."""
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionStart:
     """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.

@@ -63,6 +63,9 @@ RECREATED = frozenset({"topic_recreated", "target_recreated"})
 RECORDS_MISPLACED = "records_misplaced"
 """Kind of the problem that records stand on the target below their place, and a second time at it."""
 
+OFFSETS_DIFFER = "offsets_differ"
+"""Kind of a problem that tells and harms nothing: offsets aren't the same on both sides, the mapping translates."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

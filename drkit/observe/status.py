@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.config import Config
@@ -21,7 +21,7 @@ from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_de
 from drkit.model.clock import now
 from drkit.model.errors import NotLetIn, Refused, Unreachable
 from drkit.model.gate import serving_cluster
-from drkit.model.links import Direction, LinkControl, Problem, TopicState
+from drkit.model.links import OFFSETS_DIFFER, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -210,6 +210,10 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     partitions += tuple(
         _not_yet_mirrored(link, tp, source, target) for tp in sorted(source.end) if tp not in watermarks
     )
+    if (
+        control is not None and control.direction is Direction.REVERSED
+    ):  # what the source holds now was seeded from here
+        partitions = tuple(replace(each, lag_records=None, lag_seconds=None) for each in partitions)
     state, reason = _state(control, problems, running=running, known=bool(watermarks))
     reasons = (reason, *(ends.reason for ends in (source, target) if ends.refused))
     return LinkStatus(
@@ -351,14 +355,15 @@ def _state(
         return "paused", control.reason or None
     if not running:
         return "stopped", None if known else "no mirror has run on this link yet"
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        return "degraded", problems[0].reason + more
+    harmful = [problem for problem in problems if problem.kind != OFFSETS_DIFFER]
+    if harmful:
+        more = f" (and {len(harmful) - 1} more)" if len(harmful) > 1 else ""
+        return "degraded", harmful[0].reason + more
     return "mirroring", None
 
 
 def _recovery_point(partitions: Sequence[PartitionStatus]) -> RecoveryPoint:
-    if not partitions:
+    if not partitions or any(each.lag_records is None for each in partitions):
         return RecoveryPoint(None, None)
     seconds = [p.lag_seconds for p in partitions]
     return RecoveryPoint(

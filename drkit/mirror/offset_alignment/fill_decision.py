@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drkit.mapping import ResumePoint
-from drkit.mirror.engine import OFFSETS_DIFFER
 from drkit.mirror.offset_alignment.filler import LARGEST_ALIGNMENT
 from drkit.mirror.problems import Problems
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.topics import ReadyTopic
+from drkit.model.links import OFFSETS_DIFFER
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
