@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,11 @@ def load_config(path: Path | None = None) -> Config:
 
 
 def _environment() -> dict[str, Any]:
-    """`DRKIT_STORE__URL=…` and the like as the nested mapping that the file would hold."""
+    """`DRKIT_STORE__URL=…` and the like as the nested mapping that the file would hold.
+
+    A name without `__` is no key: DRKIT_CONFIG, and what drkit tells its own hooks and commands.
+    """
+    _check_names(name for name in os.environ if name.upper().startswith(ENV_PREFIX))
     if not any(name.upper().startswith(ENV_PREFIX) and name.upper() != CONFIG_VARIABLE for name in os.environ):
         return {}
     # Here, because it takes a tenth of a second to load and hardly any command needs it.
@@ -83,6 +88,16 @@ def _environment() -> dict[str, Any]:
             f"an environment variable {ENV_PREFIX}… can't be read: {error}", remedy="Mend or unset it"
         ) from error
     return found
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in sorted(names):
+        section, nested, _ = name.upper().removeprefix(ENV_PREFIX).partition("__")
+        if nested and section.lower() not in Config.model_fields:
+            raise ConfigError(
+                f"the environment variable {name} names no section of the configuration: {section.lower()!r}",
+                remedy=f"Sections: {', '.join(sorted(Config.model_fields))}; mend or unset it",
+            )
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,9 @@ def find_link(estate: Estate, request: Request) -> Link:
     if len(leading) > 1:
         raise ConfigError(
             f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",
-            remedy="Name one with --link",
+            meaning="One run moves one link",
+            remedy="One after the other: "
+            + "; ".join(f"drkit failover --to {request.to} --link '{link.id}'" for link in leading),
         )
     return leading[0]
 

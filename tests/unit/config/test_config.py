@@ -87,6 +87,13 @@ def test_environment_overrides_the_file(write, monkeypatch):
     assert config.clusters["primary"].bootstrap_servers == "127.0.0.1:19092"
 
 
+def test_a_variable_that_names_no_section_is_refused(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_STROE__URL", "cassandra://h1/drkit")
+    with pytest.raises(ConfigError, match="DRKIT_STROE__URL names no section") as refused:
+        load_config(write(GOOD))
+    assert "store" in refused.value.remedy
+
+
 def test_the_path_may_come_from_the_environment(write, monkeypatch):
     monkeypatch.setenv("DRKIT_CONFIG", str(write(GOOD)))
     assert load_config().links[0].source == "primary"
