@@ -24,8 +24,9 @@ from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from drkit.kafka.broker_versions import REMEDY, lacking, what_is_lacking
 from drkit.model.deadline import Deadline
-from drkit.model.errors import DrkitError, NotLetIn, Unreachable
+from drkit.model.errors import BrokerTooOld, DrkitError, NotLetIn, Unreachable
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _NO_ISSUER = frozenset({2, 18, 19, 20, 21})
@@ -61,6 +62,14 @@ class HandshakeRefused(kafka_errors.KafkaError):  # type: ignore[misc]  # untype
     def as_error(self, alias: str) -> NotLetIn:
         """In drkit's words."""
         return NotLetIn(f"cluster {alias}: {self.what}", remedy=self.remedy)
+
+
+class TooOld(HandshakeRefused):
+    """A broker was reached that drkit can't work with."""
+
+    def as_error(self, alias: str) -> BrokerTooOld:
+        """In drkit's words."""
+        return BrokerTooOld(f"cluster {alias}: {self.what}", remedy=self.remedy)
 
 
 class _ClosingTls(ssl.SSLSocket):
@@ -101,7 +110,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
     """Connections of one client.
 
     `trouble`: why the last connection failed, or None. `silent`: host and port of brokers that couldn't be connected
-    to when last tried; whoever makes a new client hands it on, so that these are asked last.
+    to when last tried; whoever makes a new client hands it on, so that these are asked last. `too_old`: a broker
+    that was reached and can't be worked with.
     """
 
     def __init__(self, net: Any, *, silent: MutableSet[tuple[str, int]] | None = None, **options: Any) -> None:
@@ -110,6 +120,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         if context is not None:
             context.sslsocket_class = _ClosingTls
         self.trouble: Exception | None = None
+        self.too_old: TooOld | None = None
         self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
         self._refused: dict[Any, Exception] = {}
 
@@ -259,6 +270,10 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         place = (node.host, node.port)
         if not future.is_done or future.succeeded():
             self.silent.discard(place)
+            known = conn.broker_version_data
+            lacks = [] if known is None else lacking(known.api_versions)
+            if lacks:
+                self.too_old = TooOld(what_is_lacking(f"{node.host}:{node.port}", lacks), REMEDY)
             return
         error: Exception = future.exception
         refusal = _refusal(f"{node.host}:{node.port}", error, self.config["sasl_mechanism"])
@@ -267,6 +282,11 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
             self._refused[node.node_id] = refusal
         elif error.args:  # else we closed it ourselves, as another broker was faster
             self.silent.add(place)
+
+    def refuse_old(self) -> None:
+        """Raise `TooOld` where a first broker is."""
+        if self.too_old is not None:
+            raise self.too_old
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         """As the library does, but the handshake has the deadline, and what a broker sends just before it hangs up is

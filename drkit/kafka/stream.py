@@ -17,8 +17,10 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.broker_versions import REMEDY, lacking, what_is_lacking
 from drkit.kafka.clients import aiokafka_config
 from drkit.kafka.line import Connection, Line
+from drkit.model.errors import BrokerTooOld
 
 log = logging.getLogger(__name__)
 
@@ -126,12 +128,19 @@ class Stream:
             self.trouble = None
 
     async def connection(self, node: int, purpose: str) -> Connection | None:
-        """The connection to a broker for one purpose; None where it can't be made now."""
+        """The connection to a broker for one purpose; None where it can't be made now.
+
+        Raises:
+            BrokerTooOld: it is older than what drkit works with.
+        """
         if self._client is None or self._client.cluster.broker_metadata(node) is None:
             return None  # gone from the cluster: the client would say so in the log at each try
         made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
         if made is None:
             return None
+        if lacks := lacking(made._versions):  # noqa: SLF001 - it has no public name
+            what = what_is_lacking(f"{made.host}:{made.port}", lacks)
+            raise BrokerTooOld(f"cluster {self.alias}: {what}", remedy=REMEDY)
         line = self._lines.get((node, purpose))
         if line is None or line.made is not made:
             line = self._lines[node, purpose] = Line(made, self._timeout_seconds)

@@ -424,13 +424,15 @@ def _connect(
         "proxy_url": f"{_ClosingSocket.SCHEMES[0]}://",
     }
     try:
-        return KafkaAdminClient(**options)
+        made = KafkaAdminClient(**options)
+        built[-1][1].refuse_old()
     except BaseException as error:
         for client, manager in built:
             _in_background(partial(_stop, client))
             if isinstance(error, kafka_errors.KafkaTimeoutError) and manager.trouble is not None:
                 raise kafka_errors.KafkaConnectionError(manager.trouble) from None  # says more than "no broker"
         raise
+    return made
 
 
 def _stop(net: KafkaNetClient) -> None:

@@ -35,6 +35,7 @@ from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import Append, BatchPartition, Markers
 from drkit.mirror.engine import IncidentKind, Notice
+from drkit.model.errors import BrokerTooOld
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,11 @@ class Sender:
             self._connecting = asyncio.create_task(self._make_connection())
 
     async def _make_connection(self) -> None:
-        self._connection = await self._flow.target.connection(self.node, "produce")
+        try:
+            self._connection = await self._flow.target.connection(self.node, "produce")
+        except BrokerTooOld as error:
+            self._flow.failure = error
+            return
         if self._connection is None:
             self._flow.target.refresh()
         else:

@@ -44,7 +44,7 @@ from drkit.mirror.topics import TopicSync
 from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Fenced, Unreachable
+from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Unreachable
 from drkit.model.links import Problem
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
@@ -144,6 +144,7 @@ class Session:
             self._target,
             self._sharing.mappings,
             self._engine,
+            committed=link.committed,
             range_digests=link.keeps_range_digests,
         )
         self._catch_up = CatchUp(
@@ -154,6 +155,7 @@ class Session:
             self._progress,
             self._problems,
             options.patience_seconds,
+            committed=link.committed,
         )
         self._capture = GroupCapture(link, self._group_admin, store)
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
@@ -290,7 +292,7 @@ class Session:
     def _watch(self) -> None:
         """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
         while not self._ending.wait(_WAIT_SECONDS):
-            failed = any(thread.failure is not None for thread in self._threads)
+            failed = any(thread.failure is not None or self._too_old(thread) for thread in self._threads)
             if self._stop.is_set() or self._orders.refusal or failed or self._visible.ends:
                 self._ending.set()
 
@@ -404,7 +406,7 @@ class Session:
     def _raise_troubles(self) -> None:
         """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
         failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
-        failure = failure or self._visible.ends
+        failure = failure or next(filter(None, map(self._too_old, self._threads)), None) or self._visible.ends
         if failure is None and self._orders.refusal is None:
             return
         self._finish()
@@ -412,6 +414,11 @@ class Session:
             raise failure
         if self._orders.refusal is not None:
             raise self._orders.refusal
+
+    @staticmethod
+    def _too_old(thread: Periodic) -> BrokerTooOld | None:
+        """Waiting doesn't make a broker newer."""
+        return thread.not_let_in if isinstance(thread.not_let_in, BrokerTooOld) else None
 
     def _finish(self) -> None:
         """Settle what is in flight and keep it, while this worker still holds it."""

@@ -71,6 +71,10 @@ class NotLetIn(ConfigError):
     """
 
 
+class BrokerTooOld(NotLetIn):
+    """A broker lacks a version of a request without which drkit can't keep its promises."""
+
+
 class Refused(DrkitError):
     """A precondition does not hold; nothing was changed."""
 

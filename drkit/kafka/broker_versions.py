@@ -1,0 +1,51 @@
+"""The oldest brokers that drkit works with, told by the versions of requests that a broker offers. Pure.
+
+Without topic ids a topic that was deleted and created anew can't be told from the one that was mirrored, without a
+Fetch that carries leader epochs a log that lost its tail can't be told from a whole one, and without the state of
+producers no append is conditional. So there is no way round them for older brokers: they are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+OLDEST = "2.8"
+
+
+class Needed(NamedTuple):
+    """A request that drkit sends in this version. `since`: of Kafka."""
+
+    api_key: int
+    name: str
+    version: int
+    since: str
+
+
+NEEDED = (
+    Needed(0, "Produce", 8, "2.4"),
+    Needed(1, "Fetch", 12, "2.7"),  # leader epochs are compared (KIP-595)
+    Needed(3, "Metadata", 10, "2.8"),  # topic ids (KIP-516)
+    Needed(23, "OffsetForLeaderEpoch", 3, "2.3"),  # for consumers (KIP-320)
+    Needed(61, "DescribeProducers", 0, "2.8"),  # KIP-664
+)
+
+
+def lacking(offered: Mapping[int, tuple[int, int]]) -> list[str]:
+    """What a broker lacks that offers these versions (lowest and highest, by API key), for messages."""
+    found = []
+    for need in NEEDED:
+        lowest, highest = offered.get(need.api_key, (0, -1))
+        if lowest <= need.version <= highest:
+            continue
+        has = "doesn't offer it" if highest < 0 else f"offers {lowest} to {highest}"
+        found.append(f"{need.name} version {need.version} (it {has}; since Kafka {need.since})")
+    return found
+
+
+def what_is_lacking(broker: str, lacks: list[str]) -> str:
+    """What an error says of a broker, given by host and port."""
+    return f"broker {broker} lacks {', '.join(lacks)}"
+
+
+REMEDY = f"Upgrade that broker: drkit needs Kafka {OLDEST} or later on both sides"
