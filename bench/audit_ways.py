@@ -129,7 +129,7 @@ def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> i
     link = config.links[0].link()
     store = open_store("sqlite:///:memory:")
     with ClusterAdmin("primary", config.clusters["primary"]) as admin:
-        ends = admin.end_offsets([Partition(topic, number) for number in range(job.partitions)])
+        ends = admin.end_offsets([Partition(topic, number) for number in range(job.partitions)], committed=True)
         source_id = admin.topics([topic])[topic].topic_id
     with ClusterAdmin("dr", config.clusters["dr"]) as admin:
         target_id = admin.topics([topic])[topic].topic_id

@@ -158,7 +158,7 @@ def _by_mapping(move: GroupMove, link: Link, store: Store, config: Config) -> li
     watermarks = store.watermarks(link.id)
     tps = [TopicPartition(place.target_topic, place.partition) for place in move.places]
     with ClusterAdmin(link.id.target, config.clusters[link.id.target]) as admin:
-        starts, ends = admin.start_offsets(tps), admin.end_offsets(tps)
+        starts, ends = admin.start_offsets(tps), admin.end_offsets(tps, committed=True)
     logs = []
     for place, there in zip(move.places, tps, strict=True):
         mark = watermarks.get(TopicPartition(place.topic, place.partition))

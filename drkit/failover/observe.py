@@ -187,7 +187,8 @@ def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
-    start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, partial=True)
+    start = admin.start_offsets(tps, partial=True)
+    end = admin.end_offsets(tps, committed=link.committed, partial=True)
     side = _Side(view, topics, start, end)
     return _with_source_groups(estate, link, side) if groups else side
 

@@ -11,8 +11,8 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
-from drkit.kafka import acls, deletion, offsets, tails
-from drkit.kafka.epochs import EpochEnd, epoch_ends
+from drkit.kafka import acls, deletion, epochs, offsets, tails
+from drkit.kafka.epochs import EpochEnd
 from drkit.kafka.peek import Peeked, Place, peek
 from drkit.kafka.tails import Scanned, Stretch
 from drkit.kafka.topics import (
@@ -301,9 +301,11 @@ class ClusterAdmin(WireClient):
         )
 
     def end_offsets(
-        self, tps: Iterable[TopicPartition], *, committed: bool = True, partial: bool = False
+        self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool = False
     ) -> dict[TopicPartition, int]:
         """The end (exclusive) of each partition: its last stable offset, or (`committed=False`) high watermark.
+
+        Of a link's source it is `Link.committed` that says which.
 
         Partitions that don't exist are left out; `partial` as in `start_offsets`.
         """
@@ -330,8 +332,18 @@ class ClusterAdmin(WireClient):
         return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
     def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Where a leader epoch of each partition ends (`drkit.kafka.epochs`); those that nobody knows are left out."""
-        return epoch_ends(self._wire, at)
+        """Where a leader epoch of each partition ends (`drkit.kafka.epochs`); those that nobody answers for are left
+        out."""
+        return epochs.epoch_ends(self._wire, at)
+
+    def leader_epochs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The epoch of each partition's leader now; those without a leader are left out."""
+        return epochs.leader_epochs(self._wire, dict.fromkeys(tps))
+
+    def epochs_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The leader epoch of the batch that holds the offset below each of these; -1: none does; those that nobody
+        answers for are left out."""
+        return epochs.epochs_below(self._wire, offsets)
 
     def peek(self, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
         """The first record at or after each place (`drkit.kafka.peek`); one that can't be read in time says why."""

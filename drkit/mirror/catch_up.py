@@ -27,6 +27,7 @@ class CatchUp:
         source: asked for its ends.
         engine, progress, problems: this worker's.
         patience_seconds: how long nothing may move while a cluster or the store is down.
+        committed: whether the source ends at its last stable offset, else at its high watermark.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class CatchUp:
         progress: Progress,
         problems: Problems,
         patience_seconds: float,
+        *,
+        committed: bool,
     ) -> None:
         self.halted: tuple[Problem, ...] = ()
         self._link = link
@@ -47,6 +50,7 @@ class CatchUp:
         self._progress = progress
         self._problems = problems
         self._patience = patience_seconds
+        self._committed = committed
         self._goals: dict[TopicPartition, int] | None = None
         self._elsewhere: dict[TopicPartition, int] = {}
         self._moved = 0
@@ -60,7 +64,7 @@ class CatchUp:
         """
         if self._goals is None:
             wanted = list(tps)
-            ends = self._source.end_offsets(wanted)
+            ends = self._source.end_offsets(wanted, committed=self._committed)
             self._goals = {tp: ends[tp] for tp in wanted if tp in ends}
 
     def look(self) -> None:

@@ -77,12 +77,15 @@ class LinkWork:
         producer = LinkProducer(link.id, self._admins[1], self._producers, leases)
         if alteration is None:
             verifier = TailVerifier(*self._configs, committed=link.committed)
-            return Resumer(link.id, *self._admins, mappings, problems, verifier, producer)
+            return Resumer(link.id, *self._admins, mappings, problems, verifier, producer, committed=link.committed)
         if link.shares_target:
             reader = ProvenanceReader(*self._configs)
-            return SharedResumer(link.id, *self._admins, mappings, problems, reader, producer).use(reader, alteration)
+            shared = SharedResumer(
+                link.id, *self._admins, mappings, problems, reader, producer, committed=link.committed
+            )
+            return shared.use(reader, alteration)
         altered = AlteredTailVerifier(*self._configs, link, alteration)
-        return Resumer(link.id, *self._admins, mappings, problems, altered, producer)
+        return Resumer(link.id, *self._admins, mappings, problems, altered, producer, committed=link.committed)
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
         """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.

@@ -117,6 +117,7 @@ class Progress:
         source, target: the clusters.
         store: where watermarks are kept.
         engine: knows its positions, and the source's leader epochs.
+        committed: whether the source ends at its last stable offset, else at its high watermark.
         range_digests: whether it keeps digests of what it forwards.
     """
 
@@ -128,6 +129,7 @@ class Progress:
         store: MappingStore,
         engine: Engine,
         *,
+        committed: bool,
         range_digests: bool = False,
     ) -> None:
         self._link = link
@@ -135,6 +137,7 @@ class Progress:
         self._target = target
         self._store = store
         self._engine = engine
+        self._committed = committed
         self._digests = _Digests() if range_digests else None
         self._saving = threading.Lock()
         self._lock = threading.Lock()
@@ -164,7 +167,7 @@ class Progress:
         if not targets:
             return
         at = now()
-        ends = self._source.end_offsets(targets, partial=True)
+        ends = self._source.end_offsets(targets, committed=self._committed, partial=True)
         starts = self._source.start_offsets(targets, partial=True)
         with self._lock:
             for tp, end in ends.items():
@@ -182,7 +185,7 @@ class Progress:
     def current(self) -> list[Watermark]:
         """The watermark of every partition as it stands now."""
         positions = self._engine.positions()
-        epochs = self._engine.leader_epochs()  # asked for later: it may be a later one, which does no harm
+        epochs = self._engine.leader_epochs(positions)
         with self._lock:
             return [
                 _joined(tracked, positions[tp], epochs.get(tp))
@@ -197,10 +200,13 @@ class Progress:
             Fenced: partitions are another worker's.
             Unreachable: the store doesn't answer.
         """
-        self._save_watermarks(everything=everything)
-        if self._digests is not None:
-            with self._saving:
-                self._save_digests(self._digests, everything=everything)
+        if self._digests is None:
+            self._save_watermarks(everything=everything)
+            return
+        with self._saving:
+            self._take_digests(self._digests, everything=everything)  # first: none may reach beyond its watermark
+            self._save_watermarks(everything=everything)
+            self._save_digests(self._digests)
 
     def _save_watermarks(self, *, everything: bool) -> None:
         watermarks = self.current()
@@ -220,7 +226,7 @@ class Progress:
         with self._lock:
             return {tp: t.kept.source_through for tp, t in self._tracked.items() if t.kept is not None}
 
-    def _save_digests(self, digests: _Digests, *, everything: bool) -> None:
+    def _take_digests(self, digests: _Digests, *, everything: bool) -> None:
         at = time.monotonic()
         with self._lock:
             every = _OPEN_SECONDS * (1 + len(self._tracked) // _ALL_AT_ONCE)
@@ -228,6 +234,8 @@ class Progress:
         digests.add(self._engine.range_digests(opened=opened))
         if opened:
             digests.opened_at = at
+
+    def _save_digests(self, digests: _Digests) -> None:
         with self._lock:
             digests.keep({tp: tracked.last.epoch for tp, tracked in self._tracked.items()})
         due = list(digests.unsaved.values())

@@ -166,13 +166,13 @@ def observing(config: Config, timeout_seconds: float | None) -> Clusters:
     return Clusters(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=timeout_seconds)
 
 
-def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool]) -> LogEnds:
-    """Start and end offsets (last stable) of every partition of the cluster's topics that are wanted."""
+def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool], *, committed: bool) -> LogEnds:
+    """Start and end offsets (`ClusterAdmin.end_offsets`) of every partition of the cluster's topics that are wanted."""
     try:
         admin = clusters.admin(alias, may_be_gone=True)
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-        return LogEnds(admin.start_offsets(there), admin.end_offsets(there), rules=_rules(admin))
+        return LogEnds(admin.start_offsets(there), admin.end_offsets(there, committed=committed), rules=_rules(admin))
     except (Unreachable, NotLetIn) as error:
         return LogEnds(reason=str(error), refused=isinstance(error, NotLetIn))
 
@@ -261,7 +261,7 @@ def _both_ends(clusters: Clusters, link: Link) -> tuple[LogEnds, LogEnds]:
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(read_log_ends, clusters, alias, wanted)
+            pool.submit(read_log_ends, clusters, alias, wanted, committed=link.committed)
             for alias, wanted in ((link.id.source, link.covers_topic), (link.id.target, on_target))
         ]
         return asked[0].result(), asked[1].result()

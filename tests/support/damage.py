@@ -171,7 +171,7 @@ class Bench:
         """All committed records of a partition, by a client that drkit's audit doesn't use."""
         tp = TopicPartition(topic, partition)
         with self.admin(alias) as admin:
-            start, end = admin.start_offsets([tp])[tp], admin.end_offsets([tp])[tp]
+            start, end = admin.start_offsets([tp])[tp], admin.end_offsets([tp], committed=True)[tp]
         if start >= end:
             return []
         consumer = Consumer(

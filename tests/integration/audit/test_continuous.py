@@ -100,7 +100,7 @@ def drop_one(own: OwnLink, bench: Bench, topic: str, count: int) -> None:
     written = records(count, rng=seeded(1))
     bench.produce("primary", topic, 0, written)
     with ClusterAdmin("dr", own.config.clusters["dr"]) as admin:
-        before = admin.end_offsets([tp])[tp]
+        before = admin.end_offsets([tp], committed=True)[tp]
     assert before == mark.target_end
     bench.produce("dr", topic, 0, written[:-1])
     through = mark.source_through + count
@@ -173,7 +173,7 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         own.produce("primary", topic, {1: [f"late-{number}" for number in range(50)]})
         mirror(own)
         with ClusterAdmin("dr", own.config.clusters["dr"]) as admin:
-            target_end = admin.end_offsets([TopicPartition(topic, 1)])[TopicPartition(topic, 1)]
+            target_end = admin.end_offsets([TopicPartition(topic, 1)], committed=True)[TopicPartition(topic, 1)]
             admin.delete_records({TopicPartition(topic, 1): target_end - 20})
         moved_back(own, topic)
         with here(own, spark, again) as (audit, told):

@@ -72,7 +72,9 @@ def test_ctrl_c_says_how_far_it_came(admin, loading_lab, cluster, transactional)
     )
     tps = [TopicPartition("orders.orders", number) for number in range(4)]
     try:
-        wait_until(lambda: sum(admin.end_offsets(tps).values()) > 200, timeout=60, what="records on the log")
+        wait_until(
+            lambda: sum(admin.end_offsets(tps, committed=True).values()) > 200, timeout=60, what="records on the log"
+        )
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=120)
     finally:

@@ -188,7 +188,9 @@ def test_a_reader_goes_on_when_its_cluster_comes_back(admin, client, loading_lab
     assert reader.stop(catch_up_seconds=60)
     report = reader.report()
     assert report.problem is None
-    ends = admin.end_offsets([TopicPartition(t.topic, p.partition) for t in again.topics for p in t.partitions])
+    ends = admin.end_offsets(
+        [TopicPartition(t.topic, p.partition) for t in again.topics for p in t.partitions], committed=True
+    )
     assert {tp: report.committed[tp] for tp in ends} == ends
     seen = {(m.topic(), m.partition(), m.offset()) for m in read}
     assert len(seen) == sum(ends.values())
@@ -208,7 +210,9 @@ def test_two_readers_of_a_group_share_the_work_and_miss_nothing(admin, client):
     second.start()
     wait_until(lambda: second._assigned and first._assigned and not first._assigned & second._assigned, what="sharing")
     load(dataset, client, admin, groups=False)
-    ends = admin.end_offsets([TopicPartition(s.name, n) for s in dataset.topics for n in range(s.partitions)])
+    ends = admin.end_offsets(
+        [TopicPartition(s.name, n) for s in dataset.topics for n in range(s.partitions)], committed=True
+    )
     wait_until(
         lambda: len({(m.topic(), m.partition(), m.offset()) for m in list(read)}) == sum(ends.values()),
         what="everything",

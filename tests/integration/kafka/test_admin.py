@@ -110,7 +110,7 @@ def test_offsets(admin: ClusterAdmin, cluster: ClusterConfig, topic: str) -> Non
     nowhere = TopicPartition("there-is-no-such-topic", 0)
     tps = [first, empty, absent, nowhere]
     assert admin.start_offsets(tps) == {first: 0, empty: 0}
-    assert admin.end_offsets(tps) == admin.end_offsets(tps, committed=False) == {first: 10, empty: 0}
+    assert admin.end_offsets(tps, committed=True) == admin.end_offsets(tps, committed=False) == {first: 10, empty: 0}
     assert admin.log_ends(tps) == {first: 10, empty: 0}
     assert admin.offsets_for_times({first: 1005, empty: 1}) == {first: 5, empty: None}
     assert admin.offsets_for_times({first: 2000}) == {first: None}
@@ -131,10 +131,10 @@ def test_the_last_stable_offset_and_the_high_watermark(admin: ClusterAdmin, clus
     producer.produce(topic, value=b"open", partition=0)
     producer.flush(20)
     tp = TopicPartition(topic, 0)
-    assert admin.end_offsets([tp]) == {tp: 0}
+    assert admin.end_offsets([tp], committed=True) == {tp: 0}
     assert admin.end_offsets([tp], committed=False) == {tp: 1}
     producer.abort_transaction(20)
-    wait_until(lambda: admin.end_offsets([tp]) == {tp: 2}, what="the end of the transaction")
+    wait_until(lambda: admin.end_offsets([tp], committed=True) == {tp: 2}, what="the end of the transaction")
 
 
 def test_positions_of_a_group(groups: GroupAdmin, topic: str) -> None:
@@ -193,7 +193,7 @@ def test_nobody_answers() -> None:
             admin.topics,
             admin.brokers,
             admin.cluster_id,
-            lambda: admin.end_offsets([TopicPartition("t", 0)]),
+            lambda: admin.end_offsets([TopicPartition("t", 0)], committed=True),
         ):
             with pytest.raises(Unreachable, match="nowhere did not answer within 1 s"):
                 call()

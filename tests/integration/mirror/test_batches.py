@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from drkit.kafka.batch import Batch, parse
 from drkit.mirror.events import ProgressEvent
+from drkit.model.topology import TopicPartition
 from tests.support.batches import CODECS, batch_bytes, thinned
 from tests.support.mirroring import Mirrored
 from tests.support.raw import fetch, produce
@@ -86,6 +88,27 @@ def test_read_uncommitted_carries_aborted_records_too(mirrored: Mirrored) -> Non
     ours = mirrored.source.read(topic, committed=False)
     assert len(ours) == 12
     assert mirrored.target.read(topic) == ours, "at the same offsets, for every consumer: nothing is aborted there"
+
+
+def test_read_uncommitted_counts_what_an_open_transaction_holds_back(mirrored: Mirrored) -> None:
+    """The end of the source is its high watermark then, wherever it is told and in what is waited for."""
+    mirrored.configure('isolation = "read_uncommitted"')
+    topic = mirrored.name("open")
+    mirrored.source.create(topic)
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(40):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    told = mirrored.drkit("status", "-o", "json")
+    (partition,) = json.loads(told.stdout)["links"][0]["partitions"]
+    assert (partition["source_end"], partition["lag_records"]) == (40, 40)
+    assert mirrored.catch_up().caught_up
+    mark = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
+    assert (mark.source_through, mark.source_end, mark.lag_records) == (40, 40, 0)
+    assert len(mirrored.target.read(topic)) == 40
+    producer.abort_transaction(30)
 
 
 def test_messages_of_the_old_formats_become_format_2(mirrored: Mirrored) -> None:

@@ -38,7 +38,7 @@ class Engine:
     def positions(self) -> dict[TopicPartition, Position]:
         return {TP: Position(5, 5), OTHER: Position(5, 5)}
 
-    def leader_epochs(self) -> dict[TopicPartition, int]:
+    def leader_epochs(self, _: object) -> dict[TopicPartition, int]:
         return {}
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
@@ -52,7 +52,7 @@ class World:
         self.holdings = Holdings(LINK, store)
         self.engine = Engine()
         held = HeldMappings(store, self.holdings)
-        self.progress = Progress(LINK, None, None, held, self.engine, range_digests=True)  # type: ignore[arg-type]  # no clusters are asked
+        self.progress = Progress(LINK, None, None, held, self.engine, committed=True, range_digests=True)  # type: ignore[arg-type]  # no clusters are asked
 
     def begin(self, *, epoch: int = 1, target_start: int = 0) -> None:
         self.holdings.take([(TP, epoch), (OTHER, epoch)])
