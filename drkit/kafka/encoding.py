@@ -62,6 +62,17 @@ def unsigned(value: int) -> bytes:
     return bytes(out)
 
 
+def compact_text(value: str) -> bytes:
+    """A compact string (KIP-482)."""
+    encoded = value.encode()
+    return unsigned(len(encoded) + 1) + encoded
+
+
+def compact_length(length: int) -> bytes:
+    """The length of a compact array, as it is written before its elements."""
+    return unsigned(length + 1)
+
+
 def read_unsigned(view: memoryview, at: int) -> tuple[int, int]:
     """An unsigned varint."""
     value = shift = 0
@@ -75,7 +86,7 @@ def read_unsigned(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def compact_count(view: memoryview, at: int) -> tuple[int, int]:
-    """The length of a compact array (KIP-482)."""
+    """The length of a compact array or of compact bytes (KIP-482); -1 for null."""
     value, at = read_unsigned(view, at)
     return value - 1, at
 
@@ -94,6 +105,18 @@ def tags(view: memoryview, at: int) -> int:
         size, at = read_unsigned(view, at)
         at += size
     return at
+
+
+def tagged(view: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
+    """A section of tagged fields: what stands in each, by its tag."""
+    count, at = read_unsigned(view, at)
+    found = {}
+    for _ in range(count):
+        tag, at = read_unsigned(view, at)
+        size, at = read_unsigned(view, at)
+        found[tag] = view[at : at + size]
+        at += size
+    return found, at
 
 
 def no_tags(_: memoryview, at: int) -> int:

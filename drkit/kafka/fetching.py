@@ -18,7 +18,7 @@ STALL_SECONDS = 2.0
 _CONSUMER = -1
 _READ_UNCOMMITTED = 0
 _REQUEST_BYTES = 32 * 1024 * 1024
-_MIN_VERSION, _MAX_VERSION = 10, 11  # 10 brings zstd; from 13 on topics go by their ids
+_VERSION = 12  # as the data path (`drkit.kafka.messages`)
 
 
 class Asked(NamedTuple):
@@ -50,8 +50,8 @@ async def fetch(
         max_bytes=_REQUEST_BYTES,
         isolation_level=_READ_UNCOMMITTED,
         topics=[topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
-        min_version=_MIN_VERSION,
-        max_version=_MAX_VERSION,
+        min_version=_VERSION,
+        max_version=_VERSION,
     )
     try:
         response = await wire.send(request, leader)

@@ -51,7 +51,8 @@ _FIRST = struct.Struct(">q19xq")
 
 
 class Joined(NamedTuple):
-    """Uncompressed small batches in a row, as one payload with consecutive offsets. `batches`: how many they were."""
+    """Uncompressed small batches in a row of one leader epoch, as one payload with consecutive offsets. `batches`: how
+    many they were."""
 
     base_offset: int
     leader_epoch: int
@@ -118,6 +119,7 @@ def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
         LEAST <= one[1] < SMALL
         and LEAST <= other[1] < SMALL
         and not (one[5] or other[5])
+        and one[2] == other[2]
         and other[0] == one[0] + one[12]
         and one[12] <= FEW
         and other[12] <= FEW
@@ -149,7 +151,7 @@ def joined_plainly(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa:
     while at <= last_start and count <= MOST - FEW:
         offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, records = unpack(chunk, at)
         after = at + LOG_OVERHEAD + length
-        if after > end or attributes or offset != base + count or magic != MAGIC:
+        if after > end or attributes or offset != base + count or magic != MAGIC or leader_epoch != epoch:
             break
         if last_delta != records - 1 or not 0 < records <= FEW or not LEAST <= length < SMALL:
             break
@@ -183,7 +185,6 @@ def joined_plainly(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa:
             add(middle)
             add(body)
             count += 1
-        epoch = leader_epoch
         batches += 1
         at = after
     if not batches:

@@ -79,11 +79,14 @@ def list_offsets(
 
 
 async def find_leaders(
-    wire: Wire, tps: Iterable[TopicPartition], absent: set[TopicPartition]
+    wire: Wire,
+    tps: Iterable[TopicPartition],
+    absent: set[TopicPartition],
+    epochs: dict[TopicPartition, int] | None = None,
 ) -> dict[int, list[TopicPartition]]:
     """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
 
-    Partitions without a leader are in neither.
+    Partitions without a leader are in neither. `epochs` takes the leaders' epochs.
     """
     wanted: dict[str, set[int]] = defaultdict(set)
     for tp in tps:
@@ -100,14 +103,16 @@ async def find_leaders(
             continue
         if topic.error_code and not error.retriable:
             check(topic.error_code, topic.name)
-        known = {partition.partition_index: partition.leader_id for partition in topic.partitions}
+        known = {partition.partition_index: partition for partition in topic.partitions}
         for partition in wanted[topic.name]:
             tp = TopicPartition(topic.name, partition)
             if partition not in known:
                 if known:
                     absent.add(tp)
-            elif known[partition] >= 0:
-                leaders[known[partition]].append(tp)
+            elif known[partition].leader_id >= 0:
+                leaders[known[partition].leader_id].append(tp)
+                if epochs is not None:
+                    epochs[tp] = known[partition].leader_epoch
     return leaders
 
 

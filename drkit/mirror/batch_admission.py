@@ -140,8 +140,6 @@ class Admission:
         flow.forwarded += reasons.pop("forwarded", 0)
         if reasons:
             flow.rebuilt.update(reasons)
-        if part.last:
-            partition.leader_epoch = read.batches[-1].leader_epoch
         if part.error is not None:
             flow.end_after(partition, *_incident(partition, part.error))
         if partition.deviation is not None:

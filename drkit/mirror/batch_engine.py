@@ -17,11 +17,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.messages import UNKNOWN_EPOCH
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_admission import RETRY, Admission
 from drkit.mirror.batch_flow import Flow, Throttle
@@ -127,9 +128,14 @@ class BatchEngine:
         """See `Engine.positions`. May be called from any thread."""
         return {tp: partition.window.position for tp, partition in self._partitions().items()}
 
-    def leader_epochs(self) -> dict[TopicPartition, int]:
-        """The source's leader epoch of the last batch read, where one was. May be called from any thread."""
-        return {tp: p.leader_epoch for tp, p in self._partitions().items() if p.leader_epoch >= 0}
+    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+        """See `Engine.leader_epochs`."""
+        found = {
+            tp: partition.source_epochs.below(positions[tp].source_through)
+            for tp, partition in self._partitions().items()
+            if tp in positions
+        }
+        return {tp: epoch for tp, epoch in found.items() if epoch != UNKNOWN_EPOCH}
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
         """See `Engine.range_digests`. Called by one thread, any."""

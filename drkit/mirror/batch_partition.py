@@ -20,6 +20,7 @@ from drkit.mirror.inflight import InFlight, Mark
 from drkit.mirror.pieces import Hole, Piece, Rules, Run
 from drkit.mirror.ranges import Ranges
 from drkit.mirror.shared import SharedInFlight
+from drkit.mirror.source_epochs import SourceEpochs
 from drkit.model.offsets import OffsetMapping
 
 LARGEST_MATCH = 1_000
@@ -105,7 +106,6 @@ class BatchPartition:
         "incident",
         "keeping",
         "known",
-        "leader_epoch",
         "limit",
         "next_admit",
         "next_fetch",
@@ -121,6 +121,7 @@ class BatchPartition:
         "ranges",
         "sequence",
         "shared",
+        "source_epochs",
         "stuck_since",
         "target_topic",
         "tp",
@@ -151,7 +152,7 @@ class BatchPartition:
         self.apart = False
         self.end_checked_on: object | None = None
         self.end_known_at = 0.0
-        self.leader_epoch = -1
+        self.source_epochs = SourceEpochs(start.leader_epoch)
         self.damaged = 0
         self.stuck_since: float | None = None
         self.preferred: int | None = None
@@ -243,6 +244,7 @@ class BatchPartition:
             producer_id=self.producer_id,
             sequence=self.sequence,
             preserve=self.preserve,
+            leader_epoch=self.source_epochs.below(self.next_source),
         )
 
     def _row(self, rows: list[OffsetMapping], source: int, target: int) -> None:

@@ -208,7 +208,8 @@ class Fetcher:
         for tp in self._places if fresh else self._changed:
             partition = self._places.get(tp)
             if partition is not None and partition.fetchable:
-                places.setdefault(tp.topic, []).append(FetchPlace(tp.partition, partition.next_fetch, share))
+                place = FetchPlace(tp.partition, partition.next_fetch, share, partition.source_epochs.newest)
+                places.setdefault(tp.topic, []).append(place)
                 self._asked[tp] = (partition, partition.next_fetch)
             else:
                 asleep = asleep or (partition is not None and partition.asleep)
@@ -251,7 +252,7 @@ class Fetcher:
                 continue
             if self._asked.get(tp) != (partition, partition.next_fetch):
                 continue  # answered to an older request
-            if each.error:
+            if each.error or each.diverging is not None:
                 self._failed(partition, each)
                 continue
             if each.preferred_replica not in {-1, self.node}:
@@ -269,6 +270,7 @@ class Fetcher:
                 continue  # nothing but what came before
             partition.damaged = 0  # what comes after the good ones is read again
             partition.next_fetch = next_fetch
+            partition.source_epochs.note(batches, partition.window.position.source_through)
             self._changed[tp] = None
             found.append(Read(partition, begin, batches, tuple(each.aborted)))
         return found
@@ -277,6 +279,8 @@ class Fetcher:
         name = describe(error_class(each.error))
         if partition.preferred == self.node:
             self._read_elsewhere(partition, None)  # a follower may know less: its leader decides
+        elif each.diverging is not None:
+            self._diverged(partition, *each.diverging)
         elif each.error == _OUT_OF_RANGE:
             where = f"offset {partition.next_fetch} of {partition.tp}"
             reason = f"the source has no {where} (its log starts at {each.log_start})"
@@ -293,6 +297,14 @@ class Fetcher:
                     self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
             self._flow.source.refresh()
             self._rest(partition)
+
+    def _diverged(self, partition: BatchPartition, epoch: int, end: int) -> None:
+        """The broker's log isn't the one that was read: there, what it knows of the epoch read last ends at `end`."""
+        reason = (
+            f"{partition.tp} on {self._flow.source.alias} isn't the log that was read up to offset "
+            f"{partition.next_fetch} in leader epoch {partition.source_epochs.newest}: its epoch {epoch} ends at {end}"
+        )
+        self._flow.stand_still(partition, IncidentKind.DIVERGED, reason)
 
     def _rest(self, partition: BatchPartition) -> None:
         """Leave a partition alone for a moment; the others go on."""

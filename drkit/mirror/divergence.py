@@ -1,90 +1,92 @@
-"""Whether a source lost what was mirrored of it, told by leader epochs; never guessed.
+"""Whether a source lost what was mirrored of it, told by leader epochs; never guessed. Pure.
 
-A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that
-point again, its end says nothing; its history of leader epochs (KIP-101) does. Every batch below a
-watermark's `source_through` is of its `leader_epoch` or an older one. So on a source that is whole, that
-epoch ends at or above `source_through`. Where it ends below, a leader was elected that hadn't got the
-records between (an unclean election), and what stands at their offsets now, on the source, are others.
+A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that point again, its
+end says nothing; its history of leader epochs (KIP-101) does. A watermark keeps the leader epoch of the last batch
+below its `source_through`. On a source that is whole that epoch is known and ends there or above. Where it ends below,
+a leader was elected that hadn't got the records between (an unclean election), and what stands at their offsets now, on
+the source, are others. Where it isn't known although the log is long enough, an older log came back.
 
     mirrored        0 ─── epoch 3 ─── 80 ─── epoch 3 ─── 100        source_through 100, leader_epoch 3
     source now      0 ─── epoch 3 ─── 80 ─── epoch 4 ─────────── 130        epoch 3 ends at 80: 20 lost
+    or              0 ─── epoch 2 ───────────────── 110 ─ epoch 4 ── 130        epoch 3 isn't known: some lost
 
-A leader that keeps no such history (it was cut off by retention, old log formats) proves nothing: no
-divergence is claimed.
+While a partition is read, the broker itself compares with each Fetch (KIP-595) and gives nothing of a log that differs;
+before it is read, wherever it goes on, this is asked. A leader without any history of epochs (old log formats) proves
+nothing: no divergence is claimed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.epochs import EpochEnd
+from drkit.kafka.epochs import EpochEnd, Kept, kept_of
 from drkit.model.links import SOURCE_TRUNCATED
+from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
 KIND = SOURCE_TRUNCATED
-"""Kind of the problem; the partition stands still."""
-
-
-class Mirrored(NamedTuple):
-    """How far a partition is mirrored (exclusive), and the leader epoch of the last batch (None: not known)."""
-
-    through: int
-    leader_epoch: int | None
+"""Kind of the problem; the partition stands still until an operator decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A partition whose source lost offsets `kept` to `through` - 1 after they were mirrored.
+    """A partition whose source lost what was mirrored of it, through offset `through` - 1 and from `kept` on.
 
-    `epoch`: the leader epoch that they were written in.
+    `epoch`: the leader epoch of the last batch mirrored; None where only the log's end tells.
     """
 
     tp: TopicPartition
     through: int
-    kept: int
-    epoch: int
+    target_end: int
+    kept: Kept
+    epoch: int | None
 
     def reason(self, link: LinkId) -> str:
         """What happened, for the problem."""
-        return (
-            f"{self.tp} on {link.source} lost offsets {self.kept} to {self.through - 1} after they were mirrored: "
-            f"leader epoch {self.epoch} ends at {self.kept} there, and other records may stand in their place"
-        )
+        first, last = self.kept.offset, self.through - 1
+        if self.epoch is None:
+            why = f"its log ends at {first} there"
+        elif self.kept.exact:
+            why = f"leader epoch {self.epoch} ends at {first} there, and other records may stand in their place"
+        else:
+            why = f"its log there doesn't know leader epoch {self.epoch}, in which the last of them was written"
+        lost = f"offsets {first} to {last}" if first <= last else f"offsets below {self.through}"
+        also = "" if self.kept.exact else ", and maybe earlier ones,"
+        return f"{self.tp} on {link.source} lost {lost}{also} after they were mirrored: {why}"
 
     @property
     def unsure(self) -> tuple[int, None]:
         """The source offsets whose place on the target isn't exact (`Problem.unsure_from`)."""
-        return (self.kept, None)
+        return (self.kept.offset if self.kept.exact else 0, None)
 
     def remedy(self, link: LinkId) -> str:
         """What to do, for the problem."""
         return (
-            f"The lost records are on {link.target}, and the two sides differ from offset {self.kept} on. Find out why "
-            f"{link.source} lost them (an unclean leader election?); then fail over, or start anew with "
-            f"`drkit link resume '{link}' --topic {self.tp.topic} --accept-recreated`"
+            f"The lost records are on {link.target} only. Find out why {link.source} lost them (an unclean leader "
+            f"election, a disk?). To go on with what {link.target} holds: `drkit failover --to {link.target}`. To go "
+            f"on with what {link.source} has: `drkit link resume '{link}' --topic {self.tp.topic} --accept-recreated` "
+            f"mirrors the whole topic again, behind what {link.target} holds of it ({self.target_end} offsets of "
+            f"partition {self.tp.partition}, which stay); to have exactly the source's records there, delete the topic "
+            f"on {link.target} first"
         )
 
 
-def diverged(mirrored: Mapping[TopicPartition, Mirrored], ends: Mapping[TopicPartition, EpochEnd]) -> list[Divergence]:
-    """Those that lost something, given where the source says that their epochs end. Pure."""
-    found = []
-    for tp, (through, epoch) in sorted(mirrored.items()):
-        end = ends.get(tp)
-        if epoch is not None and end is not None and end.end < through:
-            found.append(Divergence(tp, through, end.end, epoch))
-    return found
+def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Divergence | None:
+    """Whether a source lost something of what was mirrored.
 
-
-def find_divergences(source: ClusterAdmin, mirrored: Mapping[TopicPartition, Mirrored]) -> list[Divergence]:
-    """Ask the source where the epochs of these partitions end, and compare.
-
-    Partitions without a known epoch, without a leader, or gone are passed over.
-
-    Raises:
-        Unreachable: nobody answers.
+    Args:
+        mirrored: the watermark.
+        end: what the source's leader answers for the watermark's leader epoch; None where that isn't known.
+        log_end: the source's high watermark.
     """
-    epochs = {tp: each.leader_epoch for tp, each in mirrored.items() if each.leader_epoch is not None}
-    return diverged(mirrored, source.epoch_ends(epochs)) if epochs else []
+    epoch = mirrored.leader_epoch
+    if epoch is not None and end is not None and end.end >= 0:
+        kept = kept_of(mirrored.source_through, epoch, end)
+        return None if kept is None else _divergence(mirrored, kept, epoch)
+    if log_end < mirrored.source_through:
+        return _divergence(mirrored, Kept(log_end, exact=True), None)
+    return None
+
+
+def _divergence(mirrored: Watermark, kept: Kept, epoch: int | None) -> Divergence:
+    return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)

@@ -23,7 +23,7 @@ All methods are called from one thread, but for those that say otherwise.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -62,7 +62,9 @@ class PartitionStart:
     `producer_id` and `sequence` (of the next record) make each append conditional on the one before it;
     `preserve` asks for holes of the source to be matched, so that the delta stays; `fill_to` for the
     target's end to be brought there before anything is read (and what is below to be removed). `shared`: the target
-    has other writers too: records land anywhere above `target_offset`, and no rows are kept.
+    has other writers too: records land anywhere above `target_offset`, and no rows are kept. `leader_epoch`: the
+    source's, of the batch below `source_offset`; -1 where that isn't known: a source whose log has another one there
+    isn't read from.
     """
 
     tp: TopicPartition
@@ -77,6 +79,7 @@ class PartitionStart:
     preserve: bool = False
     fill_to: int | None = None
     shared: bool = False
+    leader_epoch: int = -1
 
 
 class Position(NamedTuple):
@@ -92,6 +95,7 @@ class IncidentKind(StrEnum):
     """Why a partition stands still."""
 
     OUT_OF_RANGE = "out_of_range"  # the source doesn't have the next offset
+    DIVERGED = "diverged"  # the source's log isn't the one that was read before: it lost its tail
     UNCERTAIN = "uncertain"  # what the target holds isn't known: observe it again
     MISPLACED = "misplaced"  # records landed at other offsets than expected: read what stands there
     REJECTED = "rejected"  # the target refuses a record for good
@@ -153,8 +157,9 @@ class Engine(Protocol):
     def positions(self) -> dict[TopicPartition, Position]:
         """Progress of every partition that was started and not forgotten."""
 
-    def leader_epochs(self) -> dict[TopicPartition, int]:
-        """The source's leader epoch of the last batch read, where that is known. From any thread."""
+    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+        """The source's leader epoch of the last batch below each of these positions, which `positions` gave, where
+        that is known. From any thread."""
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
         """Digests of what was forwarded: of ranges that ended since the last call and (`opened`) of those that are

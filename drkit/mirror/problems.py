@@ -94,6 +94,16 @@ class Problems:
         for problem in gone:
             self._store.clear_problem(self._link, problem)
 
+    def stands(self, kind: str, tp: TopicPartition) -> bool:
+        """Whether a problem of this kind is kept for the partition. If so it halts the partition, though found by an
+        earlier runtime, until an operator clears it."""
+        place = (kind, tp.topic, tp.partition)
+        with self._lock:
+            if place not in self._known:
+                return False
+            self._found.add(place)
+            return True
+
     def knows(self, kind: str, topic: str) -> bool:
         """Whether a problem of this kind is kept for the topic as a whole."""
         with self._lock:

@@ -3,6 +3,7 @@
 `drkit.mapping.resume` decides from rows, watermark and the target's log end; here is the I/O round
 it, in the order that makes a crash at any moment repeatable:
 
+    0  read the epochs of the source's leaders: what is read of a later one later is not what was looked at
     1  read what the target knows of the link's producer (see `drkit.mirror.producer_id`), then both
        sides' offsets; the target's end until two reads in a row agree (what a dead worker had in
        flight may still land)
@@ -17,7 +18,7 @@ What is out of the ordinary:
 
 | kind | found by | then |
 |---|---|---|
-| `source_truncated` | the source ends below what was mirrored | stands still |
+| `source_truncated` | the source lost what was mirrored (`.divergence`) | stands still until an operator decides |
 | `foreign_writer` | the target holds what the mirror didn't write | stands still |
 | (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
 | `records_misplaced` | the mirror's own records stand below their place | a new row, copied anew behind them |
@@ -33,7 +34,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.messages import UNKNOWN_EPOCH
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
+from drkit.mirror.divergence import KIND, divergence
 from drkit.mirror.engine import PartitionStart
 from drkit.mirror.misplaced_records import Misplaced, MisplacedRecords
 from drkit.mirror.offset_alignment.fill_decision import Filling, Observed
@@ -53,10 +56,12 @@ log = logging.getLogger(__name__)
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
-RESUME_KINDS = frozenset(
-    {"source_truncated", "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"}
-)
+RESUME_KINDS = frozenset({"foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"})
 """Problems for which a partition stands still; a start that succeeds settles them."""
+
+
+class _LeaderMoved(Exception):
+    """The source's log may not be the one any more that was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Resumer:
         problems: where what an operator must know goes.
         verifier: reads tails back.
         producer: the link's producer.
+        committed: whether the source is read up to its last stable offset, else up to its high watermark.
     """
 
     def __init__(
@@ -98,6 +104,8 @@ class Resumer:
         problems: Problems,
         verifier: TailVerifier,
         producer: LinkProducer,
+        *,
+        committed: bool,
     ) -> None:
         self._link = link
         self._source = source
@@ -106,6 +114,7 @@ class Resumer:
         self._problems = problems
         self._verifier = verifier
         self._producer = producer
+        self._committed = committed
         self._filling = Filling(link, store, problems, verifier)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
 
@@ -123,12 +132,16 @@ class Resumer:
             Unreachable: a cluster or the store doesn't answer.
         """
         resumed = []
-        observations = self._observe(wanted, stop)
+        wanted = {tp: ready for tp, ready in wanted.items() if not self._problems.stands(KIND, tp)}
+        observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
         doubted = {*doubted, *self._doubted(observations)}
         for observed in observations:
             if stop.is_set():
                 break
-            outcome = self._decide(observed, doubted=observed.tp in doubted)
+            try:
+                outcome = self._decide(observed, doubted=observed.tp in doubted)
+            except _LeaderMoved:
+                continue  # it is asked for again
             if isinstance(outcome, Halt):
                 self._problems.put(
                     outcome.kind,
@@ -148,38 +161,47 @@ class Resumer:
 
     def _observe(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Observed]:
         wanted = self._of_known_incarnation(wanted)
+        leader_epochs = self._source.leader_epochs(wanted)
         there = {tp: TopicPartition(ready.state.target_topic, tp.partition) for tp, ready in wanted.items()}
         source_starts = self._source.start_offsets(wanted, partial=True)
-        stable_ends = self._source.end_offsets(wanted, partial=True)
+        readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
         source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
         target_starts = self._target.start_offsets(there.values(), partial=True)
         # before the ends: what lands in between makes the next append out of sequence, never a duplicate
         sequences = self._producer.last_sequences(there.values())
         target_ends = self._settled_ends(list(there.values()), stop)
-        watermarks = self._store.watermarks(self._link)
+        watermarks = self._of_this_epoch(wanted)
+        known = {tp: mark.leader_epoch for tp, mark in watermarks.items() if mark.leader_epoch is not None}
+        epoch_ends = self._source.epoch_ends(known)
         observed = []
         for tp, ready in wanted.items():
             target = there[tp]
-            if tp in source_starts and tp in stable_ends and tp in source_ends and target in target_starts:
+            if tp not in leader_epochs or (tp in known and tp not in epoch_ends):
+                continue
+            if tp in source_starts and tp in readable_ends and tp in source_ends and target in target_starts:
                 if target not in target_ends or target not in sequences:
                     continue
-                watermark = watermarks.get(tp)
-                if watermark is not None and watermark.epoch != ready.state.epoch:
-                    watermark = None
                 observed.append(
                     Observed(
                         tp,
                         ready,
                         source_starts[tp],
-                        stable_ends[tp],
-                        max(source_ends[tp], stable_ends[tp]),
+                        readable_ends[tp],
+                        max(source_ends[tp], readable_ends[tp]),
                         target_starts[target],
                         target_ends[target],
-                        watermark,
+                        watermarks.get(tp),
                         sequences.get(target),
+                        leader_epochs[tp],
+                        epoch_ends.get(tp),
                     )
                 )
         return observed
+
+    def _of_this_epoch(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, Watermark]:
+        """The watermarks of these partitions, without those of earlier topics of the name."""
+        kept = self._store.watermarks(self._link)
+        return {tp: kept[tp] for tp, ready in wanted.items() if tp in kept and kept[tp].epoch == ready.state.epoch}
 
     def _of_known_incarnation(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
         """Those whose topics are still the ones known on both sides; the others are for the next look at topics."""
@@ -218,20 +240,19 @@ class Resumer:
 
     # -- deciding ----------------------------------------------------------------------------------
 
+    def _diverged(self, seen: Observed) -> bool:
+        """Whether the source lost what was mirrored; then that is kept as a problem."""
+        found = None if seen.watermark is None else divergence(seen.watermark, seen.epoch_end, seen.source_end)
+        if found is None:
+            return False
+        self._problems.put(KIND, *seen.tp, found.reason(self._link), found.remedy(self._link), halted=True, unsure=found.unsure)
+        return True
+
     def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
         return self._misplaced.doubted(observations)
 
     def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:
         watermark = seen.watermark
-        if watermark is not None and seen.source_end < watermark.source_through:
-            return Halt(
-                "source_truncated",
-                f"{seen.tp} on {self._link.source} ends at {seen.source_end}, but was mirrored through "
-                f"{watermark.source_through}: it lost {watermark.source_through - seen.source_end} offsets",
-                f"The lost records are on {self._link.target}. Find out why the source lost them (an unclean leader "
-                "election?); then fail over, or start anew with `drkit link resume --accept-recreated`",
-                seen.source_end,
-            )
         try:
             rows = self._rows(seen)
             point = resume_point(
@@ -297,7 +318,7 @@ class Resumer:
         before = self._store.last_valid_mapping(self._link, seen.tp, epoch, begin - 1)
         tail = self._tail(seen, begin, ())
         delta = None if before is None else before.delta
-        found = self._verifier.realigned(tail, watermark.source_through, seen.source_stable_end, delta)
+        found = self._verifier.realigned(tail, watermark.source_through, seen.source_readable_end, delta)
         if found is None:
             return None
         log.warning("%s: %s: %s. A marker came late or is missing: the rows are set right", self._link, seen.tp, what)
@@ -308,7 +329,7 @@ class Resumer:
         last = rows[-1] if rows else before
         kept = self._watermark(seen, found.source_offset, seen.target_end)
         self._store.put_watermarks(self._link, [kept])
-        return Resumed(self._start(seen, found.source_offset, seen.target_end, last, None), kept)
+        return Resumed(self._start(kept, seen, last, None), kept)
 
     def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt:
         """Where both sides part, whose records stand there? The mirror's own are told, and copied anew behind."""
@@ -354,14 +375,15 @@ class Resumer:
         self._store.append_mappings(self._link, [row])
         kept = self._watermark(seen, source_offset, end)
         self._store.put_watermarks(self._link, [kept])
-        return Resumed(self._start(seen, source_offset, end, row, None), kept)
+        return Resumed(self._start(kept, seen, row, None), kept)
 
     def _foreign(self, seen: Observed, what: str, unsure_from: int | None) -> Halt:
         return Halt(
             "foreign_writer",
             f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds what the mirror did not "
             f"write: {what}",
-            "Stop whoever writes to the standby and deny it by ACL; then start the topic anew: "
+            "Stop whoever writes to the standby and deny it by ACL (where nobody does, "
+            f"{self._link.source} may have lost its tail just after it was mirrored); then start the topic anew: "
             f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
             0 if unsure_from is None else unsure_from,
         )
@@ -396,11 +418,10 @@ class Resumer:
             target_offset = point.target_offset if fill_to is None else fill_to
             row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
             self._store.append_mappings(self._link, [row])
-        return Resumed(self._start(seen, source_offset, point.target_offset, row, fill_to), watermark)
+        return Resumed(self._start(watermark, seen, row, fill_to), watermark)
 
-    def _start(
-        self, seen: Observed, source_offset: int, target_offset: int, row: OffsetMapping | None, fill_to: int | None
-    ) -> PartitionStart:
+    def _start(self, at: Watermark, seen: Observed, row: OffsetMapping | None, fill_to: int | None) -> PartitionStart:
+        source_offset, target_offset = at.source_through, at.target_end
         start = PartitionStart(
             tp=seen.tp,
             target_topic=seen.topic.state.target_topic,
@@ -411,6 +432,7 @@ class Resumer:
             max_message_bytes=seen.topic.max_message_bytes,
             preserve=seen.topic.preserve,
             fill_to=fill_to,
+            leader_epoch=UNKNOWN_EPOCH if at.leader_epoch is None else at.leader_epoch,
         )
         return self._conditional(start, seen)
 
@@ -443,12 +465,26 @@ class Resumer:
             source_through=source_offset,
             target_end=target_offset,
             source_start=seen.source_start,
-            source_end=max(seen.source_stable_end, source_offset),
+            source_end=max(seen.source_readable_end, source_offset),
             target_start=seen.target_start,
             observed_at=at,
-            leader_epoch=None if known is None else known.epoch_at(source_offset),
+            leader_epoch=self._epoch_below(seen, source_offset),
         )
         if fresh.lag_records == 0:
             return fresh
         since = known.behind_since if known is not None and known.behind_since is not None else at
         return replace(fresh, behind_since=since)
+
+    def _epoch_below(self, seen: Observed, source_offset: int) -> int | None:
+        """The leader epoch of the source's batch below the offset where a partition goes on; None: it isn't known.
+
+        Where the watermark doesn't tell it, it is read; one of a later leader than was seen at first is of a log that
+        may have lost since what was compared.
+        """
+        known = None if seen.watermark is None else seen.watermark.epoch_at(source_offset)
+        if known is not None or source_offset <= seen.source_start:
+            return known
+        found = self._source.epochs_below({seen.tp: source_offset}).get(seen.tp)
+        if found is None or found > seen.leader_epoch:
+            raise _LeaderMoved
+        return None if found == UNKNOWN_EPOCH else found

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from drkit.kafka.messages import UNKNOWN_EPOCH
 from drkit.mirror.engine import PartitionStart
 from drkit.mirror.offset_alignment.fill_decision import Observed
 from drkit.mirror.provenance import last_hop
@@ -71,8 +72,6 @@ class SharedResumer(Resumer):
         return set()
 
     def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:  # noqa: ARG002 - as the base's
-        if seen.watermark is not None and seen.source_end < seen.watermark.source_through:
-            return super()._decide(seen)  # the source lost records: a halt, whoever else writes to the target
         known, mark = seen.source_start, seen.watermark
         if mark is not None and seen.target_end < mark.target_end:
             landed = self._landed(replace(seen, watermark=None))  # whose records went is not known: look at all of it
@@ -98,6 +97,7 @@ class SharedResumer(Resumer):
             delta=end - source_offset,
             max_message_bytes=seen.topic.max_message_bytes,
             shared=True,
+            leader_epoch=UNKNOWN_EPOCH if watermark.leader_epoch is None else watermark.leader_epoch,
         )
         return Resumed(self._conditional(start, seen), watermark)
 

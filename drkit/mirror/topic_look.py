@@ -15,23 +15,18 @@ class ReadyTopic:
 
     `preserve`: holes of the source are to be matched so that offsets stay equal. `alignable`: a partition
     of it in which nothing is mirrored yet may be filled up to the offset where the source begins.
-    `diverged`: partitions whose source lost what was mirrored; they stand still.
     """
 
     state: TopicState
     partitions: int
     max_message_bytes: int
     compacted: bool
-    diverged: frozenset[int] = frozenset()
     preserve: bool = False
     alignable: bool = False
 
     def tps(self) -> list[TopicPartition]:
         """Its partitions that may be mirrored, by the source's name."""
-        return [TopicPartition(self.state.topic, number) for number in range(self.partitions) if self._may(number)]
-
-    def _may(self, number: int) -> bool:
-        return number not in self.diverged
+        return [TopicPartition(self.state.topic, number) for number in range(self.partitions)]
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ One look compares all topics of the link on both sides (a handful of batched req
 topics there are), changes the target where it must, and says which topics may be mirrored and which
 stand still and why. Nothing is deleted on the target unless the link says so (`topic_deletions`), and
 nothing is mirrored into or out of a topic that isn't the one that was mirrored before (Kafka's topic ids
-tell), or out of a partition that lost what was mirrored (`divergence`).
+tell).
 
 A topic that isn't listed counts as gone only when two looks in a row miss it: a broker that has
 just started may know less than the cluster.
@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.mirror.acls import AclSync
-from drkit.mirror.divergence import KIND, Divergence, Mirrored, find_divergences
 from drkit.mirror.offset_alignment.aligned_topics import Aligning
 from drkit.mirror.problems import Problems
 from drkit.mirror.rebuilding import PHRASES, how_forwarded
@@ -28,7 +26,6 @@ from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.mirror.topic_settings import READ
 from drkit.mirror.topic_writer import TopicWriter
-from drkit.model.errors import Unreachable
 from drkit.model.links import TopicState
 from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topic_policy import AclMode
@@ -38,9 +35,6 @@ from drkit.store.api import Store
 __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 
 log = logging.getLogger(__name__)
-
-DIVERGENCE_SECONDS = 15.0
-"""Time between questions to the source about its leader epochs."""
 
 TOPIC_KINDS = frozenset(
     {
@@ -96,9 +90,6 @@ class TopicSync:
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
         self._waiting = False
-        self._clock = clock
-        self._checked_at = -DIVERGENCE_SECONDS
-        self._diverged: list[tuple[Divergence, int]] = []
         self._deletions = (
             TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
         )
@@ -133,7 +124,6 @@ class TopicSync:
         self._writer.configure(look)
         self._aligning.give_back(look)
         self._note_source(look)
-        self._note_diverged(look)
         self._note_gone(look)
         if look.changed:
             self._store.put_topic_states(self._link.id, list(look.changed.values()))
@@ -153,7 +143,6 @@ class TopicSync:
         for topic in look.source:
             if topic not in awaited:
                 self._judge(look, topic)
-        self._note_diverged(look)
         self.in_step = all(self._problems.knows("target_topic_refused", topic) for topic in awaited)
         self._last = look.ready
         return dict(look.ready)
@@ -306,32 +295,6 @@ class TopicSync:
                 "Delete it there by hand if it is to go",
                 halted=False,
             )
-
-    def _note_diverged(self, look: Look) -> None:
-        """Partitions whose source lost what was mirrored stand still, however far it has grown again."""
-        if self._clock() - self._checked_at >= DIVERGENCE_SECONDS:
-            marks = self._store.watermarks(self._link.id).values()
-            mirrored = {
-                mark.tp: Mirrored(mark.source_through, mark.leader_epoch)
-                for mark in marks
-                if mark.topic in look.ready and mark.epoch == look.ready[mark.topic].state.epoch
-            }
-            self._checked_at = self._clock()
-            try:
-                found = find_divergences(self._source, mirrored)
-            except Unreachable as error:  # asked again; the topics are looked at meanwhile
-                log.info("%s: the source's leader epochs are not known: %s", self._link.id, error.what)
-            else:
-                self._diverged = [(each, look.ready[each.tp.topic].state.epoch) for each in found]
-        numbers: dict[str, set[int]] = defaultdict(set)
-        for each, epoch in self._diverged:
-            ready = look.ready.get(each.tp.topic)
-            if ready is not None and ready.state.epoch == epoch:  # else it was accepted as a new topic since
-                numbers[each.tp.topic].add(each.tp.partition)
-                reason, remedy = each.reason(self._link.id), each.remedy(self._link.id)
-                self._problems.put(KIND, *each.tp, reason, remedy, halted=True, unsure=each.unsure)
-        for topic, partitions in numbers.items():
-            look.ready[topic] = replace(look.ready[topic], diverged=frozenset(partitions))
 
     def _first_miss(self, look: Look, side: str, topic: str) -> bool:
         """Whether a topic is missed for the first time; then it stays as it was in the last look."""

@@ -46,9 +46,9 @@ class Watermark:
     `target_end`: the target offset that the next record gets.
     `source_end`: last stable offset under read_committed, else the high watermark.
     `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
-    `leader_epoch`: the source's leader epoch of the last batch mirrored (it ends at or below
-    `source_through`); None where it isn't known. A source whose history of that epoch ends below what
-    was mirrored has lost it (`drkit.mirror.divergence`).
+    `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's; None
+    where it isn't known. A source that doesn't know that epoch, or in whose log it ends below, has lost what was
+    mirrored (`drkit.mirror.divergence`).
     """
 
     topic: str
@@ -69,8 +69,8 @@ class Watermark:
         return TopicPartition(self.topic, self.partition)
 
     def epoch_at(self, through: int) -> int | None:
-        """The leader epoch that holds for a watermark moved to `through`: beyond, other batches have come."""
-        return self.leader_epoch if through <= self.source_through else None
+        """The leader epoch that holds for a watermark moved to `through`: elsewhere it may be another."""
+        return self.leader_epoch if through == self.source_through else None
 
     @property
     def lag_records(self) -> int:

@@ -131,10 +131,10 @@ class SparkEngine:
         with self._lock:
             return self._ledger.positions()
 
-    def leader_epochs(self) -> dict[TopicPartition, int]:
+    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
         """See `Engine.leader_epochs`."""
         with self._lock:
-            return self._ledger.epochs()
+            return self._ledger.epochs(positions)
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:  # noqa: ARG002 - there are none
         """See `Engine.range_digests`: a bulk seed keeps none: its tasks come and go."""

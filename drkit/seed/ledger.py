@@ -108,7 +108,8 @@ class Ledger:
         """Begin, or begin anew, with these partitions."""
         for start in starts:
             at = Position(start.source_offset, start.target_offset)
-            self._parts[start.tp] = Part(start, next(self._numbers), at)
+            known = None if start.leader_epoch < 0 else start.leader_epoch
+            self._parts[start.tp] = Part(start, next(self._numbers), at, epoch=known)
             self._untold.pop(start.tp, None)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
@@ -137,9 +138,13 @@ class Ledger:
         """Progress of each partition."""
         return {tp: part.position for tp, part in self._parts.items()}
 
-    def epochs(self) -> dict[TopicPartition, int]:
-        """The source's leader epochs, where known."""
-        return {tp: part.epoch for tp, part in self._parts.items() if part.epoch is not None}
+    def epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+        """The source's leader epochs below these positions, where known: one that has moved on since says nothing."""
+        return {
+            tp: part.epoch
+            for tp, part in self._parts.items()
+            if part.epoch is not None and positions.get(tp) == part.position
+        }
 
     def statistics(self) -> EngineStatistics:
         """All tasks' counters as one engine's."""

@@ -215,7 +215,8 @@ class _Task:
 
     def _state(self, engine: BatchEngine, incidents: list[list[Any]]) -> dict[str, Any]:
         """What the driver is told."""
-        positions, epochs = engine.positions(), engine.leader_epochs()
+        positions = engine.positions()
+        epochs = engine.leader_epochs(positions)
         return {
             "task": self._name,
             "parts": [

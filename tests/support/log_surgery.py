@@ -54,6 +54,15 @@ class Disk:
             _lower(self.data / name, topic, partition, end)
         return end
 
+    def append(self, topic: str, partition: int, batch: bytes, leader_epoch: int) -> int:
+        """Put a batch at the log's end, as of a leader epoch that is the log's newest; returns where it ends now."""
+        segment = max(self.partition(topic, partition).glob("*.log"))
+        held = list(parse(memoryview(segment.read_bytes())))
+        end = held[-1].last_offset + 1 if held else int(segment.stem)
+        with segment.open("ab") as file:
+            file.write(end.to_bytes(8, "big") + batch[8:12] + leader_epoch.to_bytes(4, "big") + batch[16:])
+        return max(each.last_offset for each in self.batches(topic, partition)) + 1
+
     def forget_producers(self, topic: str, partition: int) -> None:
         """Remove what the broker keeps of a partition's producers beside the log."""
         for path in self.partition(topic, partition).glob("*.snapshot"):

@@ -132,10 +132,10 @@ def _renumbered(
 def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
     """Join the small plain batches from `at` on into one payload, as `drkit.kafka.joined` does.
 
-    `result`: where the first that isn't joined begins, records, bytes written, the highest timestamp, the last
-    batch's leader epoch. Returns how many batches were joined.
+    `result`: where the first that isn't joined begins, records, bytes written, the highest timestamp, their
+    leader epoch. Returns how many batches were joined.
     """
-    base, base_stamp, epoch = _int64(data, at), _int64(data, at + 27), np.int64(-1)
+    base, base_stamp, epoch = _int64(data, at), _int64(data, at + 27), _int32(data, at + 12)
     count, place, batches, highest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while end - at >= HEADER_BYTES and count <= MOST - FEW:
         length, records, stamp = _int32(data, at + 8), _int32(data, at + 57), _int64(data, at + 27)
@@ -143,6 +143,8 @@ def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result:
             break
         after = at + LOG_OVERHEAD + length
         if after > end or _int64(data, at) != base + count or data[at + 16] != MAGIC or data[at + 21] or data[at + 22]:
+            break
+        if _int32(data, at + 12) != epoch:
             break
         if not (-FARTHEST < stamp < FARTHEST and -FARTHEST < base_stamp < FARTHEST):
             break
@@ -155,7 +157,6 @@ def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result:
         if written < 0:
             break
         place, highest = written, most
-        epoch = _int32(data, at + 12)
         count += records
         batches += 1
         at = after

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drkit.kafka.epochs import EpochEnd
 from drkit.mapping import ResumePoint
 from drkit.mirror.offset_alignment.filler import LARGEST_ALIGNMENT
 from drkit.mirror.problems import Problems
@@ -20,17 +21,22 @@ from drkit.store.api import MappingStore
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One partition as both sides and the store show it. Offsets as in `Watermark`."""
+    """One partition as both sides and the store show it. Offsets as in `Watermark`.
+
+    `leader_epoch`: of the source's leader, seen before all the rest. `epoch_end`: what it answers for the watermark's.
+    """
 
     tp: TopicPartition
     topic: ReadyTopic
     source_start: int
-    source_stable_end: int
+    source_readable_end: int
     source_end: int
     target_start: int
     target_end: int
     watermark: Watermark | None
     last_sequence: int | None = None
+    leader_epoch: int = -1
+    epoch_end: EpochEnd | None = None
 
 
 class Filling:

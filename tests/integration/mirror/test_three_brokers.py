@@ -15,10 +15,10 @@ from drkit.audit.by_digest import choose
 from drkit.audit.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.epochs import Kept
 from drkit.kafka.producer_state import ProducerAdmin
 from drkit.lab import Lab
-from drkit.mirror.divergence import Mirrored as MirroredThrough
-from drkit.mirror.divergence import find_divergences
+from drkit.mirror.divergence import divergence
 from drkit.model.audit import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place
@@ -145,11 +145,11 @@ def test_a_broker_that_was_down_when_a_client_connected_is_asked_once_it_leads(t
     try:
         wait_until(lambda: down not in from_trio.source.admin.list_topics(timeout=10).brokers, 60, "the broker gone")
         with ClusterAdmin("primary", reached) as admin, ProducerAdmin("primary", reached) as producers:
-            assert admin.end_offsets([Place(topic, 0)]) == {Place(topic, 0): 5}
+            assert admin.end_offsets([Place(topic, 0)], committed=True) == {Place(topic, 0): 5}
             assert producers.last_sequences([Place(topic, 0)], 1) == {Place(topic, 0): None}
             trio.restart(f"trio-{down}")
             wait_until(lambda: elected(others, topic) and leader(from_trio.source, topic) == down, 60, "it leads again")
-            assert admin.end_offsets([Place(topic, 0)]) == {Place(topic, 0): 5}
+            assert admin.end_offsets([Place(topic, 0)], committed=True) == {Place(topic, 0): 5}
             assert producers.last_sequences([Place(topic, 0)], 1) == {Place(topic, 0): None}
     finally:
         trio.restart(f"trio-{down}")
@@ -210,12 +210,13 @@ def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: 
         trio.restart(f"trio-{before.leader}")
     wait_until(lambda: from_trio.source.end(topic) == 110, what="the end beyond what was mirrored")
     with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=from_trio.source.bootstrap)) as admin:
-        mirrored = {
-            Place(topic, 0): MirroredThrough(80, mark.leader_epoch),
-            Place(other, 0): MirroredThrough(10, beside.leader_epoch),
-        }
-        (found,) = find_divergences(admin, mirrored)
-        assert (found.tp, found.kept, found.through) == (Place(topic, 0), 50, 80)
+        ends = admin.epoch_ends(
+            {each.tp: each.leader_epoch for each in (mark, beside) if each.leader_epoch is not None}
+        )
+        found = divergence(mark, ends[mark.tp], 110)
+        assert found is not None
+        assert (found.tp, found.kept, found.through) == (Place(topic, 0), Kept(50, exact=True), 80)
+        assert divergence(beside, ends[beside.tp], 10) is None
     assert_not_proven(from_trio, topic, other)
     write(from_trio.source, other, 5, "later")
     with from_trio.running() as running:

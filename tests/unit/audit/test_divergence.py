@@ -9,6 +9,7 @@ import pytest
 
 from drkit.audit.divergence import source_kept
 from drkit.kafka.epochs import EpochEnd
+from drkit.model.digests import RangeDigest
 from drkit.model.links import SOURCE_TRUNCATED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -17,15 +18,20 @@ from drkit.store.api import Store
 
 AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
 LINK = LinkId("primary", "dr")
-CUT, WHOLE, OLD = (TopicPartition("flights", number) for number in range(3))
+CUT, WHOLE, OLD, ZOMBIE, SILENT, SHORT = (TopicPartition("flights", number) for number in range(6))
+RANGES = {
+    tp: [RangeDigest(*tp, 1, 0, 120 if tp == SHORT else 100, 0, 1, 100, 7)]
+    for tp in (CUT, WHOLE, OLD, ZOMBIE, SILENT, SHORT)
+}
 
 
 class Source:
-    """Answers as a source's leaders would; the newest epoch of partition 0 lost 20 offsets."""
+    """Answers as a source's leaders would; the newest epoch of one partition lost 20 offsets, one log is another's."""
 
     def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         assert set(at.values()) <= {3}
-        return {tp: EpochEnd(3, 80 if tp == CUT else 100) for tp in at}
+        known = {CUT: EpochEnd(3, 80), ZOMBIE: EpochEnd(2, 110)}
+        return {tp: known.get(tp, EpochEnd(3, 130)) for tp in at if tp != SILENT}
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ def store() -> Iterator[Store]:
     opened = open_store("sqlite:///:memory:")
     opened.put_watermarks(
         LINK,
-        [Watermark(*tp, 1, 100, 100, 0, 130, 0, AT, leader_epoch=None if tp == OLD else 3) for tp in (CUT, WHOLE, OLD)],
+        [Watermark(*tp, 1, 100, 100, 0, 130, 0, AT, leader_epoch=None if tp == OLD else 3) for tp in RANGES],
     )
     yield opened
     opened.close()
@@ -43,12 +49,29 @@ def problem(topic: str, partition: int | None, kind: str = SOURCE_TRUNCATED) -> 
     return Problem(kind, topic, partition, "why", "what to do", halted=True, since=AT)
 
 
-def test_leader_epochs_tell_how_far_the_source_is_whole(store) -> None:
-    assert source_kept(LINK, store, Source(), [CUT, WHOLE, OLD]) == {CUT: 80}  # type: ignore[arg-type]  # all it asks
-    assert source_kept(LINK, store, Source(), [WHOLE]) == {}  # type: ignore[arg-type]  # as above
+def kept(store: Store, *tps: TopicPartition) -> dict[TopicPartition, int]:
+    return source_kept(LINK, store, Source(), {tp: RANGES[tp] for tp in tps})  # type: ignore[arg-type]  # all it asks
 
 
-def test_where_they_do_not_what_the_mirror_noted_does(store) -> None:
-    for each in (problem("flights", 2), problem("flights", 0), problem("other", 1), problem("flights", 1, "foreign")):
+def test_leader_epochs_tell_how_far_the_source_is_whole(store: Store) -> None:
+    assert kept(store, CUT, WHOLE) == {CUT: 80}
+
+
+def test_where_they_cannot_tell_nothing_is_proven(store: Store) -> None:
+    """No epoch is known, another log came back, no leader answers."""
+    assert kept(store, OLD, ZOMBIE, SILENT, WHOLE) == {OLD: 0, ZOMBIE: 0, SILENT: 0}
+
+
+def test_a_digest_beyond_the_watermark_is_not_proven_beyond_it(store: Store) -> None:
+    """The mirror was killed between the two: of what is beyond no epoch is known."""
+    assert kept(store, SHORT) == {SHORT: 100}
+
+
+def test_what_the_mirror_noted_counts_where_epochs_no_longer_tell(store: Store) -> None:
+    for each in (problem("flights", 1), problem("flights", 0), problem("other", 2), problem("flights", 5, "foreign")):
         store.put_problem(LINK, each)
-    assert source_kept(LINK, store, Source(), [CUT, WHOLE, OLD]) == {CUT: 80, OLD: 0}  # type: ignore[arg-type]  # as above
+    assert kept(store, CUT, WHOLE) == {CUT: 80, WHOLE: 0}
+
+
+def test_a_partition_without_digests_needs_no_answer(store: Store) -> None:
+    assert source_kept(LINK, store, Source(), {OLD: []}) == {}  # type: ignore[arg-type]  # as above

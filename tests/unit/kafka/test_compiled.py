@@ -7,6 +7,8 @@ import struct
 import subprocess
 import sys
 import threading
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,28 @@ def test_both_stop_alike_where_a_byte_was_changed(kernel: Kernel, batches, at, b
         assert shorter is None or shorter.records() == longer.records()[: shorter.records_count]
     else:
         assert ours == plain
+
+
+def test_batches_of_two_leader_epochs_stay_apart(kernel: Kernel) -> None:
+    """Each run says of which epoch it is: a log that lost its tail is told by that."""
+    rows = [[(1_000 + number, None, b"v", [])] for number in range(6)]
+    data = bytearray(_bytes(rows))
+    for number, batch in enumerate(parse(memoryview(bytes(data)))):
+        at = sum(len(each.whole) for each in islice(parse(memoryview(bytes(data))), number))
+        data[at + 12 : at + 16] = struct.pack(">i", 4 if number < 3 else 7)
+        first_offset = batch.base_offset - number
+    for joined in (joined_plainly, partial(joined_natively, kernel)):
+        first, after = joined(bytes(data), 0)
+        second, end = joined(bytes(data), after)
+        assert first is not None
+        assert second is not None
+        assert [(each.base_offset, each.records_count, each.leader_epoch) for each in (first, second)] == [
+            (first_offset, 3, 4),
+            (first_offset + 3, 3, 7),
+        ]
+        assert end == len(data)
+    found, damaged = scan(memoryview(bytes(data)))
+    assert ([each.leader_epoch for each in found], damaged) == ([4, 7], None)
 
 
 def test_a_cut_anywhere_is_no_record_less_and_none_more(kernel: Kernel) -> None:

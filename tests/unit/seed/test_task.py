@@ -76,7 +76,7 @@ class Engine:
     def in_flight(self) -> int:
         return self.left
 
-    def leader_epochs(self) -> dict[TopicPartition, int]:
+    def leader_epochs(self, _: object) -> dict[TopicPartition, int]:
         return {}
 
     def notices(self) -> list[Any]:

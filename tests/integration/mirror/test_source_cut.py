@@ -1,0 +1,181 @@
+"""A source that loses its tail and grows again: nothing is papered over, whoever looks when.
+
+Producers flush what they buffered as soon as the leader is back, so that its log has long grown beyond the mirror's
+position when somebody looks at its end. Here the broker's disk is cut while it is down (`tests.support.log_surgery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from drkit.audit.by_digest import choose
+from drkit.audit.scope import observe_scope
+from drkit.config import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.model.audit import AuditRequest
+from drkit.model.digests import Uncovered
+from drkit.model.topology import TopicPartition
+from tests.support.batches import batch_bytes
+from tests.support.log_surgery import stopped
+from tests.support.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+KIND = "source_truncated"
+KEPT, THROUGH, GROWN = 900, 1_000, 1_050
+
+
+def write(mirrored: Mirrored, topic: str, values: list[bytes]) -> None:
+    """Fifty records a batch: a log can be cut between them, and they are forwarded as they are."""
+    producer = mirrored.source.producer()
+    for first in range(0, len(values), 50):
+        for value in values[first : first + 50]:
+            producer.produce(topic, value=value, partition=0)
+        assert producer.flush(30) == 0
+
+
+def named(what: str, first: int, last: int) -> list[bytes]:
+    return [b"%s-%d" % (what.encode(), number) for number in range(first, last)]
+
+
+def cut(mirrored: Mirrored, *topics: str, grow: bool = True) -> None:
+    """The source comes back without what it had from `KEPT` on, and grows beyond `THROUGH`."""
+    with stopped(mirrored.lab, "primary-1") as disk:
+        for topic in topics:
+            assert disk.cut(topic, 0, KEPT) == KEPT
+    for topic in topics if grow else ():
+        write(mirrored, topic, named("other", KEPT, GROWN))
+        assert mirrored.source.end(topic) == GROWN
+
+
+def mirrored_topic(mirrored: Mirrored, name: str) -> str:
+    topic = mirrored.name(name)
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, THROUGH))
+    return topic
+
+
+def values(mirrored: Mirrored, topic: str) -> list[bytes | None]:
+    return [record.value for record in mirrored.target.read(topic, committed=False)]
+
+
+def assert_stands_still(mirrored: Mirrored, topic: str) -> None:
+    (problem,) = mirrored.problems()
+    assert (problem.kind, problem.topic, problem.partition, problem.halted) == (KIND, topic, 0, True)
+    assert f"lost offsets {KEPT} to {THROUGH - 1} after they were mirrored" in problem.reason
+    assert f"ends at {KEPT} there" in problem.reason
+    assert values(mirrored, topic) == named("first", 0, THROUGH)
+
+
+def assert_not_proven(mirrored: Mirrored, topic: str) -> None:
+    """The audit by digest takes what was mirrored of the lost stretch for nothing."""
+    request = AuditRequest(link=mirrored.link, out="", since_digest=True)
+    (scope,) = (e for e in observe_scope(request, mirrored.store, mirrored.config).partitions if e.topic == topic)
+    assert scope.source_kept == KEPT
+    claims, left = choose(scope)
+    assert all(claim.digest.source_end <= KEPT for claim in claims)
+    assert {why for _, why in left} == {Uncovered.SOURCE_DIVERGED}
+
+
+def test_a_source_cut_and_grown_again_while_the_mirror_was_down(mirrored: Mirrored) -> None:
+    topic = mirrored_topic(mirrored, "down")
+    assert mirrored.catch_up().caught_up
+    cut(mirrored, topic)
+    assert_not_proven(mirrored, topic)
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    assert_stands_still(mirrored, topic)
+    assert_not_proven(mirrored, topic)
+    # retention takes the history away by which it was seen: it isn't forgotten
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): THROUGH + 10})
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    assert_stands_still(mirrored, topic)
+
+
+def test_a_source_cut_and_grown_again_under_a_mirror_that_slept(mirrored: Mirrored) -> None:
+    """It wakes with a connection that is gone and a log beyond its position; others of the same broker go on."""
+    topic, whole = mirrored_topic(mirrored, "slept"), mirrored.name("whole")
+    mirrored.source.create(whole)
+    write(mirrored, whole, named("first", 0, 20))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        mirrored.wait_through(whole)
+        mirrored.hold(whole)
+        told = mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic)
+        assert told.returncode == 0, told.stderr
+        cut(mirrored, topic)
+        for each in (topic, whole):
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", each).returncode == 0
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+        write(mirrored, whole, named("later", 0, 20))
+        mirrored.wait_through(whole)
+        assert_stands_still(mirrored, topic)
+    assert running.error is None
+    mirrored.assert_same(whole)
+
+
+@pytest.mark.parametrize("grow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["grown", "shorter"])
+def test_a_running_mirror_reads_nothing_of_a_log_that_was_cut(mirrored: Mirrored, grow: bool) -> None:
+    topic = mirrored_topic(mirrored, "running")
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        cut(mirrored, topic, grow=grow)
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+    assert running.error is None
+    assert_stands_still(mirrored, topic)
+
+
+def test_a_former_leader_that_comes_back_with_a_longer_log(mirrored: Mirrored) -> None:
+    """Its tail was nobody else's, and it never had the epoch of what was mirrored last: no epoch ends too low."""
+    topic = mirrored_topic(mirrored, "former")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        former = disk.batches(topic, 0)[-1].leader_epoch
+    write(mirrored, topic, named("newer", THROUGH, GROWN))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        assert disk.cut(topic, 0, THROUGH) == THROUGH
+        rows = [(1_700_000_000_000, None, value, []) for value in named("former", THROUGH, GROWN + 10)]
+        assert disk.append(topic, 0, batch_bytes(rows), former) == GROWN + 10
+    assert mirrored.source.end(topic) == GROWN + 10
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    assert "doesn't know leader epoch" in halted.reason
+    assert values(mirrored, topic) == named("first", 0, THROUGH) + named("newer", THROUGH, GROWN)
+
+
+def _accept(mirrored: Mirrored, topic: str) -> None:
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert told.returncode == 0, told.stderr
+
+
+def _accept_without_the_old(mirrored: Mirrored, topic: str) -> None:
+    mirrored.target.delete(topic)
+    _accept(mirrored, topic)
+
+
+@pytest.mark.parametrize(
+    ("accept", "stays"), [(_accept_without_the_old, 0), (_accept, THROUGH)], ids=["deleted", "kept"]
+)
+def test_what_the_operator_is_told_leads_on(
+    mirrored: Mirrored, accept: Callable[[Mirrored, str], None], stays: int
+) -> None:
+    topic = mirrored_topic(mirrored, "accepted")
+    assert mirrored.catch_up().caught_up
+    cut(mirrored, topic)
+    (halted,) = mirrored.catch_up().halted
+    assert f"{THROUGH} offsets of partition 0, which stay" in halted.remedy
+    assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+    assert [each.kind for each in mirrored.catch_up().halted] == [KIND], "trying again doesn't accept it"
+    accept(mirrored, topic)
+    report = mirrored.catch_up()
+    assert report.caught_up
+    assert not report.halted
+    assert not mirrored.problems()
+    ours = [record.value for record in mirrored.source.read(topic)]
+    assert ours == named("first", 0, KEPT) + named("other", KEPT, GROWN)
+    assert values(mirrored, topic) == named("first", 0, stays) + ours
