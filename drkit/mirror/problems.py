@@ -94,15 +94,29 @@ class Problems:
         for problem in gone:
             self._store.clear_problem(self._link, problem)
 
-    def stands(self, kind: str, tp: TopicPartition) -> bool:
-        """Whether a problem of this kind is kept for the partition. If so it halts the partition, though found by an
-        earlier runtime, until an operator clears it."""
+    def put_standing(
+        self, kind: str, tp: TopicPartition, epoch: int, reason: str, remedy: str, *, unsure: tuple[int, int | None]
+    ) -> None:
+        """As `put`, of a problem that halts the partition until an operator clears it, as long as its topic is of this
+        epoch: what showed it may be gone when somebody looks again."""
+        self._store.put_notes(self._link, kind, {str(tp): str(epoch)})
+        self.put(kind, tp.topic, tp.partition, reason, remedy, halted=True, unsure=unsure)
+
+    def stands(self, kind: str, tp: TopicPartition, epoch: int) -> bool:
+        """Whether `put_standing` has kept such a problem, in whatever runtime; then it counts as found again.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
         place = (kind, tp.topic, tp.partition)
         with self._lock:
             if place not in self._known:
                 return False
+        if self._store.notes(self._link, kind).get(str(tp)) != str(epoch):
+            return False  # of an earlier topic of the name, or of the link before it was turned round
+        with self._lock:
             self._found.add(place)
-            return True
+        return True
 
     def knows(self, kind: str, topic: str) -> bool:
         """Whether a problem of this kind is kept for the topic as a whole."""

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
-RESUME_KINDS = frozenset({"foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"})
+RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"})
 """Problems for which a partition stands still; a start that succeeds settles them."""
 
 
@@ -132,7 +132,7 @@ class Resumer:
             Unreachable: a cluster or the store doesn't answer.
         """
         resumed = []
-        wanted = {tp: ready for tp, ready in wanted.items() if not self._problems.stands(KIND, tp)}
+        wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
         observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
         doubted = {*doubted, *self._doubted(observations)}
         for observed in observations:
@@ -245,7 +245,8 @@ class Resumer:
         found = None if seen.watermark is None else divergence(seen.watermark, seen.epoch_end, seen.source_end)
         if found is None:
             return False
-        self._problems.put(KIND, *seen.tp, found.reason(self._link), found.remedy(self._link), halted=True, unsure=found.unsure)
+        epoch, reason, remedy = seen.topic.state.epoch, found.reason(self._link), found.remedy(self._link)
+        self._problems.put_standing(KIND, seen.tp, epoch, reason, remedy, unsure=found.unsure)
         return True
 
     def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
