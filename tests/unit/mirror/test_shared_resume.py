@@ -31,7 +31,7 @@ MARK = Watermark(
 TOPIC: Any = SimpleNamespace(
     state=SimpleNamespace(target_topic="t", epoch=1), max_message_bytes=1_000, preserve=False, compacted=False
 )
-SEEN = Observed(TP, TOPIC, 0, 60, 60, 0, 90, MARK, 41)
+SEEN = Observed(TP, TOPIC, 0, 60, 60, 0, 90, MARK, 41, leader_epoch=3)
 
 
 class World:
@@ -44,8 +44,9 @@ class World:
         store = SimpleNamespace(put_watermarks=lambda *_: None)
         problems = SimpleNamespace(put=lambda *said, **_: self.problems.append(said))
         producer = SimpleNamespace(id=lambda: 7, next_sequence=LinkProducer.next_sequence)
-        parts: Any = (SimpleNamespace(), SimpleNamespace(), store, problems, self, producer)
-        self._resumer = SharedResumer(LinkId("a", "b"), *parts)
+        source = SimpleNamespace(epochs_below=lambda offsets: dict.fromkeys(offsets, 3))
+        parts: Any = (source, SimpleNamespace(), store, problems, self, producer)
+        self._resumer = SharedResumer(LinkId("a", "b"), *parts, committed=True)
         self._resumer.use(self, SimpleNamespace(source_id="id-a"))  # type: ignore[arg-type]  # what is asked of them
 
     def newest(self, _seen: Observed, _source: str, begin: int, end: int) -> int | None:
@@ -63,6 +64,7 @@ def test_it_goes_on_behind_what_landed_unrecorded(landed: dict[int, int], goes_o
     world = World(landed)
     start = world.decide(SEEN).start
     assert (start.source_offset, start.target_offset, start.shared) == (goes_on_at, 90, True)
+    assert start.leader_epoch == 3, "as the source says of the batch below"
     assert (start.producer_id, start.sequence) == (7, 42), "conditional on the link's own last append"
     assert world.looked == [(80, 90)]
     assert world.problems == []
