@@ -123,7 +123,7 @@ class MisplacedRecords:
             return due
         tail = _tail(seen, begin, rows)
         for first in sorted({due, max(due, seen.watermark.source_through)}, reverse=True):  # most likely what came next
-            run = self._verifier.copied_run(tail, max(first, seen.source_start), seen.source_stable_end)
+            run = self._verifier.copied_run(tail, max(first, seen.source_start), seen.source_readable_end)
             if run is not None:
                 return Misplaced(begin, seen.target_end, due, run)
         return due
