@@ -334,7 +334,7 @@ def _looked_again(
     if not odd:
         return source, partitions
     try:
-        ends = estate.admin(link.id.source, may_be_gone=True).end_offsets(odd, partial=True)
+        ends = estate.admin(link.id.source, may_be_gone=True).end_offsets(odd, committed=link.committed, partial=True)
     except DrkitError:
         return source, partitions
     source = replace(source, end={**source.end, **ends})
