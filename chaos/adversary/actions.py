@@ -19,7 +19,9 @@ _WAKES_WITHIN_SECONDS = 1.0
 _DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
 
-Settle = Callable[[], dict[str, Any] | None]
+_TAKEN_UP_SECONDS = 5.0  # topics are looked at every three
+
+Settle = Callable[..., dict[str, Any] | None]
 
 
 class Actions:
@@ -27,7 +29,7 @@ class Actions:
 
     Args:
         world: on what.
-        settle: waits until the mirror has come to rest, and returns the link's status.
+        settle: waits until the mirror has come to rest (and so many seconds at least); returns the link's status.
 
     `touched`: whether something was removed from the target, on purpose or by force, since it was last set false.
     """
@@ -255,7 +257,7 @@ class Actions:
         if code == 0:
             self.history.update(ends)
         for _ in range(1 + twice if code == 0 else 0):
-            self._settle()
+            self._settle(_TAKEN_UP_SECONDS)
             world.kill()
             world.start()
 

@@ -44,6 +44,7 @@ class Cluster:
                 "log_level": 0,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 1_000,  # partitions are added
             }
         )
 

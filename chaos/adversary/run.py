@@ -82,8 +82,13 @@ class Run:
 
     # -- quiet points ------------------------------------------------------------------------------
 
-    def _settle(self) -> dict[str, Any] | None:
-        """Wait until every partition is caught up or stands still with a problem, and nothing changes; the status."""
+    def _settle(self, seconds: float = 0.0) -> dict[str, Any] | None:
+        """Wait until every partition is caught up or stands still with a problem, and nothing changes; the status.
+
+        `seconds`: wait so long at least.
+        """
+        if seconds:
+            self._acted_at = time.monotonic() + seconds - _SINCE_ACTION_SECONDS
         deadline = time.monotonic() + _SETTLE_SECONDS
         since, last = time.monotonic(), None
         status = None
