@@ -46,7 +46,7 @@ class Actions:
     def play(self, action: Action) -> None:
         """Do it."""
         if action.kind == "kill_at":  # so that a worker can die in its very first steps
-            self._arm(action.options["point"], action.options["pass_by"])
+            self._arm(action.options["point"], action.options["pass_by"], signal.SIGKILL)
         if not action.early:
             self._world.start()
         getattr(self, action.kind)(**action.options)
@@ -179,13 +179,16 @@ class Actions:
         world.control.unlink(missing_ok=True)
         world.start()
 
-    def _arm(self, point: str, pass_by: int) -> None:
+    def _arm(self, point: str, pass_by: int, number: signal.Signals) -> None:
         draft = self._world.control.with_suffix(".draft")
-        draft.write_text(f"{point} {pass_by}")
+        draft.write_text(f"{point} {pass_by} {number.name}")
         draft.rename(self._world.control)
 
     def freeze(self, partition: int, count: int, per_batch: int) -> None:
-        """SIGSTOP of the worker while it is at work on a backlog; another takes over, and then it wakes."""
+        """SIGSTOP of the worker while it is at work on a backlog; another takes over, and then it wakes.
+
+        With several records a batch it stops in the very moment in which it has decided to send.
+        """
         world, partition = self._world, self._place(partition)
         first = world.worker
         assert first is not None  # noqa: S101 - as above
@@ -194,8 +197,12 @@ class Actions:
         shape = {"per_batch": per_batch}
         world.load.write(partition, count, shape)
         begun = self._target_end(partition)
+        if per_batch > 1:
+            self._arm("before_send", 3, signal.SIGSTOP)
         first.again()
         self._wait(_TAKE_OVER_SECONDS, lambda: self._target_end(partition) > begun)
+        self._wait(1.0 if per_batch > 1 else 0.0, lambda: not world.control.exists())
+        world.control.unlink(missing_ok=True)
         first.send(signal.SIGSTOP)
         second = world.another()
         goal = world.source.ends(world.topic, partition)[1]

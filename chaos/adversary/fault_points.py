@@ -1,6 +1,7 @@
-"""Named points of a batch's way at which a worker kills itself when told to; patched into drkit from outside.
+"""Named points of a batch's way at which a worker kills or stops itself when told to; patched into drkit from outside.
 
-The control file holds `point number`: at the point's `number`-th passing by from then on the process gets SIGKILL.
+The control file holds `point number signal`: once the point was passed by so often, the process sends itself SIGKILL
+or SIGSTOP there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class FaultPoints:
     """The points of this process.
 
     Args:
-        control: the file that says where to die; without it nothing happens.
+        control: the file that says where; without it nothing happens.
     """
 
     def __init__(self, control: Path) -> None:
@@ -64,12 +65,15 @@ class FaultPoints:
 
     def _pass(self, name: str) -> None:
         with suppress(OSError, ValueError):
-            point, number = self._control.read_text().split()
-            if point == name:
-                if self._passed >= int(number):
-                    self._control.unlink()
-                    os.kill(os.getpid(), signal.SIGKILL)
+            point, number, word = self._control.read_text().split()
+            if point != name:
+                return
+            if self._passed < int(number):
                 self._passed += 1
+                return
+            self._control.unlink()
+            self._passed = 0
+            os.kill(os.getpid(), signal.Signals[word])
 
 
 def patch(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
