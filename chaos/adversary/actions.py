@@ -198,10 +198,12 @@ class Actions:
         world.load.write(partition, count, shape)
         begun = self._target_end(partition)
         if per_batch > 1:
-            self._arm("before_send", 3, signal.SIGSTOP)
+            self._arm("before_send", 1, signal.SIGSTOP)
         first.again()
-        self._wait(_TAKE_OVER_SECONDS, lambda: self._target_end(partition) > begun)
-        self._wait(1.0 if per_batch > 1 else 0.0, lambda: not world.control.exists())
+        if per_batch > 1:
+            self._wait(_TAKE_OVER_SECONDS, lambda: not world.control.exists())
+        else:
+            self._wait(_TAKE_OVER_SECONDS, lambda: self._target_end(partition) > begun)
         world.control.unlink(missing_ok=True)
         first.send(signal.SIGSTOP)
         second = world.another()
