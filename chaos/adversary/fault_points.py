@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+_STOPS_WITHIN_SECONDS = 0.2  # a signal may reach another thread first, and this one would go on
 
 PLACES = {
     "after_fetch": ("drkit.mirror.batch_admission:Admission.admit", "before"),
@@ -74,6 +77,7 @@ class FaultPoints:
             self._control.unlink()
             self._passed = 0
             os.kill(os.getpid(), signal.Signals[word])
+            time.sleep(_STOPS_WITHIN_SECONDS)
 
 
 def patch(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
