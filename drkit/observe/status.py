@@ -21,7 +21,7 @@ from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_de
 from drkit.model.clock import now
 from drkit.model.errors import NotLetIn, Refused, Unreachable
 from drkit.model.gate import serving_cluster
-from drkit.model.links import OFFSETS_DIFFER, Direction, LinkControl, Problem, TopicState
+from drkit.model.links import OFFSETS_DIFFER, RECREATED, SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -204,7 +204,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         problems = [fenced, *problems] if fenced is not None else problems
     translator = Translator(store, link.id)
     partitions = tuple(
-        _partition(link, topics.get(tp.topic), mark, source, target, translator, at=at, running=running)
+        _partition(link, topics.get(tp.topic), mark, source, target, translator, problems, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
     )
     partitions += tuple(
@@ -292,6 +292,7 @@ def _partition(
     source: LogEnds,
     target: LogEnds,
     translator: Translator,
+    problems: Sequence[Problem],
     *,
     at: datetime,
     running: bool,
@@ -299,35 +300,61 @@ def _partition(
     tp = mark.tp
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     source_end = source.end.get(tp, mark.source_end)
-    lag = max(0, source_end - mark.source_through)
-    row = translator.floor(tp, mark.source_through)
+    through, parted = still_mirrored(mark, problems)
+    lag: int | None = None
+    if through is not None:
+        lag = max(0, source_end - through)
+    elif tp in source.start:
+        lag = source_end - source.start[tp]  # all of it
+    row = None if through is None else translator.floor(tp, through)
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
         partition=tp.partition,
         source_start=source.start.get(tp, mark.source_start),
         source_end=source_end,
-        mirrored_through=mark.source_through,
+        mirrored_through=through,
         target_start=target.start.get(there, mark.target_start),
         target_end=target.end.get(there, mark.target_end),
         delta=None if row is None else row.delta,
         lag_records=lag,
-        lag_seconds=_lag_seconds(mark, lag, at, running=running, live=tp in source.end),
+        lag_seconds=None
+        if lag is None
+        else _lag_seconds(mark, lag, at, parted, running=running, live=tp in source.end),
         engine=None if topic is None else topic.engine,
         engine_reason=None if topic is None else topic.reason or None,
     )
 
 
-def _lag_seconds(mark: Watermark, lag: int, at: datetime, *, running: bool, live: bool) -> float:
-    """Seconds since the source's end was first seen beyond what is mirrored.
+def still_mirrored(mark: Watermark, problems: Sequence[Problem]) -> tuple[int | None, datetime | None]:
+    """Up to where all that the source holds now is on the target, and since when that is less than was mirrored.
+
+    A watermark tells of the logs as they were when it was written: of a topic that was made anew nothing is there
+    (None), of a source that lost its end and grew again what it had kept.
+    """
+    for problem in problems:
+        if problem.topic != mark.topic or problem.partition not in {None, mark.partition} or not problem.halted:
+            continue
+        if problem.kind in RECREATED:
+            return None, problem.since
+        if problem.kind == SOURCE_TRUNCATED and problem.unsure_from is not None:
+            return min(mark.source_through, problem.unsure_from), problem.since
+    return mark.source_through, None
+
+
+def _lag_seconds(
+    mark: Watermark, lag: int, at: datetime, parted: datetime | None, *, running: bool, live: bool
+) -> float:
+    """Seconds since the source's end was first seen beyond what is mirrored (`parted`: beyond what still is).
 
     Where the mirror was caught up when it last looked, and the source doesn't answer now (not `live`), or lags and no
     mirror runs, records may have come at any moment since: the time since that look is the conservative answer.
     """
     if lag == 0 and live:
         return 0.0
-    if mark.behind_since is not None:
-        return max(0.0, (at - mark.behind_since).total_seconds())
+    since = mark.behind_since or parted
+    if since is not None:
+        return max(0.0, (at - since).total_seconds())
     return 0.0 if running and live else max(0.0, (at - mark.observed_at).total_seconds())
 
 

@@ -1,0 +1,39 @@
+"""What is said to be mirrored once a problem tells that the logs aren't those any more that were mirrored."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from drkit.model.links import Problem
+from drkit.model.offsets import Watermark
+from drkit.observe.status import PartitionStatus, _recovery_point, still_mirrored
+
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+MARK = Watermark("t", 0, 1, 1_000, 1_000, 0, 1_000, 0, AT)
+TRUNCATED = Problem("source_truncated", "t", 0, "", "", halted=True, since=AT, unsure_from=940)
+RECREATED = Problem("topic_recreated", "t", None, "", "", halted=True, since=AT)
+
+
+@pytest.mark.parametrize(
+    ("problems", "through"),
+    [
+        ([], (1_000, None)),
+        ([TRUNCATED], (940, AT)),
+        ([replace(TRUNCATED, partition=1)], (1_000, None)),
+        ([replace(TRUNCATED, topic="other")], (1_000, None)),
+        ([replace(TRUNCATED, unsure_from=2_000)], (1_000, AT)),
+        ([replace(TRUNCATED, kind="foreign_writer")], (1_000, None)),
+        ([RECREATED], (None, AT)),
+        ([replace(RECREATED, kind="target_recreated")], (None, AT)),
+    ],
+)
+def test_what_still_is_mirrored(problems, through):
+    assert still_mirrored(MARK, problems) == through
+
+
+def test_one_partition_that_is_not_known_makes_the_recovery_point_unknown():
+    known = PartitionStatus("t", "t", 0, 0, 10, 10, 0, 10, 0, 3, 1.0)
+    unknown = replace(known, lag_records=None, lag_seconds=None)
+    assert _recovery_point([known, known]).records == 6
+    assert _recovery_point([known, unknown]).records is None
