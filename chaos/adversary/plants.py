@@ -18,16 +18,6 @@ def _answers(result: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return make
 
 
-def epochs_not_compared() -> None:
-    """A source's leader epochs are compared neither at a start nor by the broker with each Fetch."""
-
-    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda partition, offset, max_bytes, *_, **__: plain(partition, offset, max_bytes)
-
-    patch("drkit.mirror.resume:divergence", _answers(None))
-    patch("drkit.mirror.batch_reader:FetchPlace", make)
-
-
 def ends_not_looked_at() -> None:
     """Nobody asks where the target's log ends before the first append, and all counts as landed at its place."""
 
@@ -55,17 +45,6 @@ def appends_without_a_condition() -> None:
     patch("drkit.mirror.batch_partition:header", make)
 
 
-def trimmed_without_proof() -> None:
-    """An alignment is begun over whatever is there, and removes it."""
-    patch("drkit.mirror.offset_alignment.fill_decision:FillDecision._may_begin", _answers(True))
-    patch("drkit.kafka.filler:FillerTrimmer._stranger", _answers(None))
-
-
-def filler_stays() -> None:
-    """What an alignment has filled isn't removed."""
-    patch("drkit.kafka.filler:FillerTrimmer.trim", _answers(None))
-
-
 def rows_not_kept() -> None:
     """Mapping rows aren't made durable before their records are produced."""
     patch("drkit.mirror.rows:RowKeeper.keep", _answers(None))
@@ -74,11 +53,8 @@ def rows_not_kept() -> None:
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
-        epochs_not_compared,
         ends_not_looked_at,
         appends_without_a_condition,
-        trimmed_without_proof,
-        filler_stays,
         rows_not_kept,
     )
 }
