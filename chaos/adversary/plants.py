@@ -45,17 +45,11 @@ def appends_without_a_condition() -> None:
     patch("drkit.mirror.batch_partition:header", make)
 
 
-def rows_not_kept() -> None:
-    """Mapping rows aren't made durable before their records are produced."""
-    patch("drkit.mirror.rows:RowKeeper.keep", _answers(None))
-
-
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         ends_not_looked_at,
         appends_without_a_condition,
-        rows_not_kept,
     )
 }
 """By name: what patches the defect into this process."""
