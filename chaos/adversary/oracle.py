@@ -23,6 +23,9 @@ from chaos.soak.reader import Content, Record
 HARMLESS = frozenset({"offsets_differ", "markers_refused", "setting_unknown", "target_config_refused"})
 """Problems that excuse no record."""
 
+NO_ALARM = frozenset({"offsets_differ"})
+"""Problems with which a link may be called mirroring."""
+
 _SHOWN = 3
 _POSITIONS = 6
 
