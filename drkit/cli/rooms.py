@@ -96,7 +96,8 @@ class _Mirror:
 
         def tell(event: MirrorEvent) -> None:
             if isinstance(event, ProgressEvent):
-                say(f"{link.id}: {event.records:,} records, {event.lag_records:,} to go")
+                why = f"; waiting: {event.reason}" if event.reason else ""
+                say(f"{link.id}: {event.records:,} records, {event.lag_records:,} to go{why}")
 
         if not self.run.verbose:
             logging.getLogger("drkit.librdkafka").setLevel(logging.CRITICAL)  # what matters of it, drkit says itself

@@ -402,11 +402,14 @@ def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int
     while (worker := mirror_at_work(context.estate, context.link)) is not None:
         # What a mirror held outlives it for a while where it was killed.
         context.say(f"{worker} is at work on {context.link.id}: waiting until it has caught up, or is gone")
-        over = partial(_caught_up_or_gone, context, ends)
+        said: set[str] = set()
+        over = partial(_caught_up_or_gone, context, ends, said)
         if not context.wait(over, CATCH_UP_SECONDS):
+            halted = [problem for problem in context.estate.store.problems(context.link.id) if problem.halted]
+            why = f": {halted[0].reason}" if halted else ""
             raise PartlyDone(
-                f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",
-                remedy=f"See `drkit status`, then drkit resume {context.run}",
+                f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s{why}",
+                remedy=f"{halted[0].remedy if halted else 'See `drkit status`'}, then drkit resume {context.run}",
             )
         if not _behind(context, ends):
             return f"{worker} has caught up", _through(context) - before
@@ -420,7 +423,11 @@ def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
     return bool(behind(observe(context.estate, context.link, settle=False, target_groups=False), ends))
 
 
-def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int]) -> bool:
+def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set[str]) -> bool:
+    for problem in context.estate.store.problems(context.link.id):
+        if problem.halted and problem.reason not in said:
+            said.add(problem.reason)
+            context.say(f"{context.link.id} waits: {problem.reason}. {problem.remedy}")
     return mirror_at_work(context.estate, context.link) is None or not _behind(context, ends)
 
 

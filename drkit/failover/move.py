@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
+from drkit.failover.filler import trim_filler
 from drkit.failover.gate import Gate
 from drkit.failover.gate_gaps import close_gaps
 from drkit.failover.look import look_again, look_at
@@ -54,8 +55,9 @@ class Translate:
         return f"compute the final positions {how}; {self.expected} as of now"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Observe once more, choose the positions, refresh the store's."""
+        """Remove filler that is left, observe once more, choose the positions, refresh the store's."""
         estate, link = context.estate, context.link
+        trimmed = trim_filler(context)
         offsets = None if self.mirrormaker is None else look_at_mirrormaker(estate, link, self.mirrormaker)
         seen = () if offsets is None else captured(link, offsets)
         world = observe(
@@ -105,7 +107,7 @@ class Translate:
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
-        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}", facts, positions, places)
+        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}{trimmed}", facts, positions, places)
 
 
 @dataclass(frozen=True, slots=True)

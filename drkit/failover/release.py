@@ -13,7 +13,7 @@ from functools import partial
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.acls import ACL_NOTES, Acl, AclRole
 from drkit.model.errors import DrkitError
-from drkit.model.standby import RELEASED, SOURCE_SETTINGS, read_note, release_settings
+from drkit.model.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -95,10 +95,17 @@ def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozen
     states = store.topic_states(link.id)
     names = {state.target_topic: noted[topic] for topic, state in states.items() if topic in noted}
     names = {name: text for name, text in names.items() if name not in settled}
+    topics_aligning = store.notes(link.id, ALIGNING)
+    aligning = {states[topic].target_topic for topic in topics_aligning if topic in states}
     infos = target.topics(names)
-    effective = target.topic_configs(infos, keys=RELEASED)
+    effective = target.topic_configs(infos, keys=(*RELEASED, *UNCOMPACTED))
     wanted = {
-        name: release_settings(read_note(text), effective[name], target_replicas=infos[name].replication_factor)
+        name: release_settings(
+            read_note(text),
+            effective[name],
+            target_replicas=infos[name].replication_factor,
+            aligning=name in aligning,
+        )
         for name, text in names.items()
         if name in effective
     }

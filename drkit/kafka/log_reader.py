@@ -1,7 +1,7 @@
 """A partition's log read batch by batch, in order, from anywhere: for tasks that read ranges of offsets side by side.
 
-What is read is committed: batches of aborted transactions, markers and emptied batches are left out. While
-one answer is worked on, the next one is on its way.
+What is read is committed: batches of aborted transactions, markers and emptied batches are left out, unless all of it
+is asked for. While one answer is worked on, the next one is on its way.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ class LogReader:
         alias: the cluster's name in messages.
         cluster: how to reach it.
         timeout_seconds: how long to go on without an answer.
+        committed: read committed batches only; else also aborted and undecided ones.
     """
 
-    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 60.0) -> None:
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 60.0, committed: bool = True
+    ) -> None:
         self._alias = alias
+        self._committed = committed
         self._timeout = timeout_seconds
         self._loop = asyncio.new_event_loop()
         self._stream = Stream(alias, cluster, timeout_seconds=min(timeout_seconds, 30.0))
@@ -54,6 +58,10 @@ class LogReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up its connections."""
         try:
             self._loop.run_until_complete(self._stream.close())
             self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop's next round
@@ -95,13 +103,13 @@ class LogReader:
         if not batches:
             if len(answer.records):
                 raise DrkitError(f"{self._alias} answered for {topic}:{partition} with bytes that are no batch")
-            if answer.stable_offset >= until:
+            if (answer.stable_offset if self._committed else answer.high_watermark) >= until:
                 return None, None, until  # compaction left nothing there
             await asyncio.sleep(_PAUSE)  # a new leader may not yet know how far its log is committed
             return None, None, position
         after = max(position, _last(batches[-1]) + 1)
         following = await self._ask(topic, partition, after, until) if after < until else None
-        committed = Committed(answer.aborted)
+        committed = Committed(answer.aborted if self._committed else ())
         held = [batch for batch in batches if _reaches(batch, position, until) and _holds(committed, batch)]
         return held, following, after
 
@@ -148,7 +156,8 @@ class LogReader:
                 return None
             size = max(_LEAST_FETCH_BYTES, min(_FETCH_BYTES, (until - position) * _BYTES_AN_OFFSET))
             place = FetchPlace(partition, position, size)
-            return connection.send(Fetch({topic: [place]}, max_wait_ms=_WAIT_MS, max_bytes=size))
+            request = Fetch({topic: [place]}, committed=self._committed, max_wait_ms=_WAIT_MS, max_bytes=size)
+            return connection.send(request)
         except StreamError:
             return None
 

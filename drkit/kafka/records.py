@@ -183,7 +183,7 @@ def read_old(data: memoryview) -> list[Record]:
 
 def filler(count: int) -> bytes:
     """The plain payload of `count` records without key, value and headers."""
-    return build([Record(0, 0, _EMPTY)] * count, 0).payload
+    return build([Record(0, 0, EMPTY_BODY)] * count, 0).payload
 
 
 def _body(key: bytes | None, value: bytes | None) -> bytes:
@@ -231,4 +231,5 @@ def encoded(value: int) -> bytes:
 _SMALL = [bytes([value]) for value in range(_ONE_BYTE)]
 NUMBERS = [encoded(value) for value in range(MOST)]
 """The first numbers as varints."""
-_EMPTY = b"\x01\x01\x00"
+EMPTY_BODY = b"\x01\x01\x00"
+"""A record's key, value and headers where it has none of them."""

@@ -75,8 +75,9 @@ def translate(
     answer = min(source_offset + floor.delta, watermark.target_end)
     if following is not None:
         answer = min(answer, following.target_offset)
-    if answer < watermark.target_start:
-        return _conservative(source_offset, watermark.target_start, _retained(answer, watermark))
+    if _aligns(first, watermark) or answer < watermark.target_start:
+        why = _being_aligned(first, watermark) if _aligns(first, watermark) else _retained(answer, watermark)
+        return _conservative(source_offset, max(answer, watermark.target_start), why)
     return Translation(source_offset, Certainty.EXACT, answer)
 
 
@@ -103,9 +104,23 @@ def _before_first(source_offset: int, first: OffsetMapping, watermark: Watermark
         f"the {missing} offset{_s(missing)} before it {'were' if missing != 1 else 'was'} never mirrored"
     )
     answer = min(first.target_offset, watermark.target_end)
-    if answer < watermark.target_start:
+    if _aligns(first, watermark):
+        reason = f"{reason}; {_being_aligned(first, watermark)}"
+    elif answer < watermark.target_start:
         reason = f"{reason}; {_retained(answer, watermark)}"
     return _conservative(source_offset, max(answer, watermark.target_start), reason)
+
+
+def _aligns(first: OffsetMapping, watermark: Watermark) -> bool:
+    """Whether the target is being filled up to the place of the first record."""
+    return watermark.source_through == first.source_offset and watermark.target_end < first.target_offset
+
+
+def _being_aligned(first: OffsetMapping, watermark: Watermark) -> str:
+    return (
+        f"the target is still being aligned: it ends at {watermark.target_end} and begins to hold records at "
+        f"{first.target_offset}; below that it holds filler, if anything"
+    )
 
 
 def _retained(answer: int, watermark: Watermark) -> str:

@@ -24,16 +24,15 @@ from typing import Any, cast
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.messages import UNKNOWN_EPOCH
 from drkit.kafka.stream import Stream
-from drkit.mirror.batch_admission import RETRY, Admission
+from drkit.mirror.batch_admission import Admission
 from drkit.mirror.batch_flow import Flow, Throttle
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
-from drkit.mirror.offset_alignment.filler import Trim, fillers
+from drkit.mirror.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.mirror.ranges import Ranges
 from drkit.mirror.transforms import Alteration
 from drkit.model.digests import RangeDigest
-from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
 
@@ -54,7 +53,7 @@ class BatchEngine:
         target: alias and configuration of the cluster to write.
         keep_rows: makes mapping rows durable; called on a thread of the engine's.
         may_produce: whether this worker still holds the right to produce.
-        trim: removes a target partition's records below an offset (after an alignment).
+        trim: removes a target partition's filler below an offset.
         committed: leave out aborted records (read_committed).
         buffer_bytes: how much may be read and not yet acknowledged.
         throttle: the link's bandwidth limit.
@@ -307,36 +306,17 @@ class BatchEngine:
         self._forget([start.tp for start in starts])
         for start in starts:
             partition = BatchPartition(start, matches=not flow.markers_refused)
+            flow.limits.set(partition)
             if self._keeps_digests:
                 partition.ranges = Ranges(start.tp, start.epoch, flow.ranges_ended)
             flow.partitions[start.tp] = partition
             if start.fill_to is not None:
-                partition.asleep = True
-                fillers(partition, start.fill_to)
-                flow.memory.wait(partition.queue)
-                self._job(self._align(partition, start.fill_to))
+                partition.asleep = partition.filling = True
+                stretch = start.fill_from, start.fill_to
+                self._job(PartitionAligner(partition, *stretch, flow, self._placement, self._trim).run())
             self._placement.add(partition)
         if self._connected:
             self._job(self._placement.learn())
-
-    async def _align(self, partition: BatchPartition, fill_to: int) -> None:
-        """Wait until the filler has landed, remove it, then begin to read."""
-        flow = self._mirrored()
-        target = TopicPartition(partition.target_topic, partition.tp.partition)
-        while partition.window.position.target_end < fill_to:
-            if partition.incident is not None or not partition.wanted:
-                return
-            await asyncio.sleep(_TICK_SECONDS / 4)
-        try:
-            await self._loop.run_in_executor(None, self._trim, target, fill_to)
-        except Unreachable as error:
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, str(error))
-        except DrkitError as error:
-            remedy = f"{error.remedy or 'Remove the cause named'}. {RETRY}"
-            flow.stand_still(partition, IncidentKind.REJECTED, f"{target} can't be aligned: {error.what}", remedy)
-        else:
-            partition.asleep = False
-            self._placement.touch(partition)
 
     def _set_held(self, tps: list[TopicPartition], held: bool) -> None:
         for tp in tps:

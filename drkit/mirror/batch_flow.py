@@ -26,6 +26,28 @@ class Throttle(Protocol):
         """Account for `size` bytes that go now; returns seconds to wait before the next ones."""
 
 
+class Limits:
+    """Sizes of batches that targets took less of than their topics' limits say: known until a limit is changed.
+
+    A broker that compresses batches anew counts what it makes of them; a partition that is started anew mustn't begin
+    with what was refused.
+    """
+
+    def __init__(self) -> None:
+        self._lowered: dict[TopicPartition, tuple[int, int]] = {}
+
+    def lower(self, partition: BatchPartition, limit: int) -> None:
+        """Larger batches were refused."""
+        partition.limit = min(partition.limit, limit)
+        self._lowered[partition.tp] = partition.most, partition.limit
+
+    def set(self, partition: BatchPartition) -> None:
+        """Begin with what is known."""
+        most, limit = self._lowered.get(partition.tp, (partition.most, partition.limit))
+        if most == partition.most:
+            partition.limit = limit
+
+
 class Flow:
     """See the module docstring.
 
@@ -66,6 +88,7 @@ class Flow:
         self.in_flight_records = 0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False
+        self.limits = Limits()
         self.ranges_ended: deque[RangeDigest] = deque()
         """Range digests of ranges that ended, until somebody takes them."""
         self.moving: set[BatchPartition] = set()

@@ -82,6 +82,8 @@ class BatchPartition:
     `ending`: why it will, once what is queued is written. `deviation`: why offsets differ from here on,
     until it is told.
     `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
+    `most`: the target topic's limit for a batch; `limit`: what it took lately, where that is less.
+    `filling`: its offsets are being aligned, so what is appended is filler.
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
     `apart`: nothing may follow what was sent last before that is answered. `keeping`: rows are being made
@@ -102,11 +104,13 @@ class BatchPartition:
         "end_known_at",
         "ending",
         "epoch",
+        "filling",
         "held",
         "incident",
         "keeping",
         "known",
         "limit",
+        "most",
         "next_admit",
         "next_fetch",
         "next_source",
@@ -133,7 +137,7 @@ class BatchPartition:
         self.tp = start.tp
         self.target_topic = start.target_topic
         self.epoch = start.epoch
-        self.limit = start.max_message_bytes
+        self.limit = self.most = start.max_message_bytes
         self.delta = start.delta
         self.preserve = start.preserve and matches
         self.producer_id = start.producer_id
@@ -160,6 +164,7 @@ class BatchPartition:
         self.ending: Incident | None = None
         self.incident: Incident | None = None
         self.held = False
+        self.filling = False
         self.asleep = False
         self.aside = False
         self.wanted = True
@@ -190,7 +195,7 @@ class BatchPartition:
 
     def rules(self, *, committed: bool) -> Rules:
         """How its batches are taken."""
-        return Rules(committed, self.limit, self._may_match)
+        return Rules(committed, self.limit, self._may_match, self.most)
 
     def admit(self, found: Iterable[Piece]) -> tuple[list[OffsetMapping], int, dict[str, int]]:
         """Queue what is to be appended. Returns the rows that must be durable first, how much was queued (so many of
@@ -240,7 +245,7 @@ class BatchPartition:
             self.next_source,
             self.next_target,
             self.delta,
-            self.limit,
+            self.most,
             producer_id=self.producer_id,
             sequence=self.sequence,
             preserve=self.preserve,

@@ -29,7 +29,7 @@ from drkit.kafka.stream import StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import BatchPartition
-from drkit.mirror.engine import IncidentKind
+from drkit.mirror.engine import NOT_MOVING, IncidentKind, Notice
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -289,7 +289,8 @@ class Fetcher:
             remedy = f"Grant drkit's principal READ on {partition.tp.topic} on the source"
             self._flow.stand_still(partition, IncidentKind.UNREADABLE, f"the source can't be read: {name}", remedy)
         else:
-            log.debug("source broker %d, %s: %s", self.node, partition.tp, name)
+            why = f"the source's broker {self.node} answers {name} to a read at source offset {partition.next_fetch}"
+            self._flow.notice(Notice(partition.tp, NOT_MOVING, why, ""))
             if each.error == _CORRUPT:
                 partition.damaged += 1
                 if partition.damaged >= _DAMAGED_READS:

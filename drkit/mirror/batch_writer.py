@@ -47,11 +47,14 @@ _REST_SECONDS = 1.0
 """So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
 _RETRY = "Then `drkit link resume` the topic: it is tried again"
 
-_TOO_LARGE = 10
+_TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
+_SMALLEST_LIMIT = 1_024
 _UNAUTHORIZED_CLUSTER = 31
 _UNSUPPORTED_VERSION = 35
 _REFUSED = {
-    _TOO_LARGE: "Raise max.message.bytes of {topic} on the target above its size",
+    10: "Raise max.message.bytes of {topic} on the target above its size, or set its compression.type to "
+    "producer there: batches that the broker compresses anew may be larger",
+    18: "Raise segment.bytes of {topic} on the target above its size",
     29: "Grant drkit's principal WRITE on {topic} on the target",
     32: "Raise message.timestamp.after.max.ms of {topic} on the target",
     44: "Remove the policy that refuses it on the target",
@@ -60,6 +63,15 @@ _REFUSED = {
     _UNAUTHORIZED_CLUSTER: "Grant drkit's principal IDEMPOTENT_WRITE on the target cluster",
 }
 """Kafka's errors after which the same batch would be refused again, and what to do."""
+
+_REPEATED = {
+    **_REFUSED,
+    19: "Bring the brokers back that hold replicas of {topic} on the target, or lower its min.insync.replicas there",
+    20: "Bring the brokers back that hold replicas of {topic} on the target, or lower its min.insync.replicas there",
+    56: "A broker of the target can't write its log: make room on its disk, or mend it, and restart the broker",
+    89: "The target throttles drkit's principal: raise its quota",
+}
+"""What to do where one of these comes again and again."""
 
 Taken = list[tuple[BatchPartition, Append]]
 
@@ -317,15 +329,26 @@ class Sender:
                     partition.ranges.take(item.source_first, first, item.count, item.size, item.digest)
             else:
                 flow.stand_still(partition, IncidentKind.MISPLACED, partition.window.stopped)
-        elif result.error in _REFUSED and not (result.error == _TOO_LARGE and item.count > 1):
+        elif result.error in _REFUSED and not partition.filling and not self._may_be_cut(item, result):
             self._refused(partition, item, result)
         elif result.error:
             name = describe(error_class(result.error))
-            if result.error == _TOO_LARGE:
-                partition.limit = max(1_024, item.size // 2)
+            if self._may_be_cut(item, result):
+                flow.limits.lower(partition, item.size // 2)
             flow.target.refresh()
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, f"the target answered {name} {result.message}".strip())
+            what = f"filler for target offset {item.mark.after.target_end}" if partition.filling else "records"
+            reason = (
+                f"the target answered {name} to {item.count} {what} from source offset {item.source_first} "
+                f"({item.size} bytes) {result.message}"
+            )
+            remedy = _REPEATED.get(result.error, "").format(topic=partition.target_topic)
+            flow.stand_still(partition, IncidentKind.UNCERTAIN, reason.strip(), remedy)
         flow.settle(partition)
+
+    @staticmethod
+    def _may_be_cut(item: Append, result: Produced) -> bool:
+        """Whether a batch is refused for its size, and a smaller one of the same records may be taken."""
+        return result.error in _TOO_LARGE and item.count > 1 and item.size > _SMALLEST_LIMIT
 
     def _refused(self, partition: BatchPartition, item: Append, result: Produced) -> None:
         name = describe(error_class(result.error))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.engine import Engine
+from drkit.mirror.engine import NOT_MOVING, Engine
 from drkit.mirror.periodic import Periodic
 from drkit.mirror.problems import Problems
 from drkit.mirror.progress import Progress
+from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.links import Problem
 from drkit.model.topology import LinkId, TopicPartition
@@ -26,7 +28,8 @@ class CatchUp:
         store: what other workers recorded.
         source: asked for its ends.
         engine, progress, problems: this worker's.
-        patience_seconds: how long nothing may move while a cluster or the store is down.
+        patience_seconds: how long nothing may move while a cluster or the store is down, or a partition that is tried
+            again and again.
         committed: whether the source ends at its last stable offset, else at its high watermark.
     """
 
@@ -116,6 +119,12 @@ class CatchUp:
             )
 
     def _halts(self, tp: TopicPartition) -> bool:
-        if self._problems.halts(tp):
+        if self._problems.halts(tp) or self._problems.stalls(tp, self._patience):
             return True
-        return any(p.topic == tp.topic and p.partition in {None, tp.partition} for p in self.halted)
+        at, patience = now(), timedelta(seconds=self._patience)
+        return any(
+            p.topic == tp.topic
+            and p.partition in {None, tp.partition}
+            and (p.kind != NOT_MOVING or at - p.since >= patience)
+            for p in self.halted
+        )

@@ -53,6 +53,10 @@ class Withdrawn(Exception):
         self.tps = frozenset(tps)
 
 
+NOT_MOVING = "not_moving"
+"""The kind of notice that a try to move a partition failed; of the problem that none of many succeeded."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionStart:
     """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.
@@ -61,10 +65,10 @@ class PartitionStart:
     `max_message_bytes` is the target topic's own limit for a batch.
     `producer_id` and `sequence` (of the next record) make each append conditional on the one before it;
     `preserve` asks for holes of the source to be matched, so that the delta stays; `fill_to` for the
-    target's end to be brought there before anything is read (and what is below to be removed). `shared`: the target
-    has other writers too: records land anywhere above `target_offset`, and no rows are kept. `leader_epoch`: the
-    source's, of the batch below `source_offset`; -1 where that isn't known: a source whose log has another one there
-    isn't read from.
+    target's end to be brought there with filler before anything is read (and the filler to be removed), which was
+    begun at `fill_from`: nothing below that is filler. `shared`: the target has other writers too: records land
+    anywhere above `target_offset`, and no rows are kept. `leader_epoch`: the source's, of the batch below
+    `source_offset`; -1 where that isn't known: a source whose log has another one there isn't read from.
     """
 
     tp: TopicPartition
@@ -80,6 +84,7 @@ class PartitionStart:
     fill_to: int | None = None
     shared: bool = False
     leader_epoch: int = -1
+    fill_from: int = 0
 
 
 class Position(NamedTuple):
@@ -100,6 +105,7 @@ class IncidentKind(StrEnum):
     MISPLACED = "misplaced"  # records landed at other offsets than expected: read what stands there
     REJECTED = "rejected"  # the target refuses a record for good
     UNREADABLE = "unreadable"  # the source refuses or can't give a record
+    NOT_ALIGNED = "not_aligned"  # the target partition holds what isn't filler where filler is to be removed
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.filler import FillerTrimmer
 from drkit.kafka.producer_state import ProducerAdmin
 from drkit.mirror.altered_tail import AlteredTailVerifier
 from drkit.mirror.batch_engine import BatchEngine
@@ -26,7 +27,7 @@ from drkit.mirror.throttle import Throttle
 from drkit.mirror.topology import TopologyGuard
 from drkit.mirror.transforms import Alteration
 from drkit.model.topology import Link
-from drkit.store.api import LeaseStore, MappingStore
+from drkit.store.api import MappingStore, Store
 
 
 class LinkWork:
@@ -48,10 +49,12 @@ class LinkWork:
         self._alteration = Alteration.of(config, link)
         self._guard = TopologyGuard(config, link, source, target, self._identify)
         self._producers = ProducerAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
+        self._trimmer = FillerTrimmer(link.id.target, self._configs[1], target)
 
     def close(self) -> None:
-        """End its connection."""
+        """End its connections."""
         self._producers.close()
+        self._trimmer.close()
 
     def engine(self, *, keep_rows: KeepRows, may_produce: Callable[[], bool]) -> Engine:
         """The engine; arguments as `BatchEngine`'s."""
@@ -62,7 +65,7 @@ class LinkWork:
             (link.id.target, target),
             keep_rows=keep_rows,
             may_produce=may_produce,
-            trim=lambda tp, offset: self._admins[1].delete_records({tp: offset}),
+            trim=self._trimmer.trim,
             committed=link.committed,
             buffer_bytes=link.buffer_bytes,
             throttle=throttle if throttle.limits else None,
@@ -71,21 +74,25 @@ class LinkWork:
             alteration=self._alteration,
         )
 
-    def resumer(self, mappings: MappingStore, problems: Problems, leases: LeaseStore) -> Resumer:
-        """Who finds where partitions go on; `leases` keeps the link's producer id, the others are `Resumer`'s."""
+    def resumer(self, mappings: MappingStore, problems: Problems, whole: Store) -> Resumer:
+        """Who finds where partitions go on; `whole` keeps the link's producer id and alignments, the others are
+        `Resumer`'s.
+        """
         link, alteration = self._link, self._alteration
-        producer = LinkProducer(link.id, self._admins[1], self._producers, leases)
+        producer = LinkProducer(link.id, self._admins[1], self._producers, whole)
         if alteration is None:
             verifier = TailVerifier(*self._configs, committed=link.committed)
-            return Resumer(link.id, *self._admins, mappings, problems, verifier, producer, committed=link.committed)
+            return Resumer(
+                link.id, *self._admins, mappings, problems, verifier, producer, whole, committed=link.committed
+            )
         if link.shares_target:
             reader = ProvenanceReader(*self._configs)
             shared = SharedResumer(
-                link.id, *self._admins, mappings, problems, reader, producer, committed=link.committed
+                link.id, *self._admins, mappings, problems, reader, producer, whole, committed=link.committed
             )
             return shared.use(reader, alteration)
         altered = AlteredTailVerifier(*self._configs, link, alteration)
-        return Resumer(link.id, *self._admins, mappings, problems, altered, producer, committed=link.committed)
+        return Resumer(link.id, *self._admins, mappings, problems, altered, producer, whole, committed=link.committed)
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
         """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.

@@ -75,7 +75,8 @@ class TooLarge(Exception):
 class Rules(NamedTuple):
     """How batches are taken.
 
-    `committed`: leave out aborted records. `limit`: the target topic's max.message.bytes.
+    `committed`: leave out aborted records. `limit`: how large batches may be; `most`: the target topic's
+    max.message.bytes, up to which a record is tried that is larger alone.
     `keeps_apart`: whether a hole of so many offsets is to stand between two runs (so that it can be
     matched on the target) rather than inside one run.
     """
@@ -83,6 +84,7 @@ class Rules(NamedTuple):
     committed: bool
     limit: int
     keeps_apart: Callable[[int], bool]
+    most: int = 0
 
 
 def pieces(
@@ -334,7 +336,7 @@ def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, r
     if size > rules.limit:  # it may have been packed more tightly where it came from
         built = build(records, codec, tight=True)
         size = HEADER_BYTES + len(built.payload)
-    if size > rules.limit:
+    if size > (rules.limit if len(records) > 1 else max(rules.limit, rules.most)):
         raise TooLarge(records[0].offset, size)
     gaps = []
     if records[-1].offset - records[0].offset != len(records) - 1:

@@ -6,7 +6,9 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
+from drkit.mirror.engine import NOT_MOVING
 from drkit.model.clock import now
 from drkit.model.links import Problem
 from drkit.model.topology import LinkId, TopicPartition
@@ -70,6 +72,8 @@ class Problems:
             if known is not None and replace(known, since=problem.since) == problem:
                 self._found.add(_place(problem))
                 return
+            if known is not None:
+                problem = replace(problem, since=known.since)  # as the store keeps it
         self._store.put_problem(self._link, problem)
         with self._lock:
             self._known[_place(problem)] = problem
@@ -123,6 +127,16 @@ class Problems:
         with self._lock:
             return (kind, topic, None) in self._known
 
+    def has(self, kind: str, tp: TopicPartition) -> bool:
+        """Whether a problem of this kind is kept for the partition."""
+        with self._lock:
+            return (kind, tp.topic, tp.partition) in self._known
+
+    def with_kind(self, kind: str) -> list[TopicPartition]:
+        """The partitions for which a problem of this kind is kept."""
+        with self._lock:
+            return [TopicPartition(t, number) for k, t, number in self._known if k == kind and number is not None]
+
     def forget(self, topic: str) -> None:
         """The topic is no more: nothing about it holds."""
         with self._lock:
@@ -172,8 +186,20 @@ class Problems:
             return [problem for place, problem in self._known.items() if problem.halted and place in self._found]
 
     def halts(self, tp: TopicPartition) -> bool:
-        """Whether a partition stands still because of one (its own or its topic's)."""
-        return any(p.topic == tp.topic and p.partition in {None, tp.partition} for p in self.halted())
+        """Whether a partition is not tried again because of one (its own or its topic's)."""
+        return any(_is_of(problem, tp) for problem in self.halted() if problem.kind != NOT_MOVING)
+
+    def stalls(self, tp: TopicPartition, seconds: float) -> bool:
+        """Whether a partition is tried again and again, and hasn't moved for so long."""
+        longest = timedelta(seconds=seconds)
+        return any(
+            problem.kind == NOT_MOVING and _is_of(problem, tp) and now() - problem.since >= longest
+            for problem in self.halted()
+        )
+
+
+def _is_of(problem: Problem, tp: TopicPartition) -> bool:
+    return problem.topic == tp.topic and problem.partition in {None, tp.partition}
 
 
 def _added(known: Problem, problem: Problem) -> Problem:

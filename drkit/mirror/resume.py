@@ -39,24 +39,27 @@ from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.divergence import KIND, divergence
 from drkit.mirror.engine import PartitionStart
 from drkit.mirror.misplaced_records import Misplaced, MisplacedRecords
-from drkit.mirror.offset_alignment.fill_decision import Filling, Observed
+from drkit.mirror.offset_alignment.fill_decision import FillDecision, Observed
 from drkit.mirror.problems import Problems
 from drkit.mirror.producer_id import LinkProducer
 from drkit.mirror.tail import Tail, TailVerifier
 from drkit.mirror.topics import ReadyTopic
+from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.links import RECORDS_MISPLACED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.api import MappingStore
+from drkit.store.api import LinkStore, MappingStore
 
 log = logging.getLogger(__name__)
 
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
-RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable"})
+RESUME_KINDS = frozenset(
+    {KIND, "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable", "alignment_refused"}
+)
 """Problems for which a partition stands still; a start that succeeds settles them."""
 
 
@@ -92,6 +95,7 @@ class Resumer:
         problems: where what an operator must know goes.
         verifier: reads tails back.
         producer: the link's producer.
+        whole: where offset alignments are noted.
         committed: whether the source is read up to its last stable offset, else up to its high watermark.
     """
 
@@ -104,6 +108,7 @@ class Resumer:
         problems: Problems,
         verifier: TailVerifier,
         producer: LinkProducer,
+        whole: LinkStore,
         *,
         committed: bool,
     ) -> None:
@@ -115,7 +120,7 @@ class Resumer:
         self._verifier = verifier
         self._producer = producer
         self._committed = committed
-        self._filling = Filling(link, store, problems, verifier)
+        self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
 
     def resume(
@@ -135,6 +140,7 @@ class Resumer:
         wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
         observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
         doubted = {*doubted, *self._doubted(observations)}
+        doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
         for observed in observations:
             if stop.is_set():
                 break
@@ -414,14 +420,16 @@ class Resumer:
         self._store.put_watermarks(self._link, [watermark])
         if point.superseded:
             self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
-        fill_to = self._filling.fill_to(seen, source_offset, point, row)
+        fill = self._decision.alignment(seen, source_offset, point, row)
         if row is None:
-            target_offset = point.target_offset if fill_to is None else fill_to
+            target_offset = point.target_offset if fill is None else fill.end
             row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
             self._store.append_mappings(self._link, [row])
-        return Resumed(self._start(watermark, seen, row, fill_to), watermark)
+        return Resumed(self._start(watermark, seen, row, fill), watermark)
 
-    def _start(self, at: Watermark, seen: Observed, row: OffsetMapping | None, fill_to: int | None) -> PartitionStart:
+    def _start(
+        self, at: Watermark, seen: Observed, row: OffsetMapping | None, fill: Alignment | None
+    ) -> PartitionStart:
         source_offset, target_offset = at.source_through, at.target_end
         start = PartitionStart(
             tp=seen.tp,
@@ -432,7 +440,8 @@ class Resumer:
             delta=target_offset - source_offset if row is None else row.delta,
             max_message_bytes=seen.topic.max_message_bytes,
             preserve=seen.topic.preserve,
-            fill_to=fill_to,
+            fill_to=None if fill is None else fill.end,
+            fill_from=0 if fill is None else fill.begin,
             leader_epoch=UNKNOWN_EPOCH if at.leader_epoch is None else at.leader_epoch,
         )
         return self._conditional(start, seen)

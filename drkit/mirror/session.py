@@ -29,7 +29,7 @@ from drkit.mirror.assignment import Assignment
 from drkit.mirror.catch_up import CatchUp
 from drkit.mirror.change_permission import ChangePermission
 from drkit.mirror.control import Orders, check_not_held, read_orders
-from drkit.mirror.engine import Engine, Incident, IncidentKind, Stopped
+from drkit.mirror.engine import NOT_MOVING, Engine, Incident, IncidentKind, Stopped
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.groups import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.lease import TTL_SECONDS, WorkerLease
@@ -40,6 +40,7 @@ from drkit.mirror.progress import Progress
 from drkit.mirror.resume import Resumed
 from drkit.mirror.rows import RowKeeper
 from drkit.mirror.sharing import Sharing
+from drkit.mirror.stalls import Stalls
 from drkit.mirror.topics import TopicSync
 from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
@@ -57,7 +58,13 @@ _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _RESUMED_AT_ONCE = 500
-_HALTING = {IncidentKind.REJECTED: "record_rejected", IncidentKind.UNREADABLE: "source_unreadable"}
+_UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
+_UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
+_HALTING = {
+    IncidentKind.REJECTED: "record_rejected",
+    IncidentKind.UNREADABLE: "source_unreadable",
+    IncidentKind.NOT_ALIGNED: "alignment_refused",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,7 @@ class Session:
             engine=self._engine.name,
             links=[each.link().id for each in config.links],
         )
+        self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
         self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
         self._progress = Progress(
             link.id,
@@ -183,6 +191,7 @@ class Session:
                 self._state,
                 self._holds,
                 self._worker.leads,
+                self._stalls,
             ),
             store,
             tell,
@@ -335,6 +344,9 @@ class Session:
                     del left[each.start.tp]
                     self._doubted.discard(each.start.tp)
                 self._assignment.halted(tp for tp in left if self._problems.halts(tp))
+                for tp in [] if self._ending.is_set() else left:
+                    if tp in claimed and not self._problems.halts(tp):
+                        self._stalls.failed(tp, _UNSEEN, _UNSEEN_REMEDY)
                 if resumed:
                     self._inbox.put(partial(self._start, resumed, take))
             except Fenced as error:
@@ -353,6 +365,7 @@ class Session:
             self._assignment.halted([tp])
             return
         log.warning("%s %s: looking at both sides again: %s", self._link.id, tp, incident.reason)
+        self._stalls.failed(tp, incident.reason, incident.remedy)
         self._keep_progress()
         if incident.kind is IncidentKind.MISPLACED:
             self._doubted.add(tp)
@@ -375,7 +388,10 @@ class Session:
 
     def _save_watermarks(self) -> None:
         for tp, kind, reason, remedy in self._engine.notices():
-            self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
+            if kind == NOT_MOVING:
+                self._stalls.failed(tp, reason, remedy)
+            else:
+                self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
         if self._worker.valid():
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
@@ -433,6 +449,7 @@ class Session:
         try:
             if self._worker.valid():
                 self._keep_last_progress()
+                self._stalls.look((), self._engine.positions(), healthy=False)
                 if self._options.until_caught_up and self._worker.leads():
                     self._groups.join(_JOIN_SECONDS)
                     self._capture.capture()

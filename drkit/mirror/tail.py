@@ -23,9 +23,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.client_log import client_log
 from drkit.kafka.clients import confluent_config
-from drkit.kafka.log_reader import LogReader
 from drkit.mirror.misplaced_tail import CopiedRun, find_run
-from drkit.mirror.offset_alignment.filler import is_filler
 from drkit.mirror.offset_alignment.shifted_tail import Realigned, realign
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
@@ -95,16 +93,6 @@ class TailVerifier:
         self._target = target
         self._silence = silence_seconds
 
-    def only_filler(self, target: TopicPartition, begin: int, end: int) -> bool:
-        """Whether all that stands in a stretch of the target is the empty records that an alignment writes.
-
-        Raises:
-            Unreachable: the target didn't answer.
-        """
-        with LogReader("the target", self._target, timeout_seconds=self._silence) as reader:
-            found = (batch for batches in reader.read(*target, begin, end) for batch in batches)
-            return all(is_filler(batch) for batch in found)
-
     def difference(self, tail: Tail) -> Difference | None:
         """None where the stretch holds what the mirror wrote, else what is wrong and where.
 
@@ -116,6 +104,8 @@ class TailVerifier:
             return None
         ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
         first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
+        if last < tail.source_start:
+            return None  # the source has none of it: nothing to compare with
         theirs = self._read(
             self._source, tail.tp.topic, tail.tp.partition, max(first, tail.source_start), last + 1, self._isolation
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drkit.model.standby import MIN_INSYNC, STANDBY, UNCOMPACTED
+from drkit.model.standby import AS_PRODUCED, COMPRESSION, MIN_INSYNC, STANDBY, UNCOMPACTED
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 
 __all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "Wanted", "standby_settings"]
@@ -78,6 +78,8 @@ def standby_settings(
         if MIN_INSYNC in settings:
             settings[MIN_INSYNC] = _at_most(settings[MIN_INSYNC], target_replicas)
     followed.update(STANDBY)
+    if followed.pop(COMPRESSION, overrides.pop(COMPRESSION, None)) is not None:
+        followed[COMPRESSION] = AS_PRODUCED
     if target is None:
         return Wanted(followed, overrides)
     return Wanted(

@@ -27,7 +27,7 @@ from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.mirror.topic_settings import READ
 from drkit.mirror.topic_writer import TopicWriter
 from drkit.model.links import TopicState
-from drkit.model.standby import MIN_INSYNC, SOURCE_SETTINGS, is_compacted, note_of
+from drkit.model.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, LinkId, OffsetMode
 from drkit.store.api import Store
@@ -268,10 +268,7 @@ class TopicSync:
         fresh = {}
         for topic in look.ready:
             if topic in look.source_settings:
-                settings = dict(look.source_settings[topic])
-                if not policy.follows(MIN_INSYNC):
-                    settings.pop(MIN_INSYNC, None)
-                fresh[topic] = note_of(settings, policy.overrides_of(topic))
+                fresh[topic] = note_of(look.source_settings[topic], policy, topic)
         changed = {topic: text for topic, text in fresh.items() if self._noted.get(topic) != text}
         if changed:
             self._store.put_notes(self._link.id, SOURCE_SETTINGS, changed)

@@ -21,6 +21,7 @@ from drkit.mirror.events import OnEvent, ProgressEvent
 from drkit.mirror.periodic import Periodic
 from drkit.mirror.problems import Problems
 from drkit.mirror.progress import Progress
+from drkit.mirror.stalls import Stalls
 from drkit.mirror.statistics import Rates
 from drkit.mirror.watchdog import Sight, Watchdog
 from drkit.model.clock import now
@@ -47,6 +48,7 @@ class Seen:
         state: how the run stands, in the words of a progress event, and why.
         holds: whether a topic is paused.
         leads: whether this worker does what one worker of the link does for all.
+        stalls: told of partitions that don't move.
     """
 
     link: Link
@@ -57,6 +59,7 @@ class Seen:
     state: Callable[[], tuple[str, str | None]]
     holds: Callable[[str], bool]
     leads: Callable[[], bool]
+    stalls: Stalls
 
 
 class Visible:
@@ -148,12 +151,20 @@ class Visible:
         )
         self._newest = report.numbers()
         self._tell(report)
+        sights = self._sights(watermarks)
+        healthy = state in _HEALTHY
+        run.stalls.look(
+            sights, {mark.tp: (mark.source_through, mark.target_end) for mark in watermarks}, healthy=healthy
+        )
         if self._watchdog is not None and self.stuck is None:
-            self._watch(self._watchdog, state, watermarks)
+            stuck = self._watchdog.look(sights, healthy=healthy)
+            if stuck:
+                first = stuck[0]
+                self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
 
-    def _watch(self, watchdog: Watchdog, state: str, watermarks: Iterable[Watermark]) -> None:
+    def _sights(self, watermarks: Iterable[Watermark]) -> list[Sight]:
         run, at = self._run, now()
-        sights = [
+        return [
             Sight(
                 mark.tp,
                 mark.source_through,
@@ -163,10 +174,6 @@ class Visible:
             )
             for mark in watermarks
         ]
-        stuck = watchdog.look(sights, healthy=state in _HEALTHY)
-        if stuck:
-            first = stuck[0]
-            self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
 
     def _save(self) -> None:
         if self._newest is not None:

@@ -2,6 +2,8 @@
 
 - `message.timestamp.type` is CreateTime and the limits on timestamps are wide open on the standby,
   or records would get another stamp or be refused.
+- `compression.type` is `producer` on the standby, or its brokers would compress batches anew: these may then be larger
+  than the topic takes, and are no longer the source's byte for byte.
 - `min.insync.replicas` is never above what the topic has replicas.
 - A compacted topic that is to begin where its source begins isn't compacted until it does (`UNCOMPACTED`).
 
@@ -25,8 +27,12 @@ STANDBY = {
 }
 """Settings that a topic has while it is a standby."""
 
+COMPRESSION = "compression.type"
+AS_PRODUCED = "producer"
+"""What a standby's topic has of `COMPRESSION` where that follows the source or is overridden: the switch puts it on."""
+
 MIN_INSYNC = "min.insync.replicas"
-RELEASED = (*STANDBY, MIN_INSYNC)
+RELEASED = (*STANDBY, COMPRESSION, MIN_INSYNC)
 """Settings that get the source's values at the switch."""
 
 SOURCE_SETTINGS = "source_settings"
@@ -87,10 +93,17 @@ def own_settings(
     }
 
 
-def note_of(settings: Mapping[str, str], kept: Mapping[str, str]) -> str:
-    """The text of a topic's note: the source's values of `RELEASED`, but `kept` (overrides) where given."""
-    noted = {name: settings[name] for name in RELEASED if name in settings}
-    noted.update({name: value for name, value in kept.items() if name in RELEASED})
+def note_of(settings: Mapping[str, str], policy: TopicSettings, topic: str) -> str:
+    """The text of a topic's note: what it gets at the switch of `RELEASED` and `UNCOMPACTED`.
+
+    Args:
+        settings: the source topic's effective settings.
+        policy: the link's; what neither follows nor is overridden isn't noted.
+        topic: the topic's name on the source.
+    """
+    names = (*RELEASED, *UNCOMPACTED)
+    noted = {name: settings[name] for name in names if name in settings and (name in STANDBY or policy.follows(name))}
+    noted.update({name: value for name, value in policy.overrides_of(topic).items() if name in names})
     return json.dumps(noted, sort_keys=True)
 
 
@@ -100,18 +113,22 @@ def read_note(text: str) -> dict[str, str]:
     return found
 
 
-def release_settings(source: Mapping[str, str], target: Mapping[str, str], *, target_replicas: int) -> dict[str, str]:
+def release_settings(
+    source: Mapping[str, str], target: Mapping[str, str], *, target_replicas: int, aligning: bool = False
+) -> dict[str, str]:
     """The settings to put on a topic that is a standby no longer.
 
     Args:
         source: the source's values, as noted.
-        target: the target topic's effective settings (those of `RELEASED`).
+        target: the target topic's effective settings (those of `RELEASED` and `UNCOMPACTED`).
         target_replicas: its replication factor.
+        aligning: it isn't compacted yet because it was being aligned.
 
     Returns:
         Those that differ; one that the target's brokers don't know is left out.
     """
-    due = {name: source[name] for name in RELEASED if name in source}
+    names = (*RELEASED, *UNCOMPACTED) if aligning else RELEASED
+    due = {name: source[name] for name in names if name in source}
     if MIN_INSYNC in due:
         due[MIN_INSYNC] = str(min(int(due[MIN_INSYNC]), max(1, target_replicas)))
     return {name: value for name, value in due.items() if name in target and target[name] != value}

@@ -17,6 +17,7 @@ from typing import Any
 
 from drkit.audit.log_tasks import FAILED
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.filler import FillerTrimmer
 from drkit.kafka.shipped import unpacked
 from drkit.mirror.batch_engine import BatchEngine
 from drkit.mirror.engine import Stopped, Withdrawn
@@ -70,8 +71,10 @@ def _run(job: dict[str, Any]) -> int:
             source, target = (stack.enter_context(unpacked(job[side])) for side in ("source", "target"))
             names = job["source"]["alias"], job["target"]["alias"]
             admin = stack.enter_context(ClusterAdmin(names[1], target, timeout_seconds=_ADMIN_SECONDS))
+            trimmer = FillerTrimmer(names[1], target, admin)
+            stack.callback(trimmer.close)
             throttle = Throttle(order["share"], filled=False)
-            task = _Task(job["task"], line, rows, order, asked, admin, throttle)
+            task = _Task(job["task"], line, rows, order, asked, trimmer, throttle)
             engine = BatchEngine(
                 (names[0], source),
                 (names[1], target),
@@ -96,7 +99,7 @@ class _Task:
         name: its id.
         line, rows: connections to the driver.
         order: the driver's answer to `work`, asked for at `asked` (monotonic seconds).
-        admin: of the target.
+        trimmer: of the target.
         throttle: its share of the link's limit.
     """
 
@@ -107,12 +110,12 @@ class _Task:
         rows: Line,
         order: dict[str, Any],
         asked: float,
-        admin: ClusterAdmin,
+        trimmer: FillerTrimmer,
         throttle: Throttle,
     ) -> None:
         self._throttle = throttle
         self._given_up = threading.Event()  # rows can't be kept any more: nothing would go on
-        self._admin = admin
+        self._trimmer = trimmer
         self._name = name
         self._line = line
         self._rows = rows
@@ -122,11 +125,11 @@ class _Task:
         self._generations = {start.tp: generation for start, generation, _ in work}
         self._left = {start.tp: max(until, start.source_offset) for start, _, until in work}
         self._to_trim = {
-            start.tp: TopicPartition(start.target_topic, start.tp.partition)
+            start.tp: (TopicPartition(start.target_topic, start.tp.partition), start.fill_to)
             for start, _, _ in work
             if start.fill_to is not None
         }
-        self._trimmed: set[TopicPartition] = set()
+        self._trimmed: set[tuple[TopicPartition, int]] = set()
         self._orders = 0
         self._held: set[TopicPartition] = set()
 
@@ -134,10 +137,10 @@ class _Task:
         """Whether it may produce now: the driver answered lately."""
         return time.monotonic() < self._valid_until and not self._given_up.is_set()
 
-    def trim(self, target: TopicPartition, offset: int) -> None:
-        """Remove a target partition's filler."""
-        self._admin.delete_records({target: offset})
-        self._trimmed.add(target)
+    def trim(self, target: TopicPartition, producer_id: int, begin: int, below: int) -> None:
+        """Remove a target partition's filler below an offset, as `FillerTrimmer.trim`."""
+        self._trimmer.trim(target, producer_id, begin, below)
+        self._trimmed.add((target, below))
 
     def keep_rows(self, rows: Sequence[OffsetMapping]) -> None:
         """Returns when the driver has them durable. See `drkit.mirror.engine.KeepRows`."""

@@ -201,7 +201,7 @@ class MirroredPartition:
             previous = at
 
     def _check_certainty(self, committed: int, answer: Translation) -> None:
-        """Conservative only for one of the three stated causes, and the reason says which."""
+        """Conservative only for one of the four stated causes, and the reason says which."""
         assert self.watermark is not None
         exact = answer.certainty is Certainty.EXACT
         if committed < self.watermark.source_through and self.placed.get(committed, -1) >= self.target_start:
@@ -213,6 +213,9 @@ class MirroredPartition:
         elif committed < self.rows[0].source_offset:
             assert not exact
             assert f"{self.rows[0].source_offset - committed} offset" in reason
+        elif self.watermark.target_end < self.rows[0].target_offset:  # only before anything is mirrored
+            assert not exact
+            assert "being aligned" in reason
         elif not exact:
             assert "target retention" in reason
             assert answer.target_offset == self.target_start

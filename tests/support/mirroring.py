@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from drkit.config import load_config
+from drkit.config import ClusterConfig, load_config
+from drkit.kafka.admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mapping import Translator
 from drkit.mirror.events import MirrorEvent
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.links import Problem
+from drkit.model.links import Problem, TopicState
 from drkit.model.topology import Link
 from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store
@@ -221,6 +222,15 @@ groups = ["{prefix}.*"]
     def name(self, part: str) -> str:
         """A topic or group of the link."""
         return f"{self.prefix}-{part}"
+
+    def created_by_drkit(self, topic: str) -> None:
+        """Note a topic that is on both sides as a failback notes one that it has made anew."""
+        ids = []
+        for side in (self.source, self.target):
+            with ClusterAdmin("side", ClusterConfig(bootstrap_servers=side.bootstrap)) as admin:
+                ids.append(admin.topics([topic])[topic].topic_id)
+        state = TopicState(topic, topic, *ids, 1, 1, created_by_drkit=True, engine="batch")
+        self.store.put_topic_states(self.link.id, [state])
 
     # -- running the mirror ------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
 source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete` and without any
 retention, which is noted first, and stays so until every partition of it has been brought to where its source
-begins (`drkit.mirror.offset_alignment.filler`). A failback notes the topics that it makes anew likewise; where
+begins (`drkit.mirror.offset_alignment.align_partition`). A failback notes the topics that it makes anew likewise; where
 nothing configures these afterwards, with the settings of their own that they get back then.
 """
 
@@ -17,6 +17,7 @@ from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
 from drkit.model.topology import Link, TopicPartition
+from drkit.store.alignments import alignments, forget_alignments
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,10 @@ class Aligning:
             self.topics.update(begun)
 
     def settle(self, ready: dict[str, ReadyTopic]) -> None:
-        """Forget topics whose partitions are all where their source begins: their own policy is due."""
+        """Forget alignments that are over, and topics whose partitions are all where their source begins: their own
+        policy is due.
+        """
+        self._forget_done(ready)
         waiting = [topic for topic in self.topics if topic in ready]
         if not waiting:
             return
@@ -77,6 +81,24 @@ class Aligning:
         if done:
             self._forget(done)
             log.info("%s: aligned with their source: %s", self._link.id, ", ".join(sorted(done)))
+
+    def _forget_done(self, ready: dict[str, ReadyTopic]) -> None:
+        """A partition whose target begins where the filling ends holds no filler any more."""
+        noted = alignments(self._store, self._link.id)
+        if not noted:
+            return
+        marks = self._store.watermarks(self._link.id)
+        done = [
+            tp
+            for tp, each in noted.items()
+            if tp.topic in ready
+            and (
+                (ready[tp.topic].state.epoch, ready[tp.topic].state.target_topic_id)
+                != (each.epoch, each.target_topic_id)
+                or (tp in marks and marks[tp].epoch == each.epoch and marks[tp].target_start >= each.end)
+            )
+        ]
+        forget_alignments(self._store, self._link.id, done)
 
     def give_up(self) -> None:
         """Offsets aren't preserved here: what is noted needn't be waited for."""

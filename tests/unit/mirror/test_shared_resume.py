@@ -45,7 +45,7 @@ class World:
         problems = SimpleNamespace(put=lambda *said, **_: self.problems.append(said))
         producer = SimpleNamespace(id=lambda: 7, next_sequence=LinkProducer.next_sequence)
         source = SimpleNamespace(epochs_below=lambda offsets: dict.fromkeys(offsets, 3))
-        parts: Any = (source, SimpleNamespace(), store, problems, self, producer)
+        parts: Any = (source, SimpleNamespace(), store, problems, self, producer, store)
         self._resumer = SharedResumer(LinkId("a", "b"), *parts, committed=True)
         self._resumer.use(self, SimpleNamespace(source_id="id-a"))  # type: ignore[arg-type]  # what is asked of them
 

@@ -81,18 +81,33 @@ def test_overrides_win_over_the_source_and_a_topics_own_over_the_links() -> None
 
 
 def test_at_the_switch_a_topic_gets_what_its_source_had() -> None:
-    note = note_of(
-        {**SOURCE, "message.timestamp.before.max.ms": "9"}, {"min.insync.replicas": "3", "retention.ms": "1"}
-    )
-    target = {**STANDBY, "min.insync.replicas": "1"}
+    policy = TopicSettings(overrides=(("min.insync.replicas", "3"), ("retention.ms", "1"), ("compression.type", "lz4")))
+    note = note_of({**SOURCE, "message.timestamp.before.max.ms": "9", "compression.type": "zstd"}, policy, "t")
+    target = {**STANDBY, "min.insync.replicas": "1", "compression.type": "producer", **UNCOMPACTED}
     del target["message.timestamp.before.max.ms"]  # brokers before 3.6 don't know it
     assert release_settings(read_note(note), target, target_replicas=2) == {
         "message.timestamp.type": "LogAppendTime",
         "message.timestamp.after.max.ms": "3600000",
         "min.insync.replicas": "2",
+        "compression.type": "lz4",
     }
+    aligning = release_settings(read_note(note), target, target_replicas=2, aligning=True)
+    assert aligning["cleanup.policy"] == "compact"
+    assert aligning["retention.ms"] == "1"
     released = {**target, **release_settings(read_note(note), target, target_replicas=2)}
     assert release_settings(read_note(note), released, target_replicas=2) == {}
+
+
+def test_a_standby_takes_batches_as_they_were_produced() -> None:
+    source = {**SOURCE, "compression.type": "lz4"}
+    assert standby_settings(source, None, target_replicas=3).all["compression.type"] == "producer"
+    overriding = TopicSettings(overrides=(("compression.type", "gzip"),))
+    target = {**source, "compression.type": "gzip"}
+    due = standby_settings(source, target, target_replicas=3, policy=overriding)
+    assert (due.followed["compression.type"], due.overridden) == ("producer", {})
+    own = TopicSettings(exclude=("compression.type",))
+    assert "compression.type" not in standby_settings(source, target, target_replicas=3, policy=own).all
+    assert "compression.type" not in read_note(note_of(source, own, "t")), "nor does the switch touch it"
 
 
 def test_timestamps_pass_unchanged_on_a_standby() -> None:

@@ -1,0 +1,117 @@
+"""A partition that doesn't move though it is tried is a problem, until it moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from drkit.mirror.engine import NOT_MOVING
+from drkit.mirror.problems import Problems
+from drkit.mirror.stalls import CALM_SECONDS, SECONDS, SILENT_SECONDS, TRIES, Stalls
+from drkit.mirror.watchdog import Sight
+from drkit.model.links import Problem
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import open_store
+
+LINK = LinkId("a", "b")
+TP = TopicPartition("t", 0)
+
+
+class World:
+    def __init__(self, tmp_path) -> None:
+        self.at = 1_000.0
+        self.store = open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
+        self.told: list[Problem] = []
+        self.problems = Problems(self.store, LINK, self.told.append)
+        self.stalls = Stalls(LINK, self.problems, lambda _: "a broker", lambda: self.at)
+
+    def look(self, through: int = 10, end: int = 20, *, healthy: bool = True) -> list[Problem]:
+        sight = Sight(TP, through, end, fresh=True, held=False)
+        self.stalls.look([sight], {TP: (through, through)}, healthy=healthy)
+        return self.store.problems(LINK)
+
+    def fail(self, times: int = TRIES, seconds: float = SECONDS) -> None:
+        for _ in range(times):
+            self.stalls.failed(TP, "the target answered NO", "Ask it")
+            self.at += seconds / times
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_few_failures_or_many_at_once_are_no_problem(world: World) -> None:
+    world.look()
+    world.fail(TRIES - 1)
+    assert world.look() == []
+    world.look(through=11)
+    world.fail(TRIES, seconds=SECONDS / 10)
+    assert world.look(through=11) == []
+
+
+def test_failures_that_repeat_are_one_until_the_partition_moves(world: World) -> None:
+    world.look()
+    world.fail()
+    (problem,) = world.look()
+    assert (problem.kind, problem.topic, problem.partition, problem.halted) == (NOT_MOVING, "t", 0, True)
+    assert "5 tries or more failed, the last one: the target answered NO" in problem.reason
+    assert problem.remedy == "Ask it"
+    assert not world.problems.halts(TP), "it is tried again"
+    assert world.problems.stalls(TP, 0.0)
+    assert world.look() == [problem]
+    assert world.look(through=12) == []
+    assert len(world.told) == 1
+
+
+def test_it_is_told_again_when_the_tries_have_doubled_and_the_first_time_stays(world: World) -> None:
+    world.look()
+    world.fail()
+    (first,) = world.look()
+    world.fail(11)
+    (second,) = world.look()
+    assert "16 tries" in second.reason
+    assert second.since == first.since
+
+
+def test_failures_before_the_last_movement_do_not_count(world: World) -> None:
+    for through in range(10, 20):
+        world.look(through=through)
+        world.fail(2)
+    assert world.look(through=20) == []
+
+
+def test_with_nothing_left_to_move_it_is_over_once_no_try_fails(world: World) -> None:
+    world.look()
+    world.fail()
+    assert world.look(end=10)
+    world.at += CALM_SECONDS
+    assert world.look(end=20), "behind still"
+    assert world.look(end=10) == []
+
+
+def test_a_partition_that_is_behind_and_silent_is_a_problem(world: World) -> None:
+    world.look()
+    world.at += SILENT_SECONDS
+    assert world.look(healthy=False) == [], "an outage is told elsewhere"
+    world.look()
+    world.at += SILENT_SECONDS
+    (problem,) = world.look()
+    assert "waits for a broker" in problem.reason
+    assert world.look(through=11) == []
+
+
+def test_what_an_earlier_run_left_is_over_when_it_moves(world: World) -> None:
+    world.problems.put(NOT_MOVING, "t", 0, "before", "", halted=True)
+    assert world.look()
+    assert world.look(through=11) == []
+
+
+def test_a_problem_that_an_operator_cleared_comes_again_where_it_holds(world: World) -> None:
+    world.look()
+    world.fail()
+    (problem,) = world.look()
+    world.store.clear_problem(LINK, problem)
+    world.problems.cleared()
+    assert world.look()
