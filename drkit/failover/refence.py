@@ -150,6 +150,8 @@ def _check_meant(estate: Estate, link: Link, cluster: str, *, meant: bool) -> No
             meaning=f"Opened, {cluster} serves without what was written to {serves} since",
             remedy=f"If {serves} is gone and that is meant, give --yes",
         )
+    if cluster != serves and not answers(estate, cluster):
+        raise Refused(f"{cluster} does not answer", meaning="Nothing was changed", remedy=f"Bring {cluster} up first")
     own = gate_record(estate.store, link.id, serves)
     elsewhere = gate_record(estate.store, link.id, other)
     nothing_here = own is None or own.state is GateState.OPEN

@@ -258,6 +258,16 @@ class Runner:
         self.journal.rewound(self.machine.facts, why)
         self._list()
 
+    def as_planned(self, why: str) -> None:
+        """Go back before the fence, and take the live cluster into account again.
+
+        Raises:
+            DrkitError: it can't be done now.
+        """
+        facts = replace(self.machine.facts, mode=Mode.PLANNED, unfenced_accepted=False)
+        self.machine = replace(self.machine, facts=facts)
+        self.back_before_fence(why)
+
     def _taken_back(self, error: DrkitError) -> bool:
         """Give up a planned move (it loses nothing or does nothing), and any run that has not parted the link.
 

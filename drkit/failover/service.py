@@ -14,7 +14,7 @@ from drkit.failover.gate_context import answers
 from drkit.failover.hooks import Hooks, hooks_of
 from drkit.failover.journal import Journal, new_run_id
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, State
+from drkit.failover.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
 from drkit.failover.plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
@@ -182,10 +182,19 @@ def resume_run(
         if unplanned:
             _check_live_gone(estate, record, live)
             runner.without_live(f"{live} is gone")
+        elif _was_unplanned(record):
+            runner.as_planned(f"{live} may be back")
         elif gone and not record.journal.attempted("switch"):
             runner.back_before_fence(f"{live} may have been written since it was quiet")
         runner.before_fence = before_fence
         return runner.run()
+
+
+def _was_unplanned(record: RunRecord) -> bool:
+    """Whether an earlier attempt took a failback on without its live cluster, and hasn't switched clients."""
+    machine = record.machine
+    alone = machine.kind is Kind.FAILBACK and machine.facts.mode is Mode.UNPLANNED
+    return alone and not record.journal.attempted("switch")
 
 
 def _rules_are_gone(estate: Estate, link: Link, cluster: str) -> bool:
