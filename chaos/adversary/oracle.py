@@ -98,7 +98,7 @@ def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequ
     if not seen.named:
         unsaid = {each: offsets for each, offsets in at.items() if each not in seen.excused}
         dead = [offset for each, offsets in unsaid.items() if _is(journal, each, gone=DEAD) for offset in offsets]
-        doubled = [offsets for offsets in unsaid.values() if len(offsets) > 1]
+        doubled = [offsets[:_SHOWN] for offsets in unsaid.values() if len(offsets) > 1]
         if dead:
             yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
         if doubled:

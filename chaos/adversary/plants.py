@@ -45,11 +45,17 @@ def appends_without_a_condition() -> None:
     patch("drkit.mirror.batch_partition:header", make)
 
 
+def filler_stays() -> None:
+    """What an alignment has filled isn't removed."""
+    patch("drkit.kafka.filler:FillerTrimmer.trim", _answers(None))
+
+
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         ends_not_looked_at,
         appends_without_a_condition,
+        filler_stays,
     )
 }
 """By name: what patches the defect into this process."""

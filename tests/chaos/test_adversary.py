@@ -59,6 +59,7 @@ def test_more_seeds_find_nothing(play: Play, seed: int) -> None:
     [
         ("ends_not_looked_at", 41, (0, 4)),
         ("appends_without_a_condition", 49, (10,)),
+        ("filler_stays", 29, (0, 1, 2, 3)),
     ],
 )
 def test_a_planted_defect_is_found(play: Play, plant: str, seed: int, only: tuple[int, ...]) -> None:
