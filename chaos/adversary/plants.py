@@ -18,6 +18,17 @@ def _answers(result: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return make
 
 
+def epochs_not_compared() -> None:
+    """Neither a start nor the broker with each Fetch compares leader epochs, and no start compares the last record."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda partition, offset, max_bytes, *_, **__: plain(partition, offset, max_bytes)
+
+    patch("drkit.mirror.resume:divergence", _answers(None))
+    patch("drkit.mirror.resume:Resumer._doubted", _answers(frozenset()))
+    patch("drkit.mirror.batch_reader:FetchPlace", make)
+
+
 def ends_not_looked_at() -> None:
     """Nobody asks where the target's log ends before the first append, and all counts as landed at its place."""
 
@@ -53,6 +64,7 @@ def filler_stays() -> None:
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
+        epochs_not_compared,
         ends_not_looked_at,
         appends_without_a_condition,
         filler_stays,

@@ -57,6 +57,7 @@ def test_more_seeds_find_nothing(play: Play, seed: int) -> None:
 @pytest.mark.parametrize(
     ("plant", "seed", "only"),
     [
+        ("epochs_not_compared", 9, (1, 4)),
         ("ends_not_looked_at", 41, (0, 4)),
         ("appends_without_a_condition", 49, (10,)),
         ("filler_stays", 29, (0, 1, 2, 3)),
