@@ -9,6 +9,9 @@ so what stands between two proven pairs on one side can only belong to what stan
 what is open at any moment is small, however long the logs are. Where more differs than a task shall hold
 (`MOST_…`), the rest of its piece is left to Spark's joins.
 
+What a consumer that checks CRCs can't read is never matched: its offsets are handed over as ranges, and what its batch
+holds stays out of the comparison.
+
 A time window is decided for a whole batch where its highest timestamp says enough; else its records are decoded.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -98,7 +102,8 @@ class Stretch(NamedTuple):
 class Compared:
     """What came of a piece: batches proven equal and others, of both sides; what matched, what is left over.
 
-    `rest`: the offsets of source and target from which on nothing was compared; None where all was.
+    `source_unreadable`, `target_unreadable`: offsets [first, until) of each side that can't be read. `rest`: the
+    offsets of source and target from which on nothing was compared; None where all was.
     """
 
     number: int
@@ -107,6 +112,8 @@ class Compared:
     stretches: list[Stretch] = field(default_factory=list)
     source_left: list[SourceLeft] = field(default_factory=list)
     target_left: list[TargetLeft] = field(default_factory=list)
+    source_unreadable: list[tuple[int, int]] = field(default_factory=list)
+    target_unreadable: list[tuple[int, int]] = field(default_factory=list)
     rest: tuple[int, int] | None = None
 
 
@@ -126,9 +133,6 @@ def compare_piece(piece: Piece, source: Iterable[list[Batch]], target: Iterable[
         piece: what is compared.
         source: the source's batches, as `LogReader.read` gives them for `piece.source`.
         target: the target's.
-
-    Raises:
-        Damaged: a batch can't be decoded.
     """
     return _Abreast(piece).run(_held(piece.source, source), _held(piece.target, target))
 
@@ -188,6 +192,7 @@ class _Abreast:
             and s.start + zone.delta == t.start
             and self._inside_all(s.batch.max_timestamp) is not None
             and digest(s.batch) == digest(t.batch)
+            and t.batch.intact()  # the source's needn't be: its records are those that were mirrored
         )
 
     def _inside_all(self, newest: int) -> bool | None:
@@ -230,8 +235,8 @@ class _Abreast:
 
     def _join(self) -> None:
         """Join what is open record by record."""
-        source = self._columns(self._piece.source, self._source)
-        target = self._columns(self._piece.target, self._target)
+        source = _columns(self._piece.source, self._source, self._found.source_unreadable)
+        target = _columns(self._piece.target, self._target, self._found.target_unreadable)
         self._found.different += len(self._source) + len(self._target)
         self._source, self._target, self._open, self._open_bytes = [], [], 0, 0
         shift = self._piece.shift
@@ -258,16 +263,6 @@ class _Abreast:
             for j in range(len(target)):
                 if j not in matched:
                     self._leave_target(target, j)
-
-    @staticmethod
-    def _columns(span: Span, members: list[_Held]) -> Columns:
-        columns = Columns()
-        try:
-            for held in members:
-                columns.add(held.batch, span.first, span.until)
-        except Damaged as error:
-            raise Damaged(f"{span.topic}:{span.partition}: {error}") from error
-        return columns
 
     def _leave_source(self, source: Columns, i: int, e: int, *, placed: bool) -> None:
         key, value, stamp = source.keys[i], source.values[i], source.stamps[i]
@@ -310,6 +305,15 @@ class _Abreast:
         )
 
 
+def _columns(span: Span, members: list[_Held], unreadable: list[tuple[int, int]]) -> Columns:
+    """The records of these batches; the offsets of those that can't be read go to `unreadable`."""
+    columns = Columns()
+    unreadable += [
+        (held.start, held.stop) for held in members if not columns.add_readable(held.batch, span.first, span.until)
+    ]
+    return columns
+
+
 def _held(span: Span, answers: Iterable[list[Batch]]) -> Iterator[_Held]:
     """The batches that hold offsets of the span. One that reaches beyond it is cut, so it proves nothing."""
     first, until = span.first, span.until
@@ -317,7 +321,8 @@ def _held(span: Span, answers: Iterable[list[Batch]]) -> Iterator[_Held]:
         for batch in found:
             base = batch.base_offset
             if batch.magic < MAGIC:  # a wrapper's offset is that of the last message in it
-                base = min((each.offset for each in read_old(batch.whole)), default=base)
+                with suppress(Damaged):  # then its offset is all that is known of it
+                    base = min((each.offset for each in read_old(batch.whole)), default=base)
                 after = batch.base_offset + 1
             else:
                 after = batch.last_offset + 1

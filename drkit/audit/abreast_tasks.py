@@ -8,15 +8,13 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from drkit.audit.abreast import Compared, Piece, compare_piece
+from drkit.audit.batch_rows import holds_any
 from drkit.audit.by_digest import Proof, Provable, prove
 from drkit.audit.digests import content_digest
 from drkit.audit.log_tasks import failures, opened, settle
 from drkit.audit.spans import Span
 from drkit.kafka.batch import MAGIC, Batch
 from drkit.kafka.contents import Columns
-from drkit.kafka.records import decompress
-
-_UNREADABLE = "a record batch can't be read"
 
 
 class Wanted(NamedTuple):
@@ -42,7 +40,7 @@ def compare_pieces(
         RuntimeError: it failed; the text carries drkit's error.
     """
     settle()
-    with failures(_UNREADABLE), opened(source) as of_source, opened(target) as of_target:
+    with failures(), opened(source) as of_source, opened(target) as of_target:
         for pieces in tasks:
             for piece in pieces:
                 s, t = piece.source, piece.target
@@ -66,7 +64,7 @@ def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence
         RuntimeError: it failed; the text carries drkit's error.
     """
     settle()
-    with failures(_UNREADABLE), opened(target) as reader:
+    with failures(), opened(target) as reader:
         for claims in tasks:
             for each in claims:
                 row = each.digest
@@ -89,7 +87,7 @@ def find_equal(
         RuntimeError: it failed; the text carries drkit's error.
     """
     settle()
-    with failures(_UNREADABLE), opened(cluster) as reader:
+    with failures(), opened(cluster) as reader:
         for spans in tasks:
             found: defaultdict[int, set[int]] = defaultdict(set)
             for span in spans:
@@ -106,12 +104,10 @@ def _equal(batch: Batch, wanted: Sequence[Wanted]) -> set[int]:
         wanted = [each for each in wanted if each.stamp <= newest]
         if not wanted:
             return set()
-        plain = bytes(decompress(batch.codec, batch.records))
-        wanted = [each for each in wanted if each.needle in plain]
-        if not wanted:
+        if not holds_any(batch, [each.needle for each in wanted]):
             return set()
     columns = Columns()
-    columns.add(batch, 0, batch.base_offset + 1 if batch.magic < MAGIC else batch.last_offset + 1)
+    columns.add_readable(batch, 0, batch.base_offset + 1 if batch.magic < MAGIC else batch.last_offset + 1)
     digests = {(each.first, each.second) for each in wanted}
     return {
         one[0]

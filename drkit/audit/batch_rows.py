@@ -9,7 +9,7 @@ from xxhash import xxh3_128
 
 from drkit.audit.spans import Span
 from drkit.kafka.batch import CODEC_MASK, FIELDS, LOG_APPEND_TIME, MAGIC, Batch
-from drkit.kafka.records import decompress, read_old
+from drkit.kafka.records import Damaged, decompress, read_old
 
 _BATCH_ARROW = pa.schema(
     [("p", pa.int32())] + [(name, pa.int64()) for name in ("start", "stop", "n", "h1", "h2", "newest")]
@@ -62,7 +62,7 @@ class BatchRows:
                     self._open = (number, base, after, count, None, None, batch.max_timestamp)
                 continue
             self.end()
-            high, low = digest(batch) if self._digests and count == after - base and not cut else (None, None)
+            high, low = digest(batch) if self._digests and _whole(batch, base, after, cut=cut) else (None, None)
             rows.append((number, base, after, count, high, low, batch.max_timestamp))
 
     def end(self) -> None:
@@ -79,6 +79,11 @@ class BatchRows:
             [pa.array(values, kind.type) for values, kind in zip(columns, _BATCH_ARROW, strict=True)],
             schema=_BATCH_ARROW,
         )
+
+
+def _whole(batch: Batch, base: int, after: int, *, cut: bool) -> bool:
+    """Whether every offset is one of its records, and a consumer can read them."""
+    return not cut and batch.records_count == after - base and batch.intact()
 
 
 def digest(batch: Batch) -> tuple[int, int]:
@@ -107,7 +112,10 @@ def digest(batch: Batch) -> tuple[int, int]:
 
 def _old_row(span: Span, batch: Batch) -> tuple[int, int, int, int, None, None, int]:
     """A message of an old format: a wrapper's offset is that of the last message in it."""
-    inside = read_old(batch.whole)
+    try:
+        inside = read_old(batch.whole)
+    except Damaged:
+        inside = []
     first = min((each.offset for each in inside), default=batch.base_offset)
     newest = max((each.timestamp for each in inside), default=-1)
     return (
@@ -122,12 +130,14 @@ def _old_row(span: Span, batch: Batch) -> tuple[int, int, int, int, None, None, 
 
 
 def holds_any(batch: Batch, needles: Sequence[bytes]) -> bool:
-    """Whether one of these is in a batch's plain bytes; always so of the old formats, which are decoded to know.
-
-    Raises:
-        Damaged: the batch can't be decompressed.
-    """
+    """Whether one of these is in a batch's plain bytes; always so of the old formats, which are decoded to know, and
+    never of a batch that can't be read."""
     if batch.magic < MAGIC:
         return True
-    plain = bytes(decompress(batch.codec, batch.records))
+    if not batch.intact():
+        return False
+    try:
+        plain = bytes(decompress(batch.codec, batch.records))
+    except Damaged:
+        return False
     return any(each in plain for each in needles)

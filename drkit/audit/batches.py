@@ -26,12 +26,14 @@ from drkit.audit.compare import (
     SOURCE_FIELDS,
     STRETCH_FIELDS,
     TARGET_FIELDS,
+    UNREADABLE_FIELDS,
     Comparison,
     InHand,
     Tally,
+    by_partition,
     chunk_shift,
+    compared,
     joined_records,
-    tallies,
 )
 from drkit.audit.log_source import reached
 from drkit.audit.pieces import cut_up
@@ -43,6 +45,7 @@ from drkit.model.digests import Coverage, RangeDigest, Uncovered
 _Row = TypeVar("_Row", Stretch, SourceLeft, TargetLeft)
 
 _ROW = {"p": pa.int32(), "inside": pa.bool_()} | dict.fromkeys(STRETCH_FIELDS[2:], pa.int64()) | RESIDUAL_ARROW
+_ROW |= dict.fromkeys(UNREADABLE_FIELDS, pa.int64())
 """The columns of a comparison's rows."""
 
 
@@ -66,7 +69,7 @@ def compare_batches(reader: Reader, say: Callable[[str], None]) -> Comparison:
     tasks = cut_up(scope, reader.parallel, shift, None if proven is None else proven.regions)
     work = partial(
         compare_pieces,
-        reached(scope.link.id.source, scope.source_cluster),
+        reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed),
         reached(scope.link.id.target, scope.target_cluster),
     )
     found: list[Compared] = in_tasks(spark, work, tasks)
@@ -83,19 +86,36 @@ def compare_batches(reader: Reader, say: Callable[[str], None]) -> Comparison:
         tuple(row for each in found if each.number not in whole for row in each.source_left),
         tuple(row for each in found if each.number not in whole for row in each.target_left),
     )
+    on_source = [(each.number, *ends) for each in found if each.number not in whole for ends in each.source_unreadable]
+    on_target = [(each.number, *ends) for each in found if each.number not in whole for ends in each.target_unreadable]
     if not rest:
-        return Comparison(lambda: _frame(reader, in_hand), _tallies(scope, in_hand), shift, in_hand, coverage)
+        return Comparison(
+            lambda: _frame(reader, in_hand),
+            _tallies(scope, in_hand),
+            shift,
+            in_hand,
+            coverage,
+            by_partition(on_source),
+            by_partition(on_target),
+        )
     say("much differs: joining what is left record by record")
     rows = _frame(reader, in_hand)
     if rest.source or rest.target:
-        sides = reader.source_pieces(rest.source), reader.target_pieces(rest.target)
+        sides = (
+            reader.source_pieces(rest.source, unreadable=True),
+            reader.target_pieces(rest.target, unreadable=True),
+        )
         rows = rows.unionByName(joined_records(scope, *sides, shift))
     if rest.whole:
-        on_target = {each.number: (each.target_from, each.target_end) for each in rest.whole}
-        sides = reader.source(ranges_of(rest.whole)), reader.target(on_target)
+        all_of_target = {each.number: (each.target_from, each.target_end) for each in rest.whole}
+        sides = (
+            reader.source(ranges_of(rest.whole), unreadable=True),
+            reader.target(all_of_target, unreadable=True),
+        )
         rows = rows.unionByName(joined_records(scope, *sides, shift))
-    kept = keep(rows)
-    return Comparison(lambda: kept, tallies(kept, scope), shift, coverage=coverage)
+    return compared(
+        scope, keep(rows), shift, coverage=coverage, source_unreadable=on_source, target_unreadable=on_target
+    )
 
 
 @dataclass(frozen=True, slots=True)

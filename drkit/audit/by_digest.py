@@ -134,7 +134,7 @@ def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> Proof:
         for batch in found:
             start, stop = batch.base_offset, batch.last_offset + 1
             within = row.target_start <= start and stop <= row.target_end
-            if batch.magic < MAGIC or not within or batch.records_count != stop - start:
+            if batch.magic < MAGIC or not within or batch.records_count != stop - start or not batch.intact():
                 return Proof(claim.number, False, 0, ())
             total += placed_digest(start, batch.whole, batch.records)
             batches += 1

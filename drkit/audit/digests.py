@@ -30,7 +30,7 @@ def content_digest(key: bytes | None, value: bytes | None, stamp: int, headers: 
     parts.append(_LONG.pack(stamp))
     parts.append(_INT.pack(len(headers or ())))
     for name, content in headers or ():
-        parts.append(name.encode(errors="replace"))
+        parts.append(name.encode(errors="surrogateescape"))
         _add(parts, content)
     return _chained(1, parts), _chained(2, parts)
 

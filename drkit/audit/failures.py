@@ -26,8 +26,15 @@ _MOVED = (
 )
 
 
+_KEPT = ("Checkpoint block rdd_", "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND")
+
+
 class LogMoved(DrkitError):
     """Records went away while they were read (retention, a deleted topic): look again and start anew."""
+
+
+class KeptWorkLost(DrkitError):
+    """An executor was lost with what it kept of the work so far: start anew."""
 
 
 _KINDS: dict[str, type[DrkitError]] = {
@@ -103,7 +110,7 @@ def causes(error: BaseException) -> list[str]:
     return found
 
 
-def _translated(what: str, found: list[str]) -> DrkitError:
+def _translated(what: str, found: list[str]) -> DrkitError:  # noqa: PLR0911 - one for each cause
     text, root = " ".join(found), found[-1]
     if any(word in text for word in _MOVED):
         return LogMoved(
@@ -111,12 +118,17 @@ def _translated(what: str, found: list[str]) -> DrkitError:
             meaning="Retention or compaction removed them, or a topic was deleted meanwhile",
             remedy="Run it again",
         )
+    if any(word in text for word in _KEPT):
+        return KeptWorkLost(
+            f"an executor was lost during {what}, and with it what it kept of the work so far: {root}",
+            remedy="Run it again; see in Spark's page why the executor was lost",
+        )
     if "OutOfMemoryError" in text or "SparkOutOfMemory" in text:
         return DrkitError(f"Spark ran out of memory during {what}: {root}", remedy="Give it more with --driver-memory")
     if "AuthorizationException" in text or "AuthenticationException" in text:
         return Refused(
             f"a cluster denies {what} access: {root}",
-            remedy="Grant drkit's principal READ on the topics and on groups that begin with drkit-audit",
+            remedy="Grant drkit's principal READ on the topics",
         )
     if "TimeoutException" in text or "DisconnectException" in text or "Failed to construct kafka consumer" in text:
         return Unreachable(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from drkit.audit.compare import within
-from drkit.audit.judge import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, Judgement
+from drkit.audit.judge import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
 from drkit.audit.plain import Fate
-from drkit.audit.reading import Reader, keep
+from drkit.audit.reading import Reader, date_column, keep
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
-from drkit.model.clock import from_millis
+from drkit.model.clock import to_millis
 from drkit.model.errors import DrkitError
 
 MOST_FINDINGS = 1_000
@@ -36,16 +36,22 @@ SCHEMA = StructType(
         StructField("source_offset", LongType()),
         StructField("target_offset", LongType()),
         StructField("timestamp", TimestampType()),
-        StructField("key", StringType()),
+        StructField("timestamp_ms", LongType()),
+        StructField("key", BinaryType()),
         StructField("digest", StringType()),
         StructField("target_timestamp", TimestampType()),
-        StructField("target_key", StringType()),
+        StructField("target_timestamp_ms", LongType()),
+        StructField("target_key", BinaryType()),
         StructField("target_digest", StringType()),
+        StructField("link", StringType()),
+        StructField("run", StringType()),
+        StructField("observed_at", TimestampType()),
     ]
 )
-"""The columns of the findings' Parquet; keys are base64."""
+"""The columns of the findings' Parquet. Timestamps that are no dates are null, and their number is in `…_ms`."""
 
 _ARROW = to_arrow_schema(SCHEMA)
+_FINDING_FIELDS = tuple(each.name for each in fields(Finding))
 
 _GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
 _OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
@@ -68,20 +74,32 @@ def count(reader: Reader, judgement: Judgement) -> tuple[PartitionAudit, ...]:
     )
 
 
-def hand_over(reader: Reader, judgement: Judgement, path: Path) -> tuple[int, tuple[Finding, ...]]:
-    """Write all findings within the time window as Parquet, none too.
+def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tuple[int, tuple[Finding, ...]]:
+    """Write all findings within the time window as Parquet, none too; `run` names the audit in it.
 
     Returns:
         how many they are, and the first MOST_FINDINGS: gravest kinds first, then by topic, partition and offset.
     """
     if judgement.settled is not None:
         few = few_findings(reader.scope, judgement.settled)
-        return _write_few(few, path), tuple(few[:MOST_FINDINGS])
-    frame = findings_frame(reader, judgement)
+        return _write_few(few, path, reader.scope, run), tuple(few[:MOST_FINDINGS])
+    frame = findings_frame(reader, judgement, run)
+    if frame is None:
+        return _write_few([], path, reader.scope, run), ()
     return _write_findings(frame, path), first_findings(frame)
 
 
-def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
+def unseen_before(judgement: Judgement, instant: datetime) -> int:
+    """How many unseen records are stamped before an instant."""
+    limit = to_millis(instant)
+    if judgement.settled is not None:
+        return sum(each.fate == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
+    if judgement.fates is None:
+        return 0
+    return judgement.fates.where((F.col("fate") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
+
+
+def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame | None:
     """All findings within the time window, kept; None where there are none.
 
     Columns as in SCHEMA.
@@ -93,7 +111,11 @@ def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
     of_target = F.col("fate").isin(*_OF_TARGET)
     corrupted = F.col("fate") == str(FindingKind.CORRUPTED)
     rows = judgement.fates.where(F.col("fate").isin([str(kind) for kind in FindingKind]))
-    rows = rows.where(within(reader.scope, _stamp())).join(F.broadcast(reader.frame(types, names)), "p")
+    rows = (
+        rows.withColumn("stamp", _stamp())
+        .where(within(reader.scope, F.col("stamp")))
+        .join(F.broadcast(reader.frame(types, names)), "p")
+    )
     target_digest = _digest("t1", "t2")
     frame = rows.select(
         F.col("fate").alias("kind"),
@@ -102,19 +124,22 @@ def findings_frame(reader: Reader, judgement: Judgement) -> DataFrame | None:
         "partition",
         F.col("s").alias("source_offset"),
         F.col("t").alias("target_offset"),
-        F.timestamp_millis(_stamp()).alias("timestamp"),
-        F.base64(F.when(of_target, F.col("t_key")).otherwise(F.col("s_key"))).alias("key"),
+        date_column("stamp").alias("timestamp"),
+        F.col("stamp").alias("timestamp_ms"),
+        F.when(of_target, F.col("t_key")).otherwise(F.col("s_key")).alias("key"),
         F.when(of_target, target_digest).otherwise(_digest("s1", "s2")).alias("digest"),
-        F.timestamp_millis(F.when(corrupted, F.col("t_ts"))).alias("target_timestamp"),
-        F.base64(F.when(corrupted, F.col("t_key"))).alias("target_key"),
+        F.when(corrupted, date_column("t_ts")).alias("target_timestamp"),
+        F.when(corrupted, F.col("t_ts")).alias("target_timestamp_ms"),
+        F.when(corrupted, F.col("t_key")).alias("target_key"),
         F.when(corrupted, target_digest).alias("target_digest"),
+        F.lit(str(reader.scope.link.id)).alias("link"),
+        F.lit(run).alias("run"),
+        F.lit(reader.scope.observed_at).cast("timestamp").alias("observed_at"),
     )
     return keep(frame)
 
 
-def _write_findings(frame: DataFrame | None, path: Path) -> int:
-    if frame is None:
-        return _write_few([], path)
+def _write_findings(frame: DataFrame, path: Path) -> int:
     total = frame.count()
     files = max(1, -(-total // _ONE_FILE))
     frame.coalesce(files).write.parquet(str(path))
@@ -128,10 +153,7 @@ def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
     gravity = F.coalesce(*(F.when(F.col("kind") == kind, F.lit(at)) for kind, at in _GRAVITY.items()))
     offset = F.coalesce("source_offset", "target_offset")
     first = frame.orderBy(gravity, "topic", "partition", offset, "target_offset").limit(MOST_FINDINGS)
-    columns = [
-        F.unbase64(name).alias(name) if name in {"key", "target_key"} else _millis(name) for name in SCHEMA.fieldNames()
-    ]
-    return tuple(_finding(row) for row in first.select(*columns).collect())
+    return tuple(_finding(row) for row in first.select(*_FINDING_FIELDS).collect())
 
 
 def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
@@ -175,11 +197,11 @@ def _few_finding(each: PartitionScope, fate: Fate) -> Finding:
         target_topic=each.target_topic,
         partition=each.partition,
         source_offset=None if source is None else source.s,
-        target_offset=None if target is None else target.t,
-        timestamp=from_millis(stamp),
+        target_offset=fate.target_offset,
+        timestamp_ms=stamp,
         key=key,
         digest=_hex(first, second),
-        target_timestamp=None if both is None else from_millis(both[0]),
+        target_timestamp_ms=None if both is None else both[0],
         target_key=None if both is None else both[1],
         target_digest=None if both is None else _hex(both[2], both[3]),
     )
@@ -190,20 +212,17 @@ def _hex(first: int, second: int) -> str:
     return "".join(f"{each % (1 << 64):016x}" for each in (first, second))
 
 
-def _write_few(found: Sequence[Finding], path: Path) -> int:
+def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> int:
+    common = {"link": str(scope.link.id), "run": run, "observed_at": scope.observed_at}
     rows = [
         asdict(each)
-        | {"kind": each.kind.value}
-        | {name: None if value is None else b64encode(value).decode() for name, value in _keys(each)}
+        | {"kind": each.kind.value, "timestamp": each.timestamp, "target_timestamp": each.target_timestamp}
+        | common
         for each in found
     ]
     path.mkdir()
     pq.write_table(pa.Table.from_pylist(rows, _ARROW), path / "part-00000.parquet")
     return len(rows)
-
-
-def _keys(each: Finding) -> tuple[tuple[str, bytes | None], ...]:
-    return ("key", each.key), ("target_key", each.target_key)
 
 
 def _paired_counts(scope: Scope, judgement: Judgement) -> Mapping[int, int]:
@@ -219,11 +238,12 @@ def _partition(
     tally = judgement.comparison.tallies[each.number]
     kinds = {kind.value: fates[kind.value] for kind in FindingKind}
     matched = tally.matched_inside + paired
+    unreadable = kinds["unreadable"]
     extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
-    aside = fates[SOURCE_RETIRED] + fates[TARGET_APPENDED]
+    aside = fates[SOURCE_RETIRED] + fates[TARGET_APPENDED] + fates[UNCOMPARED]
     # A corrupted record is in the window by its source's stamp, so with a window the target's records
     # can't be told by their own stamps alone; without one they are counted independently.
-    target_records = matched + extra if window else tally.matched + tally.target_left - aside
+    target_records = unreadable + (matched + extra if window else tally.matched + tally.target_left - aside)
     counts = Counts(
         source_records=tally.matched_inside + tally.source_left_inside - fates[TARGET_RETIRED],
         target_records=target_records,
@@ -265,14 +285,8 @@ def _digest(first: str, second: str) -> Column:
     return F.lower(F.concat(*(F.lpad(F.hex(name), 16, "0") for name in (first, second))))
 
 
-def _millis(name: str) -> Column:
-    return F.unix_millis(name).alias(name) if name.endswith("timestamp") else F.col(name)
-
-
 def _finding(row: Row) -> Finding:
-    fields = row.asDict()
-    for name in ("timestamp", "target_timestamp"):
-        fields[name] = None if fields[name] is None else from_millis(fields[name])
+    values = row.asDict()
     for name in ("key", "target_key"):
-        fields[name] = None if fields[name] is None else bytes(fields[name])
-    return Finding(**fields | {"kind": FindingKind(fields["kind"])})
+        values[name] = None if values[name] is None else bytes(values[name])
+    return Finding(**values | {"kind": FindingKind(values["kind"])})

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from drkit.audit.failures import in_words
 from drkit.audit.group_events import Border, Events, find_events
 from drkit.audit.places import Zone, first_place, source_of, zones
-from drkit.audit.run import Progress, judged
+from drkit.audit.run import judged
 from drkit.audit.session import SparkRuntime
-from drkit.audit.watch import Tasks, watching
+from drkit.audit.watch import Progress, Tasks, watching
 from drkit.audit.witnesses import read_content
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin

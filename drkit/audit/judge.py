@@ -3,6 +3,7 @@
 Target residuals, first reason that holds:
 
     target_appended   beyond what a sealed link mirrored
+    uncompared        stands where the source can't be read
     (paired)          an equal source record is elsewhere in the partition: matched, displaced
     source_retired    stands for a record that the source's retention or compaction removed
     duplicated        equal to a source record, which is matched to another copy
@@ -12,6 +13,7 @@ Target residuals, first reason that holds:
 Source residuals:
 
     (paired), corrupted   as above
+    unreadable            its place is in a batch of the target that can't be read
     target_retired        the target's retention or compaction removed it
     unseen                at or above the highest mirrored position
     lost                  none of these
@@ -31,10 +33,26 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from drkit.audit.batches import compare_batches
-from drkit.audit.compare import RESIDUAL_ARROW, RESIDUAL_TYPES, SOURCE_FIELDS, TARGET_FIELDS, Comparison, compare
+from drkit.audit.compare import (
+    RESIDUAL_ARROW,
+    RESIDUAL_TYPES,
+    SOURCE_FIELDS,
+    TARGET_FIELDS,
+    Comparison,
+    Unreadable,
+    compare,
+)
 from drkit.audit.lines import Lines, at_place, beside, ranges
 from drkit.audit.matching import Matching, first_of, match
-from drkit.audit.plain import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, Fate, judge_plainly
+from drkit.audit.plain import (
+    SOURCE_RETIRED,
+    TARGET_APPENDED,
+    TARGET_RETIRED,
+    UNCOMPARED,
+    Fate,
+    judge_plainly,
+    source_images,
+)
 from drkit.audit.reading import Reader, keep
 from drkit.audit.retired import (
     before_source_start,
@@ -48,7 +66,7 @@ from drkit.audit.scope import PartitionScope
 from drkit.audit.search import may_equal
 from drkit.model.audit import Basis, FindingKind
 
-__all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "Judgement", "judge"]
+__all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "UNCOMPARED", "Judgement", "judge"]
 
 _LIMITS = {
     "p": pa.int32(),
@@ -146,12 +164,23 @@ class _Court:
         if matching.pairs is not None:
             source = source.join(matching.pairs.select("p", "s"), ["p", "s"], "left_anti")
             target = target.join(matching.pairs.select("p", "t"), ["p", "t"], "left_anti")
+        self._unread: list[DataFrame] = []
+        if comparison.target_unreadable:
+            bad, source = _parted(reader, source, F.when(F.col("placed"), F.col("e")), comparison.target_unreadable)
+            self._unread.append(_fate(bad.withColumn("t", F.col("e")), FindingKind.UNREADABLE))
+        if comparison.source_unreadable:
+            images = source_images(reader.scope.partitions, comparison.source_unreadable)
+            aside, target = _parted(reader, target, F.col("t"), images)
+            self._unread.append(_fate(aside, UNCOMPARED))
         limits = self._limits()
         self._source = keep(beside(source, matching.lines, "s").join(limits, "p"))
         self._target = keep(beside(target, matching.lines, "t").join(limits, "p"))
 
     def sit(self) -> list[DataFrame]:
         """The fates of all, as parts to be put together."""
+        return self._unread + self._judged()
+
+    def _judged(self) -> list[DataFrame]:
         if not any(tally.target_left for tally in self._comparison.tallies.values()):
             return self._missing(self._source)
         retired = before_source_start()
@@ -276,8 +305,20 @@ def _settled_frame(reader: Reader, settled: Sequence[Fate]) -> DataFrame:
         source, target = each.source, each.target
         of_source = (None,) * len(SOURCE_FIELDS) if source is None else source[1 : 1 + len(SOURCE_FIELDS)]
         of_target = (None,) * len(TARGET_FIELDS) if target is None else target[1 : 1 + len(TARGET_FIELDS)]
-        rows.append((str(each.fate), each.p, *of_source, *of_target))
+        row = [str(each.fate), each.p, *of_source, *of_target]
+        row[2 + len(SOURCE_FIELDS)] = each.target_offset
+        rows.append(row)
     return reader.frame({"fate": pa.string(), "p": pa.int32()} | RESIDUAL_ARROW, rows)
+
+
+def _parted(reader: Reader, rows: DataFrame, offset: Column, ranges: Unreadable) -> tuple[DataFrame, DataFrame]:
+    """Rows whose offset is in one of their partition's ranges, and the others."""
+    types = {"rp": pa.int32(), "low": pa.int64(), "high": pa.int64()}
+    table = reader.frame(types, [(number, *each) for number, members in ranges.items() for each in members])
+    columns = rows.columns
+    inside = (F.col("p") == F.col("rp")) & (offset >= F.col("low")) & (offset < F.col("high"))
+    marked = keep(rows.join(F.broadcast(table), inside, "left"))
+    return marked.where("rp is not null").select(*columns), marked.where("rp is null").select(*columns)
 
 
 def _through(reader: Reader, comparison: Comparison, paired: Mapping[int, int]) -> dict[int, int | None]:

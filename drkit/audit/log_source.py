@@ -12,7 +12,7 @@ are one row.
 
 `drkit-search` gives the batches in which certain bytes occur, decompressed but not decoded.
 
-`drkit-records` decodes: its rows are those of Spark's Kafka connector for the same offsets, but for the topic's name.
+`drkit-records` decodes: one row a record, and one for each stretch of offsets that can't be read.
 
 All read committed, in tasks of about equal many offsets, and yield Arrow. What tasks need (how to reach the
 clusters, what to read) are options; the one with the secrets is named so that Spark redacts it.
@@ -30,12 +30,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     IntegerType,
     LongType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from drkit.audit.spans import BATCHES, RECORDS, SEARCH, Span, share_out, wanted_tasks
@@ -61,29 +60,43 @@ BATCH_ROW = StructType(
 )
 """`p`: the partition's number in the scope; offsets [start, stop); `n`: records; `newest`: highest timestamp, ms."""
 
-HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-"""As Spark's Kafka connector has them."""
+HEADERS = ArrayType(StructType([StructField("key", BinaryType()), StructField("value", BinaryType())]))
+"""Names as bytes: what isn't UTF-8 stays what it is."""
 
 RECORD_ROW = StructType(
     [
         StructField("p", IntegerType()),
         StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
+        StructField("stamp", LongType()),
+        StructField("append_time", BooleanType()),
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
         StructField("headers", HEADERS),
+        StructField("unreadable_until", LongType()),
     ]
 )
+"""`stamp`: ms, any number that a producer may write; `append_time`: whether it is the broker's. Where
+`unreadable_until` isn't null, the row stands for the offsets [offset, unreadable_until), which can't be read."""
 
 
 def read_batches(spark: SparkSession, alias: str, cluster: ClusterConfig, spans: Sequence[Span]) -> DataFrame:
     """Rows of BATCH_ROW for the batches of these spans; read when they are used."""
-    return _load(spark, BatchSource, BATCHES, alias, cluster, spans)
+    return _load(spark, BatchSource, BATCHES, reached(alias, cluster), spans)
 
 
-def read_records(spark: SparkSession, alias: str, cluster: ClusterConfig, spans: Sequence[Span]) -> DataFrame:
-    """Rows of RECORD_ROW for the records in these spans; read when they are used."""
-    return _load(spark, RecordSource, RECORDS, alias, cluster, spans)
+def read_records(
+    spark: SparkSession, alias: str, cluster: ClusterConfig, spans: Sequence[Span], *, committed: bool = True
+) -> DataFrame:
+    """Rows of RECORD_ROW for the records in these spans; read when they are used.
+
+    Args:
+        spark: what to run on.
+        alias: the cluster's name in messages.
+        cluster: how to reach it.
+        spans: what to read.
+        committed: leave out the records of aborted transactions.
+    """
+    return _load(spark, RecordSource, RECORDS, reached(alias, cluster, committed=committed), spans)
 
 
 def search_batches(
@@ -92,33 +105,36 @@ def search_batches(
     cluster: ClusterConfig,
     spans: Sequence[Span],
     needles: Mapping[int, Sequence[bytes]],
+    *,
+    committed: bool = True,
 ) -> DataFrame:
     """Rows of BATCH_ROW, without digests, for the batches in whose plain bytes one of their partition's needles is."""
     texts = {number: [each.hex() for each in found] for number, found in needles.items()}
-    return _load(spark, SearchSource, SEARCH, alias, cluster, spans, {_NEEDLES: json.dumps(texts)})
+    cluster_reached = reached(alias, cluster, committed=committed)
+    return _load(spark, SearchSource, SEARCH, cluster_reached, spans, {_NEEDLES: json.dumps(texts)})
 
 
-def reached(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
-    """How a task reaches a cluster (`log_tasks.opened`), files included. It holds secrets.
+def reached(alias: str, cluster: ClusterConfig, *, committed: bool = True) -> dict[str, Any]:
+    """How a task reaches a cluster (`log_tasks.opened`), files included, and whether it reads committed records only.
+    It holds secrets.
 
     Raises:
         ConfigError: a secret or a file can't be read.
     """
-    return packed(alias, cluster)
+    return packed(alias, cluster) | {"committed": committed}
 
 
 def _load(
     spark: SparkSession,
     source: type[DataSource],
     name: str,
-    alias: str,
-    cluster: ClusterConfig,
+    cluster: Mapping[str, Any],
     spans: Sequence[Span],
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     spark.dataSource.register(source)
     options = {
-        _CLUSTER: json.dumps(reached(alias, cluster)),
+        _CLUSTER: json.dumps(cluster),
         _SPANS: json.dumps(spans),
         _TASKS: str(wanted_tasks(spans, spark.sparkContext.defaultParallelism)),
     }

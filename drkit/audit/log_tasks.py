@@ -15,17 +15,16 @@ import pyarrow as pa
 
 from drkit.audit.batch_rows import BatchRows, holds_any
 from drkit.audit.spans import BATCHES, RECORDS, Span
-from drkit.kafka.contents import Columns
+from drkit.kafka.contents import Columns, Headers
 from drkit.kafka.log_reader import LogReader
-from drkit.kafka.records import Damaged
 from drkit.kafka.shipped import unpacked
 from drkit.model.errors import DrkitError
 
 FAILED = "drkit-task-failed "
 """Precedes the JSON of drkit's own error in what a failed task says."""
 
-_RECORD_COLUMNS = ["p", "offset", "timestamp", "key", "value", "headers"]
-_HEADERS_ARROW = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_RECORD_COLUMNS = ["p", "offset", "stamp", "append_time", "key", "value", "headers", "unreadable_until"]
+_HEADERS_ARROW = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 _ROWS_A_BLOCK = 10_000
 _RECORDS_A_BLOCK = 5_000
 
@@ -44,9 +43,8 @@ def run_task(
     Raises:
         RuntimeError: it failed; the text carries drkit's error.
     """
-    alias = cluster["alias"]
     settle()
-    with failures(f"cluster {alias}"), opened(cluster) as reader:
+    with failures(), opened(cluster) as reader:
         if name == BATCHES:
             yield from _batches(reader, spans)
         elif name == RECORDS:
@@ -73,25 +71,20 @@ def settle() -> None:
 
 @contextmanager
 def opened(cluster: Mapping[str, Any]) -> Iterator[LogReader]:
-    """A reader of a cluster as `drkit.kafka.shipped` packs it."""
-    with unpacked(cluster) as reached, LogReader(cluster["alias"], reached) as reader:
+    """A reader of a cluster as `log_source.reached` packs it."""
+    with unpacked(cluster) as reached, LogReader(cluster["alias"], reached, committed=cluster["committed"]) as reader:
         yield reader
 
 
 @contextmanager
-def failures(where: str) -> Iterator[None]:
+def failures() -> Iterator[None]:
     """Errors of drkit's own, in a form in which they get from a worker to the driver.
-
-    Args:
-        where: what holds a batch that can't be read.
 
     Raises:
         RuntimeError: its text carries the error.
     """
     try:
         yield
-    except Damaged as error:
-        raise _failure(DrkitError(f"{where}: {error}", remedy="Check the brokers' disks")) from None
     except DrkitError as error:
         raise _failure(error) from None
 
@@ -123,7 +116,9 @@ def _records(reader: LogReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatc
         columns = Columns()
         for found in reader.read(span.topic, span.partition, span.first, span.until):
             for batch in found:
-                columns.add(batch, span.first, span.until)
+                if not columns.add_readable(batch, span.first, span.until):
+                    first, until = max(batch.base_offset, span.first), min(batch.last_offset + 1, span.until)
+                    yield _unreadable_row(span.number, first, until)
                 if len(columns) >= _RECORDS_A_BLOCK:
                     yield _record_block(span.number, columns)
                     columns = Columns()
@@ -137,15 +132,34 @@ def _record_block(number: int, columns: Columns) -> pa.RecordBatch:
         [
             pa.array(np.full(size, number, np.int32)),
             pa.array(np.fromiter(columns.offsets, np.int64, size)),
-            pa.array(np.fromiter(columns.stamps, np.int64, size) * 1000).cast(pa.timestamp("us", "UTC")),
+            pa.array(np.fromiter(columns.stamps, np.int64, size)),
+            pa.array(np.fromiter(columns.append_times, np.bool_, size)),
             _binary(columns.keys),
             _binary(columns.values),
-            pa.array(
-                [None if each is None else [{"key": k, "value": v} for k, v in each] for each in columns.headers],
-                _HEADERS_ARROW,
-            ),
+            _headers(columns.headers),
+            pa.nulls(size, pa.int64()),
         ],
         names=_RECORD_COLUMNS,
+    )
+
+
+def _unreadable_row(number: int, first: int, until: int) -> pa.RecordBatch:
+    values = (number, first, None, None, None, None, None, until)
+    kinds = (pa.int32(), pa.int64(), pa.int64(), pa.bool_(), pa.binary(), pa.binary(), _HEADERS_ARROW, pa.int64())
+    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=_RECORD_COLUMNS)
+
+
+def _headers(rows: list[Headers | None]) -> pa.Array:
+    """A column of headers; where there are none at all, which is often, without looking at each."""
+    if not any(rows):
+        return pa.nulls(len(rows), _HEADERS_ARROW)
+    return pa.array(
+        [
+            None if each is None else [{"key": k.encode(errors="surrogateescape"), "value": v} for k, v in each]
+            for each in rows
+        ],
+        _HEADERS_ARROW,
     )
 
 

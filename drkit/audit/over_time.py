@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from drkit.model.clock import from_millis, to_millis
+from drkit.model.clock import YEAR_10000, from_millis, to_millis
 
 BUCKETS = 60
-_COLUMNS = ["kind", "topic", "timestamp"]
+_COLUMNS = ["kind", "topic", "timestamp_ms"]
 
 
 _MOST = 0.75
@@ -58,7 +58,7 @@ def _bounds(sources: Sequence[ds.Dataset], within: tuple[int, int] | None) -> tu
     """The first and last stamp, in ms; None where there is none."""
     low, high = None, None
     for source in sources:
-        for batch in source.to_batches(columns=["timestamp"]):
+        for batch in source.to_batches(columns=["timestamp_ms"]):
             stamps = _millis(batch)
             if within is not None:
                 stamps = stamps[(stamps >= within[0]) & (stamps <= within[1])]
@@ -103,5 +103,6 @@ def _counted(sources: Sequence[ds.Dataset], low: int, high: int) -> OverTime:
 
 
 def _millis(batch: pa.RecordBatch) -> np.ndarray:
-    stamps = batch["timestamp"].cast(pa.timestamp("us")).cast(pa.int64())
-    return np.asarray(stamps.to_numpy(zero_copy_only=False)) // 1000
+    """The timestamps that are dates."""
+    stamps = np.asarray(batch["timestamp_ms"].to_numpy(zero_copy_only=False))
+    return stamps[(stamps >= 0) & (stamps < YEAR_10000)]

@@ -8,6 +8,7 @@ a single altered record costs little more than none. Everything else is `judge.p
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,8 +16,9 @@ from typing import NamedTuple
 
 from drkit.audit.abreast import SourceLeft, TargetLeft
 from drkit.audit.abreast_tasks import Wanted, find_equal
-from drkit.audit.compare import Comparison, InHand
+from drkit.audit.compare import Comparison, InHand, Unreadable, by_partition
 from drkit.audit.log_source import reached
+from drkit.audit.places import place
 from drkit.audit.reading import Reader, in_tasks, merged
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.audit.search import MOST_NEEDLES, SHORTEST
@@ -26,6 +28,8 @@ from drkit.model.audit import FindingKind
 SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
 TARGET_APPENDED = "target_appended"
+UNCOMPARED = "uncompared"
+"""On the target, where the source can't be read."""
 
 
 class Fate(NamedTuple):
@@ -44,6 +48,13 @@ class Fate(NamedTuple):
     def stamp(self) -> int:
         """The timestamp (ms) that it goes by: the source record's, else the target's."""
         return self._target.t_ts if self.source is None else self.source.s_ts
+
+    @property
+    def target_offset(self) -> int | None:
+        """Where it stands on the target; an unreadable record is known by its place alone."""
+        if self.target is not None:
+            return self.target.t
+        return self.source.e if self.source is not None and self.fate == FindingKind.UNREADABLE else None
 
     @property
     def _target(self) -> TargetLeft:
@@ -81,13 +92,36 @@ def judge_plainly(
     on_source = {(row.p, row.s1, row.s2) for row in in_hand.source_left}
     if any((row.p, row.t1, row.t2) in on_source for row in mirrored):
         return None
+    images = source_images(scope.partitions, comparison.source_unreadable)
+    uncompared = [row for row in mirrored if holds(images.get(row.p, ()), row.t)]
+    mirrored = [row for row in mirrored if not holds(images.get(row.p, ()), row.t)]
     strangers = [row for row in mirrored if not _before_source_start(scope.partitions[row.p], row.t)]
     retired = [row for row in mirrored if _before_source_start(scope.partitions[row.p], row.t)]
     fates = [Fate(TARGET_APPENDED, None, row) for row in appended]
     fates += [Fate(SOURCE_RETIRED, None, row) for row in retired]
+    fates += [Fate(UNCOMPARED, None, row) for row in uncompared]
+    bad = comparison.target_unreadable
+    unreadable = [row for row in in_hand.source_left if row.placed and holds(bad.get(row.p, ()), row.e)]
+    fates += [Fate(FindingKind.UNREADABLE, row, None) for row in unreadable]
+    source_left = [row for row in in_hand.source_left if not (row.placed and holds(bad.get(row.p, ()), row.e))]
     if not _nowhere_else(reader, in_hand, strangers):
         return None
-    return _by_place(scope, in_hand.source_left, strangers, fates, through)
+    return _by_place(scope, source_left, strangers, fates, through)
+
+
+def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
+    """Whether one of these ranges [first, until), ascending and apart, holds an offset."""
+    at = bisect_right(ranges, offset, key=lambda each: each[0]) - 1
+    return at >= 0 and offset < ranges[at][1]
+
+
+def source_images(partitions: Sequence[PartitionScope], ranges: Unreadable) -> Unreadable:
+    """The target offsets that stand for ranges of source offsets."""
+    return by_partition(
+        (number, place(partitions[number].zones, first), place(partitions[number].zones, until - 1) + 1)
+        for number, members in ranges.items()
+        for first, until in members
+    )
 
 
 def _by_place(
@@ -151,5 +185,7 @@ def _nowhere_else(reader: Reader, in_hand: InHand, strangers: Sequence[TargetLef
         for number, found in merged(ranges).items()
         for first, until in found
     ]
-    work = partial(find_equal, reached(scope.link.id.source, scope.source_cluster), dict(wanted))
+    work = partial(
+        find_equal, reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed), dict(wanted)
+    )
     return not in_tasks(reader.spark, work, share_out(spans, wanted_tasks(spans, reader.parallel)))

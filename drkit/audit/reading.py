@@ -1,17 +1,17 @@
-"""Both sides of a scope as DataFrames, one row a record, through Spark's Kafka connector.
+"""Both sides of a scope as DataFrames, one row a record, through drkit's own data source (`log_source.py`).
 
 Columns of `Reader.source`: `p` (the partition's number in the scope), `s` (offset), `e` (its place on the
 target, or the nearest below), `placed` (whether `e` is its own), `h1`, `h2` (digest), `ts` (ms), `key`,
-`null_value`. Of `Reader.target`: `p`, `t` (offset), `h1`, `h2`, `ts`, `key`, `null_value`.
+`null_value`. Of `Reader.target`: `p`, `t` (offset), `h1`, `h2`, `ts`, `key`, `null_value`. Both with
+`unreadable=True`: and `unreadable_until`, not null in rows that stand for offsets that can't be read.
 
-The connector reads committed records only; offsets without one (markers, aborted and compacted records)
-are simply not there. It reads each partition up to the end observed at the start, and fails where
-retention takes records away under it (`failOnDataLoss`): nothing is skipped in silence.
+Only committed records are read (unless the link mirrors uncommitted ones); offsets without one (markers, aborted and
+compacted records) are simply not there. Each partition is read up to the end observed at the start, and reading fails
+where retention takes records away under it: nothing is skipped in silence.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,37 +20,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-from drkit.audit.log_source import HEADERS, read_records
-from drkit.audit.places import FOREVER, Zone
+from drkit.audit.log_source import read_records
+from drkit.audit.places import Zone
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.audit.spans import Span
+from drkit.model.clock import YEAR_10000
 
-_RECORDS = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("headers", HEADERS),
-    ]
-)
-"""What the connector yields."""
-
-_OFFSETS_WORTH_A_TASK = 50_000
-_MOST_OFFSETS_A_TASK = 2_000_000
 _ZONE_TYPES = {
     "zp": pa.int32(),
     "bucket": pa.int64(),
@@ -87,34 +63,34 @@ class Reader:
         """Tasks that run at a time."""
         return int(self.spark.sparkContext.defaultParallelism)
 
-    def source(self, ranges: Ranges | None = None) -> DataFrame:
+    def source(self, ranges: Ranges | None = None, *, unreadable: bool = False) -> DataFrame:
         """The source's records with their places; of these partitions and offsets only, where given."""
-        return self._placed(self._numbered_source(ranges))
+        return self.source_pieces(self._source_pieces(ranges), unreadable=unreadable)
 
-    def source_pieces(self, pieces: Pieces) -> DataFrame:
-        """The same of many short ranges, through drkit's own reader: the connector reads one range of a partition."""
-        spans = [
-            Span(number, self.scope.partitions[number].topic, self.scope.partitions[number].partition, *each, each[1])
-            for number, ranges in pieces.items()
-            for each in ranges
-        ]
-        return self._placed(read_records(self.spark, self.scope.link.id.source, self.scope.source_cluster, spans))
+    def source_pieces(self, pieces: Pieces, *, unreadable: bool = False) -> DataFrame:
+        """The same of many ranges of a partition."""
+        return self._placed(self._source_rows(pieces, unreadable=unreadable))
 
-    def target_pieces(self, pieces: Pieces) -> DataFrame:
-        """The target's records in many short ranges."""
-        spans = [
-            Span(
-                number,
-                self.scope.partitions[number].target_topic,
-                self.scope.partitions[number].partition,
-                *each,
-                each[1],
-            )
-            for number, ranges in pieces.items()
-            for each in ranges
-        ]
-        found = read_records(self.spark, self.scope.link.id.target, self.scope.target_cluster, spans)
-        return found.select("p", F.col("offset").alias("t"), *_content_columns())
+    def target(self, ranges: Ranges | None = None, *, unreadable: bool = False) -> DataFrame:
+        """The target's records; of these partitions and offsets only, where given."""
+        return self.target_pieces(self._target_pieces(ranges), unreadable=unreadable)
+
+    def target_pieces(self, pieces: Pieces, *, unreadable: bool = False) -> DataFrame:
+        """The same of many ranges of a partition."""
+        return self._target_rows(pieces, unreadable=unreadable).select(
+            "p", F.col("offset").alias("t"), *_content_columns()
+        )
+
+    def source_records(self, ranges: Ranges) -> DataFrame:
+        """The source's records with all fields: `s`, `topic`, `partition`, and those of `log_source.RECORD_ROW`."""
+        types = {"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}
+        names = self.frame(types, [(each.number, each.topic, each.partition) for each in self.scope.partitions])
+        rows = self._source_rows(self._source_pieces(ranges), unreadable=False).join(F.broadcast(names), "p")
+        return rows.withColumn("s", F.col("offset"))
+
+    def target_records(self, ranges: Ranges) -> DataFrame:
+        """The target's records with all fields: those of `log_source.RECORD_ROW`."""
+        return self._target_rows(self._target_pieces(ranges), unreadable=False)
 
     def _placed(self, numbered: DataFrame) -> DataFrame:
         delta = self._one_delta()  # offsets that were preserved, as a rule: then no zone is looked up
@@ -129,21 +105,6 @@ class Reader:
         return placed.select(
             "p", F.col("offset").alias("s"), place.alias("e"), inside.alias("placed"), *_content_columns()
         )
-
-    def source_records(self, ranges: Ranges) -> DataFrame:
-        """The source's records with all fields: `p`, `s` and the connector's columns."""
-        return self._numbered_source(ranges).withColumn("s", F.col("offset"))
-
-    def target_records(self, ranges: Ranges | None) -> DataFrame:
-        """The target's records with all fields: `p` and the connector's columns."""
-        found = self._records(self._target_assignment(ranges), self.scope.target)
-        return self._numbered(
-            found, [(each.number, each.target_topic, each.partition) for each in self.scope.partitions]
-        )
-
-    def target(self, ranges: Ranges | None = None) -> DataFrame:
-        """The target's records; of these partitions and offsets only, where given."""
-        return self.target_records(ranges).select("p", F.col("offset").alias("t"), *_content_columns())
 
     def zone_lookup(self, cut: Mapping[int, Sequence[Zone]], bounds: Mapping[int, tuple[int, int]]) -> ZoneLookup:
         """A table to look zones up in.
@@ -164,33 +125,28 @@ class Reader:
         arrays = [pa.array(values, kind) for values, kind in zip(columns, types.values(), strict=True)]
         return self.spark.createDataFrame(pa.table(dict(zip(types, arrays, strict=True))))
 
-    def _source_assignment(self, ranges: Ranges | None) -> list[tuple[str, int, int, int]]:
-        assignment = []
-        for each in self.scope.partitions:
-            start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
-            assignment.append((each.topic, each.partition, max(start, each.source_from), min(end, each.source_end)))
-        return assignment
+    def _source_pieces(self, ranges: Ranges | None) -> Pieces:
+        bounds = {each.number: (each.source_from, each.source_end) for each in self.scope.partitions}
+        return _within(bounds, ranges)
 
-    def _target_assignment(self, ranges: Ranges | None) -> list[tuple[str, int, int, int]]:
-        assignment = []
-        for each in self.scope.partitions:
-            start, end = (0, FOREVER) if ranges is None else ranges.get(each.number, (0, 0))
-            assignment.append(
-                (each.target_topic, each.partition, max(start, each.target_from), min(end, each.target_end))
-            )
-        return assignment
+    def _target_pieces(self, ranges: Ranges | None) -> Pieces:
+        bounds = {each.number: (each.target_from, each.target_end) for each in self.scope.partitions}
+        return _within(bounds, ranges)
 
-    def _numbered_source(self, ranges: Ranges | None) -> DataFrame:
-        found = self._records(self._source_assignment(ranges), self.scope.source)
-        return self._numbered(found, [(each.number, each.topic, each.partition) for each in self.scope.partitions])
+    def _source_rows(self, pieces: Pieces, *, unreadable: bool) -> DataFrame:
+        scope = self.scope
+        names = [(each.topic, each.partition) for each in scope.partitions]
+        spans = _spans(names, pieces)
+        rows = read_records(
+            self.spark, scope.link.id.source, scope.source_cluster, spans, committed=scope.source_committed
+        )
+        return rows if unreadable else rows.where("unreadable_until is null")
 
-    def _numbered(self, records: DataFrame, names: Sequence[tuple[int, str, int]]) -> DataFrame:
-        """Give records their partition's number in the scope; for one topic's a sum says it, without a join."""
-        apart = {number - partition for number, _, partition in names}
-        if len(apart) == len({topic for _, topic, _ in names}) == 1:
-            return records.withColumn("p", F.col("partition") + F.lit(apart.pop()))
-        types = {"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}
-        return records.join(F.broadcast(self.frame(types, names)), ["topic", "partition"])
+    def _target_rows(self, pieces: Pieces, *, unreadable: bool) -> DataFrame:
+        scope = self.scope
+        names = [(each.target_topic, each.partition) for each in scope.partitions]
+        rows = read_records(self.spark, scope.link.id.target, scope.target_cluster, _spans(names, pieces))
+        return rows if unreadable else rows.where("unreadable_until is null")
 
     def _one_delta(self) -> int | None:
         """The delta of all offsets that are read, where it is one and each of them has its own place."""
@@ -201,30 +157,6 @@ class Reader:
             if zone.first < each.source_end and zone.until > each.source_from
         }
         return deltas.pop() if len(deltas) == 1 else None
-
-    def _records(self, assignment: Iterable[tuple[str, int, int, int]], client: Mapping[str, str]) -> DataFrame:
-        """The connector's rows of these (topic, partition, from, until)."""
-        ranges = [each for each in assignment if each[2] < each[3]]
-        if not ranges:
-            return self.spark.createDataFrame([], _RECORDS)
-        offsets = sum(until - start for _, _, start, until in ranges)
-        return (
-            self.spark.read.format("kafka")
-            .options(**{f"kafka.{name}": value for name, value in client.items()})
-            .option("kafka.isolation.level", "read_committed")
-            .option("kafka.max.partition.fetch.bytes", str(4 << 20))
-            .option("kafka.max.poll.records", "5000")
-            .option("kafka.fetch.max.wait.ms", "20")
-            .option("groupIdPrefix", "drkit-audit")
-            .option("includeHeaders", "true")
-            .option("failOnDataLoss", "true")
-            .option("kafkaConsumer.pollTimeoutMs", "60000")
-            .option("minPartitions", str(_tasks(len(ranges), offsets, self.parallel)))
-            .option("assign", _json({(topic, number): None for topic, number, _, _ in ranges}))
-            .option("startingOffsets", _json({(topic, number): start for topic, number, start, _ in ranges}))
-            .option("endingOffsets", _json({(topic, number): until for topic, number, _, until in ranges}))
-            .load()
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +228,23 @@ def merged(ranges: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, list[tu
     return whole
 
 
-def _tasks(partitions: int, offsets: int, parallel: int) -> int:
-    """How many tasks read so many offsets: every core has work, none too little to be worth a consumer."""
-    wanted = min(2 * parallel, offsets // _OFFSETS_WORTH_A_TASK)
-    return max(partitions, wanted, offsets // _MOST_OFFSETS_A_TASK)
+def _within(bounds: Ranges, ranges: Ranges | None) -> Pieces:
+    """These ranges, cut down to the bounds; all of the bounds, where none are given."""
+    if ranges is None:
+        return {number: [both] for number, both in bounds.items()}
+    return {
+        number: [(max(low, bounds[number][0]), min(high, bounds[number][1]))] for number, (low, high) in ranges.items()
+    }
+
+
+def _spans(names: Sequence[tuple[str, int]], pieces: Pieces) -> list[Span]:
+    """What is read, for the partitions that `names` has by number."""
+    return [
+        Span(number, *names[number], first, until, until)
+        for number, ranges in pieces.items()
+        for first, until in ranges
+        if first < until
+    ]
 
 
 def in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
@@ -345,11 +290,17 @@ def digest_columns() -> tuple[Column, Column]:
         F.col("key"),
         F.coalesce(F.length("value"), F.lit(-1)),
         F.col("value"),
-        F.unix_millis("timestamp"),
+        F.col("stamp"),
         F.when(F.col("headers").isNull(), F.lit(0)).otherwise(F.size("headers")),
         F.when(F.col("headers").isNotNull(), header),
     )
     return F.xxhash64(F.lit(1), *parts), F.xxhash64(F.lit(2), *parts)
+
+
+def date_column(name: str) -> Column:
+    """The timestamp of a column of milliseconds; null where that is no date (as `drkit.model.clock.date_of`)."""
+    stamp = F.col(name)
+    return F.when((stamp >= 0) & (stamp < YEAR_10000), F.timestamp_millis(stamp))
 
 
 def _content_columns() -> tuple[Column, ...]:
@@ -357,18 +308,8 @@ def _content_columns() -> tuple[Column, ...]:
     return (
         first.alias("h1"),
         second.alias("h2"),
-        F.unix_millis("timestamp").alias("ts"),
+        F.col("stamp").alias("ts"),
         F.col("key"),
         F.col("value").isNull().alias("null_value"),
+        F.col("unreadable_until"),
     )
-
-
-def _json(values: Mapping[tuple[str, int], int | None]) -> str:
-    """The connector's JSON: offsets by topic and partition, or lists of partitions."""
-    topics: dict[str, Any] = {}
-    for (topic, number), offset in values.items():
-        if offset is None:
-            topics.setdefault(topic, []).append(number)
-        else:
-            topics.setdefault(topic, {})[str(number)] = offset
-    return json.dumps(topics)

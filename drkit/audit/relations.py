@@ -22,7 +22,7 @@ from drkit.config import Config
 from drkit.config.callables import named_callable
 from drkit.config.relation_schema import RECORD_KEY, RelationConfig
 from drkit.model.audit import AuditRequest, Orphan, RelationAudit, TopicChoice
-from drkit.model.clock import from_millis, to_millis
+from drkit.model.clock import date_of, to_millis
 from drkit.store.api import Store
 
 _SHOWN = 100
@@ -97,8 +97,7 @@ def audit_relation(
         orphans_on_source=elsewhere.count(),
         brought=by_side.get(False, 0),
         first=tuple(
-            Orphan(numbers[row["p"]], row["offset"], row["parent"], from_millis(row["ts"]), row["there"])
-            for row in first
+            Orphan(numbers[row["p"]], row["offset"], row["parent"], date_of(row["ts"]), row["there"]) for row in first
         ),
     )
 
@@ -122,7 +121,7 @@ def _keyed(reader: Reader, relation: RelationConfig, window: Column, *, of_sourc
     children = read(ranges[relation.child]).select(
         "p",
         "offset",
-        F.unix_millis("timestamp").alias("ts"),
+        F.col("stamp").alias("ts"),
         _key(relation.key, relation.decoder).alias("parent"),
         F.col("value").isNotNull().alias("whole"),
     )

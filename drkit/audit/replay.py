@@ -25,7 +25,6 @@ from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.clients import confluent_config
 from drkit.model.audit import Standing
-from drkit.model.clock import to_millis
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -202,7 +201,7 @@ class _Writer:
                         self._topic,
                         key=row["key"],
                         value=row["value"],
-                        timestamp=to_millis(row["timestamp"]),
+                        timestamp=row["timestamp_ms"],
                         headers=[*headers, (PROVENANCE, name)],
                         **place,
                     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkit.audit.failures import LogMoved, in_words
-from drkit.audit.findings import count, hand_over
+from drkit.audit.failures import KeptWorkLost, LogMoved, in_words
+from drkit.audit.findings import count, hand_over, unseen_before
 from drkit.audit.judge import Judgement, judge
 from drkit.audit.lines import MOST_RUNS
 from drkit.audit.reading import Reader
 from drkit.audit.relations import audit_relation, check_decoders, concerned
 from drkit.audit.scope import Scope, log_starts, observe_scope
 from drkit.audit.session import SparkRuntime, spark_session
-from drkit.audit.watch import Tasks, watching
+from drkit.audit.watch import Progress, Tasks, described, watching
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
 from drkit.model.errors import DrkitError, Refused
@@ -26,9 +26,6 @@ _ATTEMPTS = 4
 _OFFSETS_A_SHUFFLE_TASK = 500_000
 _BRIEF = 4_000_000
 """Offsets on both sides below which a session is started for a brief job."""
-
-Progress = Callable[[str], None]
-"""Called with what is being done, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +61,35 @@ def run_audit(
         Unreachable: a cluster or the store doesn't answer.
         DrkitError: Spark failed; or retention moved the logs faster than they could be read.
     """
-    began = time.monotonic()
     path = _findings_path(request)
     say = progress or _silent
+    try:
+        return _audit(request, store, config, spark, path, say, tasks)
+    except KeptWorkLost as error:
+        say(f"{error.what}; starting anew")
+        shutil.rmtree(path, ignore_errors=True)  # what this audit had begun to write
+    return _audit(request, store, config, spark, path, say, tasks)
+
+
+def _audit(
+    request: AuditRequest,
+    store: Store,
+    config: Config,
+    spark: SparkRuntime,
+    path: Path,
+    say: Progress,
+    tasks: Tasks | None,
+) -> AuditResult:
+    began = time.monotonic()
     relations = concerned(request, config)
     check_decoders(relations)
     found = judged(request, store, config, spark, "the audit", say, tasks)
+    say = described(found.reader.spark, f"audit {request.link.id}", say)
     say("writing findings")
     with in_words("the audit"), watching(found.reader.spark, tasks):
         partitions = count(found.reader, found.judgement)
-        total, first = hand_over(found.reader, found.judgement, path)
+        total, first = hand_over(found.reader, found.judgement, path, request.run)
+        overdue = None if request.unseen_since is None else unseen_before(found.judgement, request.unseen_since)
         related = []
         for each in relations:
             say(f"looking for orphans of {each.child} in {each.parent}")
@@ -94,6 +110,8 @@ def run_audit(
         until=request.until,
         relations=tuple(related),
         coverage=found.judgement.comparison.coverage,
+        incomplete=scope.incomplete + _unreadable_source(scope, found.judgement),
+        overdue=overdue,
     )
 
 
@@ -116,6 +134,7 @@ def judged(
     scope = observe_scope(request, store, config)
     progress("starting Spark")
     session = spark_session(spark, brief=scope.offsets < _BRIEF)
+    progress = described(session, f"{what} of {request.link.id}", progress)
     for attempt in range(1, _ATTEMPTS + 1):
         if attempt > 1:
             scope = observe_scope(request, store, config)
@@ -150,6 +169,17 @@ def refuse_altered(link: Link, what: str) -> None:
         f"{what} of {link.id} is unavailable: its {' and '.join(alters)} alters what it carries",
         meaning="Records left out would be reported as lost, altered ones and added headers as corrupted",
         remedy="Name another link with --link; `drkit status` and `drkit translate` say what is known of this one",
+    )
+
+
+def _unreadable_source(scope: Scope, judgement: Judgement) -> tuple[str, ...]:
+    """Where the source can't be read, in words: what is there is compared with nothing."""
+    names = [f"{each.topic}:{each.partition}" for each in scope.partitions]
+    return tuple(
+        f"{scope.link.id.source} can't be read at {names[number]} from offset {first} to {until - 1}: its batches fail "
+        "their checksum"
+        for number, members in sorted(judgement.comparison.source_unreadable.items())
+        for first, until in members
     )
 
 

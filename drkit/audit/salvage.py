@@ -29,12 +29,12 @@ from pyspark.sql import functions as F
 
 from drkit import __version__
 from drkit.audit.failures import in_words
-from drkit.audit.reading import keep
+from drkit.audit.reading import date_column, keep
 from drkit.audit.replay import FORMAT, MANIFEST, PARQUET, sha256_of
-from drkit.audit.run import Judged, Progress, judged
+from drkit.audit.run import Judged, judged
 from drkit.audit.session import SparkRuntime
 from drkit.audit.standing import with_standing
-from drkit.audit.watch import Tasks, watching
+from drkit.audit.watch import Progress, Tasks, watching
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.audit import AuditRequest, FindingKind, SalvageResult, Standing
@@ -183,13 +183,15 @@ def _write(
             "offset",
             "kind",
             "standing",
-            "timestamp",
-            F.when(F.col("timestampType") == 1, F.lit("LogAppendTime"))
-            .otherwise(F.lit("CreateTime"))
-            .alias("timestamp_type"),
+            date_column("stamp").alias("timestamp"),
+            F.col("stamp").alias("timestamp_ms"),
+            F.when(F.col("append_time"), F.lit("LogAppendTime")).otherwise(F.lit("CreateTime")).alias("timestamp_type"),
             "key",
             "value",
-            F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>")).alias("headers"),
+            F.transform(
+                F.coalesce("headers", F.array().cast("array<struct<key:binary,value:binary>>")),
+                lambda each: F.struct(F.make_valid_utf8(each["key"].cast("string")).alias("key"), each["value"]),
+            ).alias("headers"),
         )
         .repartition(files, "topic", "partition")
         .sortWithinPartitions("topic", "partition", "offset")
@@ -201,7 +203,7 @@ def _write(
         "offset",
         "kind",
         "standing",
-        F.unix_millis("timestamp").alias("timestamp_ms"),
+        "timestamp_ms",
         "timestamp_type",
         _base64("key"),
         _base64("value"),

@@ -16,7 +16,6 @@ from drkit.audit.places import Zone, nominal, place, source_of, zones
 from drkit.config import Config
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
-from drkit.kafka.clients import java_properties
 from drkit.model.audit import AuditRequest, Basis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
@@ -64,6 +63,12 @@ class PartitionScope:
     source_kept: int | None = None
 
     @property
+    def by_content_only(self) -> bool:
+        """Whether there is something to compare, and no mapping that says where it belongs."""
+        something = self.source_end > self.source_start or self.target_end > self.target_start
+        return something and self.basis is Basis.CONTENT
+
+    @property
     def start_place(self) -> int:
         """The place of the source's log start: below it stands what the source no longer has."""
         return place(self.zones, self.source_start)
@@ -71,13 +76,11 @@ class PartitionScope:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All that an audit compares. `source`, `target`: Java client properties (they hold secrets); `source_cluster`,
-    `target_cluster`: the same for drkit's own clients."""
+    """All that an audit compares. `source_cluster`, `target_cluster`: how to reach both sides (they hold secrets).
+    `incomplete`: what can't be compared, and why, in words."""
 
     link: Link
     partitions: tuple[PartitionScope, ...]
-    source: Mapping[str, str] = field(repr=False)
-    target: Mapping[str, str] = field(repr=False)
     source_cluster: ClusterConfig = field(repr=False)
     target_cluster: ClusterConfig = field(repr=False)
     sealed: bool
@@ -86,6 +89,12 @@ class Scope:
     observed_at: datetime
     notes: tuple[str, ...]
     by_digest: bool = False
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def source_committed(self) -> bool:
+        """Whether the link mirrors committed records only. What it wrote is committed in any case."""
+        return self.link.committed
 
     @property
     def offsets(self) -> int:
@@ -120,8 +129,8 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     ):
         on_source = source_admin.topics()
         chosen = _chosen_topics(link, request.topics, on_source, states)
-        target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request)
-        source = _Side.of(source_admin, chosen, request)
+        target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True)
+        source = _Side.of(source_admin, chosen, request, committed=link.committed)
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
     sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
     builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
@@ -130,8 +139,6 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     return Scope(
         link=link,
         partitions=tuple(builder.partitions),
-        source=java_properties(source_cluster),
-        target=java_properties(target_cluster),
         source_cluster=source_cluster,
         target_cluster=target_cluster,
         sealed=sealed,
@@ -140,6 +147,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         observed_at=now(),
         notes=tuple(builder.notes),
         by_digest=request.since_digest,
+        incomplete=tuple(builder.incomplete),
     )
 
 
@@ -201,10 +209,10 @@ class _Side:
     compacted: frozenset[str]
 
     @classmethod
-    def of(cls, admin: ClusterAdmin, names: Iterable[str], request: AuditRequest) -> _Side:
+    def of(cls, admin: ClusterAdmin, names: Iterable[str], request: AuditRequest, *, committed: bool) -> _Side:
         topics = admin.topics(sorted(names))
         tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
-        ends = admin.end_offsets(tps, committed=True)
+        ends = admin.end_offsets(tps, committed=committed)
         starts = admin.start_offsets(tps)
         since = {} if request.since is None else admin.offsets_for_times(dict.fromkeys(tps, to_millis(request.since)))
         configs = admin.topic_configs(topics, keys=["cleanup.policy"])
@@ -253,6 +261,7 @@ class _Builder:
         self._sealed = sealed
         self.partitions: list[PartitionScope] = []
         self.notes: list[str] = []
+        self.incomplete: list[str] = []
 
     def add_topic(self, topic: str, numbers: frozenset[int] | None) -> None:
         """Add a topic's partitions (None: all that either side has)."""
@@ -267,6 +276,11 @@ class _Builder:
         recreated = self._notes_of(topic, name, state, on_source, on_target)
         for number in sorted(numbers) if numbers is not None else range(known):
             self.partitions.append(self._partition(topic, name, number, state, recreated=recreated))
+        if any(each.topic == topic and each.by_content_only for each in self.partitions):
+            self.incomplete.append(
+                f"no mapping is recorded for {topic}, so it was compared by content and order only: it was never "
+                "mirrored by drkit, was made anew, or the store lost it"
+            )
 
     def _notes_of(
         self, topic: str, name: str, state: TopicState | None, on_source: TopicInfo | None, on_target: TopicInfo | None

@@ -45,7 +45,9 @@ def may_equal(reader: Reader, target: DataFrame, numbers: Sequence[int]) -> Data
             for each in scope.partitions
             if each.number in needles
         ]
-        hits = search_batches(reader.spark, scope.link.id.source, scope.source_cluster, spans, needles)
+        hits = search_batches(
+            reader.spark, scope.link.id.source, scope.source_cluster, spans, needles, committed=scope.source_committed
+        )
         for number, start, stop in hits.select("p", "start", "stop").collect():
             found[number].append((start, stop))
     near = reader.source_pieces(merged(found))
@@ -61,10 +63,12 @@ def _needles(reader: Reader, target: DataFrame, numbers: Sequence[int]) -> dict[
         for row in chosen
         for each in (scope.partitions[row["p"]],)
     ]
-    records = read_records(reader.spark, scope.link.id.target, scope.target_cluster, spans).select("p", "key", "value")
+    records = read_records(reader.spark, scope.link.id.target, scope.target_cluster, spans).select(
+        "p", "key", "value", "unreadable_until"
+    )
     needles: defaultdict[int, list[bytes]] = defaultdict(list)
     lacking: set[int] = set()
-    for number, key, value in records.collect():
+    for number, key, value, _ in records.where("unreadable_until is null").collect():
         needle = max((bytes(part) for part in (value, key) if part is not None), key=len, default=b"")
         if len(needle) < SHORTEST:
             lacking.add(number)

@@ -51,14 +51,12 @@ class SparkRuntime:
 
     Args:
         java_home: a JAVA_HOME that PySpark 4 starts on.
-        jars: the Kafka connector and what it needs.
         master: Spark's master URL.
         driver_memory: heap of the driver, which in local mode does the work too (`1g`, `1500m`).
         settings: further Spark properties.
     """
 
     java_home: Path
-    jars: tuple[Path, ...]
     master: str = "local[*]"
     driver_memory: str = "1g"
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -248,7 +246,6 @@ def _start(runtime: SparkRuntime, folder: Path, *, brief: bool) -> tuple[SparkSe
 
 
 def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, str]:
-    jars = [str(jar) for jar in runtime.jars]
     java_options = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
     if brief and runtime.local:
         java_options += " -XX:TieredStopAtLevel=1"  # half the CPU of a cold start; slower from a few million records on
@@ -265,20 +262,13 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.sources.useV1SourceList": "",  # the Kafka connector's newer reader costs less a record
         "spark.redaction.regex": _HIDDEN,
         # A sort that went to disk often opens all its files at once, 3 MiB of heap each; without reading ahead, 1 MiB.
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
         "spark.memory.storageFraction": "0.1",  # what is kept between steps goes to disk before a sort does
     }
     if runtime.local:
-        settings |= {
-            "spark.driver.extraClassPath": ":".join(jars),  # beside the driver no copy is needed
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
-    else:
-        settings["spark.jars"] = ",".join(jars)
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings | dict(runtime.settings)
 
 

@@ -11,8 +11,21 @@ from pyspark.sql import SparkSession
 
 _POLL_SECONDS = 0.3
 
+Progress = Callable[[str], None]
+"""Called with what is being done, in a few words."""
+
 Tasks = Callable[[int, int], None]
 """Called with the tasks done and the tasks in all of the stages that run now."""
+
+
+def described(session: SparkSession, work: str, progress: Progress) -> Progress:
+    """`progress` that names the step in Spark's own page, too: the jobs of each step carry it as their description."""
+
+    def say(step: str) -> None:
+        session.sparkContext.setJobDescription(f"drkit {work}: {step}")
+        progress(step)
+
+    return say
 
 
 @contextmanager

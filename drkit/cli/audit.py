@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from drkit.cli.audit_continuous import (
-    ContinuousOptions,
-    refuse_with_continuous,
-    refuse_without_continuous,
-    run_continuous,
-)
+from drkit.cli.audit_continuous import register_watch
 from drkit.cli.audit_digest import digest_document, refuse_with_digest
-from drkit.cli.audit_group import refuse_window, run_group_view
-from drkit.cli.audit_run import keep_run
+from drkit.cli.audit_group import register_group
+from drkit.cli.audit_history import register_history
+from drkit.cli.audit_run import Failure, keep_run, new_run, overall
 from drkit.cli.audit_view import of_each_kind, print_audits
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
@@ -45,11 +43,17 @@ MOST_FINDINGS = 1_000
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("audit")(audit)
+    """Add the verb and its subcommands."""
+    verbs = typer.Typer(rich_markup_mode="rich")
+    verbs.callback(invoke_without_command=True)(audit)
+    register_group(verbs)
+    register_watch(verbs)
+    register_history(verbs)
+    app.add_typer(verbs, name="audit")
 
 
 def audit(
+    ctx: typer.Context,
     topic: TopicsOption = None,
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Only records stamped at or after this time.")
@@ -58,30 +62,6 @@ def audit(
         str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
     ] = None,
     timezone: TimezoneOption = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", metavar="G", help="One group's view: what it missed or sees twice by a failover."),
-    ] = None,
-    failover: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN", help="With --group: by this failover (default: the last that moved it)."),
-    ] = None,
-    continuous: Annotated[
-        bool, typer.Option("--continuous", help="Run beside the mirror: reconcile what it mirrors, tell of a loss.")
-    ] = False,
-    interval: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --continuous: how often to look.")
-    ] = 10.0,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option("--checkpoint", metavar="DIR", help="With --continuous: where progress is kept."),
-    ] = None,
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="With --continuous: serve Prometheus metrics.")
-    ] = None,
-    from_now: Annotated[
-        bool, typer.Option("--from-now", help="With --continuous: leave out what is mirrored already.")
-    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
     ] = False,
@@ -93,6 +73,14 @@ def audit(
             "go unseen there.",
         ),
     ] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on",
+            metavar="unseen[:AGE]",
+            help="Unseen records (older than AGE, as in 30s, 5m, 2h) count as a deviation, too.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
     ] = None,
@@ -110,49 +98,31 @@ def audit(
 ) -> None:
     """Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.
 
-    Exits 0 where the verdict is clean (records that the mirror had not reached, `unseen`, are no
-    deviation), 5 where it is not.
+    Exits 0 where the verdict is clean (records that the mirror had not reached, `unseen`, are no deviation unless
+    --fail-on says so), 5 where records deviate, 8 where something could not be compared.
+
+    [dim]drkit audit --topic orders --report audit.html[/]
+    [dim]drkit audit --from -2h --fail-on unseen:5m[/]
     """
+    if ctx.invoked_subcommand is not None:
+        _refuse_before(ctx)
+        return
     with command(config, output, verbose) as run:
         began, choices = now(), topic_choices(topic)
+        unseen_since = overdue_since(fail_on, began)
         if since_digest:
-            options = {"--full": full, "--from": since, "--until": until}
-            refuse_with_digest(options | {"--group": group, "--continuous": continuous})
+            refuse_with_digest({"--full": full, "--from": since, "--until": until})
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
-        if continuous:
-            refuse_with_continuous(
-                {"--group": group, "--from": since, "--until": until, "--out": out, "--report": report, "--full": full}
-            )
-            store = run.store()
-            how = ContinuousOptions(interval, checkpoint, metrics, from_now)
-            runtime = spark_runtime(master, driver_memory, spark_conf)
-            run_continuous(run, flowing_links(run, link, store), choices, how, runtime)
-            return
-        refuse_without_continuous({"--checkpoint": checkpoint, "--metrics": metrics, "--from-now": from_now})
-        if group is not None:
-            refuse_window(since, until, out)
-            run_group_view(
-                run,
-                group,
-                failover,
-                choices,
-                link,
-                lambda: spark_runtime(master, driver_memory, spark_conf),
-                full=full,
-                report=report,
-                began=began,
-            )
-            return
-        if failover is not None:
-            raise ConfigError("--run names a failover for --group", remedy="Add --group G, or leave --run out")
         store = run.store(create=False)
         links = flowing_links(run, link, store)
         folder = out or results_folder("audits", began)
         from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
 
         runtime = spark_runtime(master, driver_memory, spark_conf)
-        results = []
+        name = new_run(began)
+        results: list[AuditResult] = []
+        failures: list[Failure] = []
         for each in links:
             request = AuditRequest(
                 link=each,
@@ -162,22 +132,73 @@ def audit(
                 until=None if end is None else end.instant,
                 full=full,
                 since_digest=since_digest,
+                unseen_since=unseen_since,
+                run=name,
             )
             with told(run, f"audit {each.id}") as telling:
-                results.append(
-                    run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
-                )
-        kept = keep_run(store, results, began)
+                try:
+                    results.append(
+                        run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
+                    )
+                except DrkitError as error:
+                    failures.append(Failure(each.id, error))
+        kept = keep_run(store, name, results, failures, began)
         if kept.problem is not None:
             run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
+        if failures and not results:
+            raise failures[0].error
         if report is not None:
             _write_report(report, results, run.config)
         run.writer.emit(
-            audit_document(results, folder) | {"run": kept.run, "report": None if report is None else str(report)},
-            lambda console: print_audits(console, results, kept.run, report),
+            audit_document(results, folder, failures)
+            | {"run": kept.run, "report": None if report is None else str(report)},
+            lambda console: print_audits(console, results, failures, kept.run, report),
         )
-        if any(result.verdict is Verdict.DEVIATED for result in results):
-            run.exit(ExitCode.DEVIATION)
+        run.exit(_CODES[overall(results, failures)])
+
+
+def _refuse_before(ctx: typer.Context) -> None:
+    """End with a usage error where an option stands before the subcommand: it would be the comparison's."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name) if parameter.name else None
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(
+                f"{parameter.opts[0]} stands before `{ctx.invoked_subcommand}`: put the options behind it", ctx=ctx
+            )
+
+
+_CODES = {
+    Verdict.CLEAN: ExitCode.OK,
+    Verdict.DEVIATED: ExitCode.DEVIATION,
+    Verdict.INCOMPLETE: ExitCode.UNKNOWN,
+}
+
+
+def overdue_since(option: str | None, began: datetime) -> datetime | None:
+    """The instant before which unseen records count, by `--fail-on`; None without it.
+
+    Raises:
+        ConfigError: it is neither `unseen` nor `unseen:AGE`.
+    """
+    if option is None:
+        return None
+    what, colon, age = option.partition(":")
+    seconds = _seconds(age) if colon else 0.0
+    if what != "unseen" or seconds is None:
+        raise ConfigError(
+            f"--fail-on {option}: expected unseen or unseen:AGE",
+            remedy="For example --fail-on unseen, or --fail-on unseen:5m for records stamped more than 5 minutes ago",
+        )
+    return began - timedelta(seconds=seconds) if seconds else datetime.max.replace(tzinfo=UTC)
+
+
+def _seconds(age: str) -> float | None:
+    found = _AGE.fullmatch(age)
+    return None if found is None else float(found[1]) * _UNITS[found[2]]
+
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
 def _write_report(path: Path, results: Sequence[AuditResult], config: Config) -> None:
@@ -197,19 +218,19 @@ def _write_report(path: Path, results: Sequence[AuditResult], config: Config) ->
         ) from error
 
 
-def audit_document(results: Sequence[AuditResult], folder: Path) -> dict[str, Any]:
+def audit_document(results: Sequence[AuditResult], folder: Path, failures: Sequence[Failure] = ()) -> dict[str, Any]:
     """`drkit audit --output json`: the contract's document of one link.
 
     Of several links: the same keys over all of them (`source` and `target` are null, each topic and
-    finding names its link), and each link's own document under `links`.
+    finding names its link), and each link's own document under `links`; links whose audit failed under `failures`.
     """
     documents = [_document(result) for result in results]
-    if len(documents) == 1:
-        return documents[0]
+    if len(documents) == 1 and not failures:
+        return documents[0] | {"failures": []}
     findings = [finding for document in documents for finding in document["findings"]][:MOST_FINDINGS]
     total = sum(result.findings_total for result in results)
     return {
-        "verdict": _worst(results).value,
+        "verdict": overall(results, failures).value,
         "source": None,
         "target": None,
         "totals": _counts(Counts.total(result.counts for result in results)),
@@ -218,7 +239,12 @@ def audit_document(results: Sequence[AuditResult], folder: Path) -> dict[str, An
         "findings_total": total,
         "findings_path": str(folder.resolve()),
         "findings_truncated": len(findings) < total,
+        "incomplete": [reason for result in results for reason in result.incomplete],
         "links": documents,
+        "failures": [
+            {"link": str(link), "what": error.what, "meaning": error.meaning, "remedy": error.remedy}
+            for link, error in failures
+        ],
     }
 
 
@@ -255,6 +281,8 @@ def _document(result: AuditResult) -> dict[str, Any]:
         "findings_path": result.findings_path,
         "findings_truncated": result.findings_truncated,
         "notes": list(result.notes),
+        "incomplete": list(result.incomplete),
+        "overdue": result.overdue,
         "relations": [_relation(each) for each in result.relations],
         "digest": digest_document(result),
     }
@@ -284,11 +312,6 @@ def _relation(relation: RelationAudit) -> dict[str, Any]:
     }
 
 
-def _worst(results: Sequence[AuditResult]) -> Verdict:
-    deviated = any(result.verdict is Verdict.DEVIATED for result in results)
-    return Verdict.DEVIATED if deviated else Verdict.CLEAN
-
-
 def _counts(counts: Counts) -> dict[str, int]:
     return {name: getattr(counts, name) for name in Counts.__slots__}
 
@@ -302,9 +325,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "source_offset": finding.source_offset,
         "target_offset": finding.target_offset,
         "timestamp": finding.timestamp,
+        "timestamp_ms": finding.timestamp_ms,
         "key": _base64(finding.key),
         "digest": finding.digest,
         "target_timestamp": finding.target_timestamp,
+        "target_timestamp_ms": finding.target_timestamp_ms,
         "target_key": _base64(finding.target_key),
         "target_digest": finding.target_digest,
     }

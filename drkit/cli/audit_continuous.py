@@ -1,21 +1,32 @@
-"""`drkit audit --continuous`: runs beside the mirror, tells within a minute of a loss."""
+"""`drkit audit watch`: runs beside the mirror, tells within a minute of a loss."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import platformdirs
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from drkit.cli.audit_alerts import Teller
-from drkit.cli.context import Invocation
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.output import OutputMode
 from drkit.cli.serve import address
+from drkit.cli.spark import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    TopicsOption,
+    flowing_links,
+    spark_runtime,
+    topic_choices,
+)
 from drkit.model.audit import TopicChoice
 from drkit.model.continuous import KINDS, Progress
 from drkit.model.errors import ConfigError, ExitCode
@@ -39,6 +50,42 @@ class ContinuousOptions:
     from_now: bool
 
 
+def register_watch(app: typer.Typer) -> None:
+    """Add `audit watch`."""
+    app.command("watch")(watch)
+
+
+def watch(
+    topic: TopicsOption = None,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="How often to look.")
+    ] = 10.0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="Where progress is kept (default: the state directory)."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics.")
+    ] = None,
+    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out what is mirrored already.")] = False,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
+    spark_conf: SparkConfOption = None,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run beside the mirror until SIGTERM or Ctrl-C: compare what it mirrors while it is fresh, alert on a loss.
+
+    [dim]drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9400[/]
+    """
+    with command(config, output, verbose) as run:
+        links = flowing_links(run, link, run.store())
+        how = ContinuousOptions(interval, checkpoint, metrics, from_now)
+        run_continuous(run, links, topic_choices(topic), how, spark_runtime(master, driver_memory, spark_conf))
+
+
 def run_continuous(
     run: Invocation,
     links: Sequence[Link],
@@ -53,7 +100,7 @@ def run_continuous(
     """
     if len(links) != 1:
         raise ConfigError(
-            f"--continuous is of one link, and {len(links)} are configured",
+            f"`drkit audit watch` is of one link, and {len(links)} are configured",
             remedy="Name one with --link source->target",
         )
     link, store = links[0], run.store()
@@ -89,24 +136,6 @@ def run_continuous(
     code = _ENDS[progress.verdict]
     if code is not ExitCode.OK:
         run.exit(code)
-
-
-def refuse_with_continuous(given: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for options that mean nothing for a continuous audit."""
-    for option, value in given.items():
-        if value:
-            raise ConfigError(
-                f"{option} and --continuous exclude each other",
-                meaning="A continuous audit is about what the mirror has just mirrored; it writes no findings",
-                remedy="Leave it out; --topic chooses topics",
-            )
-
-
-def refuse_without_continuous(given: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for options of a continuous audit where none is asked for."""
-    for option, value in given.items():
-        if value:
-            raise ConfigError(f"{option} is of a continuous audit", remedy="Add --continuous, or leave it out")
 
 
 def _folder(link: LinkId) -> str:

@@ -26,8 +26,6 @@ def refuse_with_digest(given: Mapping[str, object]) -> None:
         "--full": "--full decodes every record of both sides, --since-digest doesn't read the source at all",
         "--from": "A digest covers whole ranges of offsets, whatever their records' timestamps",
         "--until": "A digest covers whole ranges of offsets, whatever their records' timestamps",
-        "--group": "A group's view is about what lies between its positions on both sides",
-        "--continuous": "A continuous audit compares both sides while what was mirrored is fresh",
     }
     for option, value in given.items():
         if value:

@@ -1,4 +1,4 @@
-"""`drkit audit --group`: what one group missed or saw twice by a failover."""
+"""`drkit audit group`: what one group missed or saw twice by a failover."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import base64
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.audit_run import keep_group_view
-from drkit.cli.context import Invocation
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.group_report import render_group_report, shown_bytes, summed_up
-from drkit.cli.spark import results_folder, told
+from drkit.cli.output import OutputMode
+from drkit.cli.spark import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    TopicsOption,
+    results_folder,
+    spark_runtime,
+    told,
+    topic_choices,
+)
 from drkit.failover.estate import Estate
 from drkit.failover.group_move import find_move
 from drkit.model.audit import TopicChoice
-from drkit.model.clock import from_millis, iso
+from drkit.model.clock import date_of, iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
 from drkit.model.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 
@@ -38,6 +49,53 @@ _CODES = {
     GroupVerdict.UNKNOWN: ExitCode.UNKNOWN,
 }
 _STYLES = {GroupVerdict.CLEAN: "bold green", GroupVerdict.DEVIATED: "bold red", GroupVerdict.UNKNOWN: "bold yellow"}
+
+
+def register_group(app: typer.Typer) -> None:
+    """Add `audit group`."""
+    app.command("group")(group_view)
+
+
+def group_view(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
+    failover: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="By this failover (default: the last that moved the group)."),
+    ] = None,
+    topic: TopicsOption = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
+    ] = None,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
+    spark_conf: SparkConfOption = None,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Say what a failover did to one consumer group: which records it missed, and which it sees twice.
+
+    Exits 0 where nothing was missed, 5 where something was, 8 where something isn't known.
+
+    [dim]drkit audit group billing --report billing.html[/]
+    """
+    with command(config, output, verbose) as run:
+        run_group_view(
+            run,
+            group,
+            failover,
+            topic_choices(topic),
+            link,
+            lambda: spark_runtime(master, driver_memory, spark_conf),
+            full=full,
+            report=report,
+            began=now(),
+        )
 
 
 def run_group_view(
@@ -88,17 +146,6 @@ def run_group_view(
     )
     if result.verdict is not GroupVerdict.CLEAN:
         run.exit(_CODES[result.verdict])
-
-
-def refuse_window(since: str | None, until: str | None, out: Path | None) -> None:
-    """Raise `ConfigError` for options that mean nothing for one group's view."""
-    for option, given in (("--from", since), ("--until", until), ("--out", out)):
-        if given is not None:
-            raise ConfigError(
-                f"{option} and --group exclude each other",
-                meaning="A group's view is about all that lies on either side of its positions; it writes no findings",
-                remedy="Leave it out; --topic chooses topics, --report writes a page",
-            )
 
 
 def _of_topics(move: GroupMove, choices: Sequence[TopicChoice]) -> GroupMove:
@@ -190,7 +237,7 @@ def _witness(each: GroupWitness) -> dict[str, Any]:
         "partition": each.partition,
         "source_offset": each.source_offset,
         "target_offset": each.target_offset,
-        "timestamp": None if each.stamp is None or each.stamp < 0 else iso(from_millis(each.stamp)),
+        "timestamp": iso(date_of(each.stamp)),
         "key": _base64(each.key),
         "value": _base64(each.value),
         "problem": each.problem,

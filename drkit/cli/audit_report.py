@@ -10,17 +10,17 @@ from drkit.audit.over_time import BUCKETS, OverTime
 from drkit.audit.witnesses import Content, Witness
 from drkit.cli.audit_digest import digest_lines
 from drkit.cli.audit_run import relation_line
-from drkit.model.audit import AuditResult, Counts, FindingKind, Verdict
-from drkit.model.clock import from_millis, iso
+from drkit.model.audit import AuditResult, Counts, FindingKind
+from drkit.model.clock import date_of, iso
 
-_KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered", "unseen")
+_KINDS = tuple(kind.value for kind in FindingKind)
 _LONGEST = 400
 _TOPICS_CHARTED = 50
 _WIDTH, _HEIGHT, _BAR = 720, 90, 14
 
 STYLE = """
 :root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#66717f;--line:#dfe4ea;--matched:#7fa99b;
---lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#93a0af}
+--lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#93a0af;--unreadable:#5b2333}
 @media(prefers-color-scheme:dark){:root{--fg:#e5eaf0;--bg:#12161b;--card:#1a2028;--dim:#93a0af;--line:#2b3440;
 --matched:#3f7263;--lost:#ff7a76;--corrupted:#c98be0;--duplicated:#f0a44b;--foreign:#77aef0;--reordered:#d6bb4e}}
 body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
@@ -30,7 +30,7 @@ h1{font-size:1.3rem}h2{font-size:1.1rem;margin:.2rem 0}h3{font-size:.95rem;margi
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:tabular-nums}
 th{color:var(--dim);font-weight:500;text-align:left}td,th{padding:.25rem .8rem .25rem 0;vertical-align:top;
 border-bottom:1px solid var(--line)}.n{text-align:right}.dim{color:var(--dim)}.big{font-size:1.6rem;font-weight:600}
-.clean{color:#12805c}.deviated{color:var(--lost)}svg{display:block;max-width:100%;height:auto}
+.clean{color:#12805c}.incomplete{color:#a0851a}.deviated{color:var(--lost)}svg{display:block;max-width:100%;height:auto}
 svg text{fill:var(--dim);font-size:11px;font-family:system-ui,sans-serif}pre{margin:0;white-space:pre-wrap;
 overflow-wrap:anywhere;font-size:.82rem}.key{display:inline-block;
 width:.8em;height:.8em;border-radius:.2em;margin:0 .35em 0 0}.legend>span{white-space:nowrap;margin-right:1em}
@@ -71,10 +71,11 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness])
         f", {word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
     )
     found = "".join(f", {getattr(counts, kind):,} {kind}" for kind in _KINDS if getattr(counts, kind))
-    notes = "".join(f"<p>{escape(note)}</p>" for note in (*digest_lines(result), *result.notes))
+    incomplete = [f"Not compared: {reason}" for reason in result.incomplete]
+    notes = "".join(f"<p>{escape(note)}</p>" for note in (*incomplete, *digest_lines(result), *result.notes))
     return (
         f"<section><h2>{escape(str(result.link))}</h2>"
-        f'<p class="big {"clean" if verdict is Verdict.CLEAN else "deviated"}">{verdict.value}</p>'
+        f'<p class="big {verdict.value}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"
         f"<h3>Topics</h3>{_topics(result)}{_relations(result)}"
@@ -211,9 +212,17 @@ def _content(side: str, offset: int | None, content: Content | str | None) -> st
     at = f'<span class="dim">{side}: offset {offset}</span>'
     if isinstance(content, str):
         return f"{at}<br>{escape(content)}"
-    lines = [f"key {_text(content.key)}", *(f"{escape(name)}: {_text(value)}" for name, value in content.headers)]
-    stamp = iso(from_millis(content.stamp)) if content.stamp >= 0 else "no timestamp"
+    lines = [
+        f"key {_text(content.key)}",
+        *(f"{escape(_name(name))}: {_text(value)}" for name, value in content.headers),
+    ]
+    stamp = iso(date_of(content.stamp)) or f"timestamp {content.stamp} ms"
     return f'{at} <span class="dim">{stamp}</span><pre>{chr(10).join(lines)}\n{_text(content.value)}</pre>'
+
+
+def _name(name: str) -> str:
+    """A header's name; bytes of it that are no text, as they are."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _text(value: bytes | None) -> str:

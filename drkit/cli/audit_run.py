@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from drkit.model.audit import AuditResult, Counts, RelationAudit, Verdict
+from drkit.model.audit import DEVIATIONS, AuditResult, Counts, RelationAudit, Verdict
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.group_audit import GroupAudit
 from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.topology import LinkId
 from drkit.store.api import Store
 
 KIND = "audit"
@@ -25,14 +26,23 @@ class KeptRun(NamedTuple):
     problem: str | None = None
 
 
-def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> KeptRun:
-    """Keep an audit of one or several links. An audit that can't be kept is an audit all the same."""
-    run = _new_run(began)
-    deviated = any(result.verdict is Verdict.DEVIATED for result in results)
+class Failure(NamedTuple):
+    """A link whose audit failed, and why."""
+
+    link: LinkId
+    error: DrkitError
+
+
+def keep_run(
+    store: Store, run: str, results: Sequence[AuditResult], failures: Sequence[Failure], began: datetime
+) -> KeptRun:
+    """Keep an audit of one or several links, also one that failed. One that can't be kept is an audit all the same."""
+    verdict = "failed" if failures and not results else overall(results, failures).value
     counts = Counts.total(result.counts for result in results)
     links = ", ".join(str(result.link) for result in results)
-    found = [f"{getattr(counts, kind):,} {kind}" for kind in _DEVIATIONS if getattr(counts, kind)]
-    detail = f"{links}: {', '.join(found) or f'{counts.matched:,} records match'}"
+    found = [f"{getattr(counts, kind):,} {kind}" for kind in DEVIATIONS if getattr(counts, kind)]
+    told = [f"{links}: {', '.join(found) or f'{counts.matched:,} records match'}"] if results else []
+    detail = "; ".join([*told, *(f"{link} failed: {error.what}" for link, error in failures)])
     payload = {
         "links": [
             {
@@ -45,11 +55,19 @@ def keep_run(store: Store, results: Sequence[AuditResult], began: datetime) -> K
                 "seconds": round(result.seconds, 3),
                 "findings_path": result.findings_path,
                 "relations": [relation_line(each) for each in result.relations],
+                "incomplete": list(result.incomplete),
             }
             for result in results
-        ]
+        ],
+        "failures": [{"link": str(link), "what": error.what} for link, error in failures],
     }
-    return _keep(store, run, (Verdict.DEVIATED if deviated else Verdict.CLEAN).value, began, detail, payload)
+    return _keep(store, run, verdict, began, detail, payload)
+
+
+def overall(results: Sequence[AuditResult], failures: Sequence[Failure]) -> Verdict:
+    """The verdict over all links: of a link whose audit failed nothing is known."""
+    verdicts = [result.verdict for result in results]
+    return Verdict.worst([*verdicts, Verdict.INCOMPLETE] if failures else verdicts)
 
 
 def keep_group_view(
@@ -58,10 +76,11 @@ def keep_group_view(
     """Keep one group's view: `summary` in words, and its document without the witnesses."""
     detail = f"{result.move.link}: {result.move.group} {summary} by failover {result.move.run}"
     kept = {key: value for key, value in document.items() if key != "witnesses"}
-    return _keep(store, _new_run(began), result.verdict.value, began, detail, kept)
+    return _keep(store, new_run(began), result.verdict.value, began, detail, kept)
 
 
-def _new_run(began: datetime) -> str:
+def new_run(began: datetime) -> str:
+    """A name for an audit."""
     return f"{KIND}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
@@ -87,9 +106,10 @@ def found_in_words(entry: JournalEntry) -> str:
         return "; ".join(payload["failed"]) or "called for the alert of " + str(payload["range"])
     found = []
     for link in payload.get("links", ()):
-        kinds = [f"{link['totals'][kind]:,} {kind}" for kind in _DEVIATIONS if link["totals"][kind]]
+        kinds = [f"{link['totals'][kind]:,} {kind}" for kind in DEVIATIONS if link["totals"][kind]]
         where = f"; findings: {link['findings_path']}" if kinds else ""
         found.append(f"{link['link']}: {', '.join(kinds) or link['verdict']}{where}")
+    found += [f"{each['link']} failed: {each['what']}" for each in payload.get("failures", ())]
     return "; ".join(found)
 
 
@@ -102,6 +122,3 @@ def relation_line(relation: RelationAudit) -> str:
         "all of them on the source, too" if not relation.brought else f"{relation.brought:,} of them not on the source"
     )
     return f"{name}: {relation.orphans:,} of {relation.children:,} have no parent on the target, {torn}"
-
-
-_DEVIATIONS = ("lost", "corrupted", "duplicated", "foreign", "reordered")

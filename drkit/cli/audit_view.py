@@ -11,28 +11,38 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.audit_digest import digest_lines
-from drkit.cli.audit_run import relation_line
+from drkit.cli.audit_run import Failure, relation_line
 from drkit.cli.group_report import shown_bytes
 from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, Verdict
 
-_KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered", "unseen")
+_KINDS = tuple(kind.value for kind in FindingKind)
+_STYLES = {Verdict.CLEAN: "bold green", Verdict.INCOMPLETE: "bold yellow", Verdict.DEVIATED: "bold red"}
 _SHOWN = 12
 _KEY_CHARACTERS = 40
-_WIDTH_OF_KINDS = 90
+_WIDTH_OF_KINDS = 102
 """About what the table takes beside its topics' names."""
 
 
-def print_audits(console: Console, results: Sequence[AuditResult], run: str | None, report: Path | None) -> None:
+def print_audits(
+    console: Console,
+    results: Sequence[AuditResult],
+    failures: Sequence[Failure],
+    run: str | None,
+    report: Path | None,
+) -> None:
     """Print audits of links: verdict, counts by topic, notes, relations, some findings of each kind, where the rest is.
 
     Args:
         console: stdout.
         results: an audit of each link.
+        failures: the links whose audit failed.
         run: what `drkit runs` lists them as; None where it doesn't.
         report: the HTML page that was written.
     """
     for result in results:
         _print(console, result)
+    for link, error in failures:
+        console.print(Text.assemble((f"{link}  ", "bold"), ("failed", "bold red"), f"  {error.what}"))
     if run is not None:
         console.print(Text(f"run: {run}", "dim"), soft_wrap=True)
     if report is not None:
@@ -50,13 +60,16 @@ def of_each_kind(findings: Sequence[Finding], most: int) -> list[Finding]:
 
 
 def _print(console: Console, result: AuditResult) -> None:
-    clean = result.verdict is Verdict.CLEAN
     counts = result.counts
-    line = Text.assemble((f"{result.link}  ", "bold"), (result.verdict.value, "bold green" if clean else "bold red"))
+    line = Text.assemble((f"{result.link}  ", "bold"), (result.verdict.value, _STYLES[result.verdict]))
     line.append(f"  {counts.source_records:,} source and {counts.target_records:,} target records")
     line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
     console.print(line)
     console.print(_table(result, console.width))
+    for reason in result.incomplete:
+        console.print(Text(f"! not compared: {reason}", "yellow"))
+    if result.overdue:
+        console.print(Text(f"! {result.overdue:,} unseen records are older than --fail-on allows", "bold red"))
     for note in (*digest_lines(result), *result.notes):
         console.print(Text(f"· {note}", "dim"))
     for relation in result.relations:

@@ -77,7 +77,7 @@ def demo(
     from drkit.lab.toolchain import ensure  # noqa: PLC0415  # as above
 
     with command(None, output, verbose) as run:
-        sets = ("kafka", "spark", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka", "spark")
+        sets = ("kafka", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka",)
         ensure(*sets)  # before the clock starts: the first time it downloads
         folder = directory or Path(tempfile.mkdtemp(prefix="drkit-demo-"))
         script = Script(rate=rate, kill_after=kill_after, store=store.value, brokers=brokers)

@@ -1,4 +1,4 @@
-"""`drkit audit --group … --report`: one group's view as a self-contained HTML page."""
+"""`drkit audit group … --report`: one group's view as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from html import escape
 
 from drkit.cli.audit_report import STYLE
-from drkit.model.clock import from_millis, iso
+from drkit.model.clock import date_of, iso
 from drkit.model.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 
 _LONGEST = 80
@@ -81,7 +81,7 @@ def _row(each: GroupPartition) -> str:
 
 
 def _witness(each: GroupWitness) -> str:
-    stamp = "" if each.stamp is None or each.stamp < 0 else iso(from_millis(each.stamp))
+    stamp = iso(date_of(each.stamp)) or ""
     cells = (
         each.reason.value,
         f"{each.topic}:{each.partition}",

@@ -47,7 +47,7 @@ TopicsOption = Annotated[
 
 
 def spark_runtime(master: str, driver_memory: str, properties: list[str] | None = None) -> SparkRuntime:
-    """Java and the connector's jars, fetched at the first use; `properties` as `--spark-conf` gives them.
+    """Java for Spark's driver; `properties` as `--spark-conf` gives them.
 
     Raises:
         ConfigError: a property isn't NAME=VALUE, or one that has an option of its own.
@@ -56,10 +56,9 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
     from drkit.audit.session import SparkRuntime  # noqa: PLC0415 - PySpark loads only where it is used
     from drkit.lab.toolchain import ensure  # noqa: PLC0415 - as above
 
-    toolchain = ensure("spark")
+    toolchain = ensure()
     return SparkRuntime(
         java_home=toolchain.spark_java_home,
-        jars=tuple(toolchain.jars("spark")),
         master=master,
         driver_memory=driver_memory,
         settings=settings,
@@ -82,6 +81,7 @@ def spark_properties(given: list[str]) -> dict[str, str]:
     return settings
 
 
+_TASKS_WORTH_TELLING = 20
 _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 
 
@@ -136,12 +136,32 @@ class _TasksColumn(MofNCompleteColumn):
         return Text("") if task.total is None else super().render(task)
 
 
+class _Lines:
+    """Progress for a log: a line for each step, and for one that takes long a line at each quarter of its tasks."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._step = ""
+        self._told = 0
+
+    def step(self, text: str) -> None:
+        self._write(text)
+        self._step, self._told = text, 0
+
+    def tasks(self, done: int, total: int) -> None:
+        quarter = 4 * done // total if total >= _TASKS_WORTH_TELLING else 0
+        if quarter > self._told:
+            self._told = quarter
+            self._write(f"{self._step}: {25 * quarter}% ({done:,} of {total:,} tasks)")
+
+
 @contextmanager
 def told(run: Invocation, what: str) -> Iterator[Telling]:
     """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step."""
     log = run.writer.log
     if not log.is_terminal:
-        yield Telling(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
+        lines = _Lines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
+        yield Telling(lines.step, lines.tasks)
         return
     columns = (
         SpinnerColumn(),

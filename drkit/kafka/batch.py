@@ -89,8 +89,13 @@ class Batch(NamedTuple):
         return bool(self.attributes & TRANSACTIONAL)
 
     def intact(self) -> bool:
-        """Whether the bytes match their checksum."""
+        """Whether the bytes match their checksum (format 2)."""
         return crc32c(self.whole[CRC_FROM:]) == self.crc
+
+    @property
+    def readable(self) -> bool:
+        """Whether a consumer that checks CRCs takes it; of the old formats only decoding can tell."""
+        return self.magic < MAGIC or self.intact()
 
 
 def parse(data: memoryview) -> Iterator[Batch]:
@@ -113,6 +118,11 @@ def parse(data: memoryview) -> Iterator[Batch]:
             return
         yield Batch(base_offset, -1, magic, 0, 0, 0, -1, -1, -1, 1, data[at:after])
         at = after
+
+
+def unreadable(first: int, until: int) -> Batch:
+    """Stands for the offsets [first, until) of a log whose bytes are no batch there: it is never `readable`."""
+    return Batch(first, -1, MAGIC, 1, 0, until - first - 1, -1, -1, -1, until - first, memoryview(b""))
 
 
 def shortest(magic: int) -> int:

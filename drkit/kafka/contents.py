@@ -1,7 +1,7 @@
 """The fields of records, column by column: batches decoded for comparison rather than for forwarding. Pure.
 
-aiokafka's compiled reader does the work. It decodes header keys strictly; what isn't UTF-8 is decoded here, with
-the replacement character, as Java's client does.
+aiokafka's compiled reader does the work. It decodes header keys strictly; what isn't UTF-8 is decoded here, and keeps
+its bytes as surrogates (PEP 383), so that different keys stay different.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(slots=True)
 class Columns:
-    """Records in order; timestamps in ms, headers None where there are none."""
+    """Records in order; timestamps in ms, headers None where there are none; `append_times`: whether a timestamp is the
+    broker's (LogAppendTime)."""
 
     offsets: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
+    append_times: list[bool] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: list[Headers | None] = field(default_factory=list)
@@ -38,9 +40,10 @@ class Columns:
         """
         if batch.magic < MAGIC:
             self._add_plain(read_old(batch.whole), first, until)
+            self._fill_append_times(stamped=False)
             return
         if not batch.intact():
-            raise Damaged(f"the batch at offset {batch.base_offset} does not match its checksum")
+            raise Damaged(f"the batch at offset {batch.base_offset} fails its checksum")
         before = len(self.offsets)
         try:
             self._add_compiled(batch, first, until)
@@ -49,6 +52,20 @@ class Columns:
             self._add_plain(list(read(batch)), first, until)
         except Exception as error:
             raise Damaged(f"the records of the batch at offset {batch.base_offset} can't be read: {error}") from error
+        self._fill_append_times(stamped=bool(batch.attributes & LOG_APPEND_TIME))
+
+    def _fill_append_times(self, *, stamped: bool) -> None:
+        self.append_times.extend([stamped] * (len(self.offsets) - len(self.append_times)))
+
+    def add_readable(self, batch: Batch, first: int, until: int) -> bool:
+        """As `add`; false, and nothing of it appended, where they can't be read."""
+        before = len(self.offsets)
+        try:
+            self.add(batch, first, until)
+        except Damaged:
+            self._cut(before)
+            return False
+        return True
 
     def _add_compiled(self, batch: Batch, first: int, until: int) -> None:
         whole = first <= batch.base_offset and batch.last_offset < until
@@ -66,7 +83,7 @@ class Columns:
     def _add_plain(self, found: list[Record], first: int, until: int) -> None:
         for record in found:
             if first <= record.offset < until:
-                key, value, headers = decode(bytes(record.body), errors="replace")
+                key, value, headers = decode(bytes(record.body))
                 self.offsets.append(record.offset)
                 self.stamps.append(record.timestamp)
                 self.keys.append(key)
@@ -74,5 +91,5 @@ class Columns:
                 self.headers.append(headers or None)
 
     def _cut(self, size: int) -> None:
-        for column in (self.offsets, self.stamps, self.keys, self.values, self.headers):
+        for column in (self.offsets, self.stamps, self.append_times, self.keys, self.values, self.headers):
             del column[size:]

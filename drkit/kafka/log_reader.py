@@ -1,7 +1,7 @@
 """A partition's log read batch by batch, in order, from anywhere: for tasks that read ranges of offsets side by side.
 
-What is read is committed: batches of aborted transactions, markers and emptied batches are left out, unless all of it
-is asked for. While one answer is worked on, the next one is on its way.
+Markers and emptied batches are left out, and batches of aborted transactions unless these are asked for. While one
+answer is worked on, the next one is on its way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.batch import MAGIC, Batch, parse
+from drkit.kafka.batch import MAGIC, Batch, parse, unreadable
 from drkit.kafka.committed import Committed
 from drkit.kafka.messages import Fetch, Fetched, FetchPlace
 from drkit.kafka.stream import Stream, StreamError
@@ -25,11 +25,16 @@ _BYTES_AN_OFFSET = 1_000  # more than most records need: a short range is had at
 _WAIT_MS = 500
 _PAUSE = 0.1
 _OUT_OF_RANGE = 1
+_CORRUPT = 2
 _DENIED = 29
 
 
 class OffsetsGone(DrkitError):
     """Offsets that were there are not any more: retention or a deletion took them."""
+
+
+class _CorruptLog(Exception):
+    """The broker can't read its own log there (CORRUPT_MESSAGE)."""
 
 
 class LogReader:
@@ -39,7 +44,7 @@ class LogReader:
         alias: the cluster's name in messages.
         cluster: how to reach it.
         timeout_seconds: how long to go on without an answer.
-        committed: read committed batches only; else also aborted and undecided ones.
+        committed: leave aborted records out (isolation level read_committed).
     """
 
     def __init__(
@@ -72,7 +77,8 @@ class LogReader:
         """The committed batches that hold offsets in [first, until), a list for each answer of a broker.
 
         The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
-        the bytes received. Whoever doesn't read to the end closes it.
+        the bytes received. Whoever doesn't read to the end closes it. Offsets whose batches fail their checksum, or
+        where the log holds no batch, are handed over as `drkit.kafka.batch.unreadable`.
 
         Raises:
             OffsetsGone: the log begins above `first` by now, or what was read next has gone.
@@ -98,29 +104,103 @@ class LogReader:
         self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
     ) -> tuple[list[Batch] | None, Awaitable[Any] | None, int]:
         """The batches of the next answer, the request sent after it, and where that one reads."""
-        answer = await self._answer(asked, topic, partition, position, until)
+        try:
+            answer = await self._answer(asked, topic, partition, position, until)
+        except _CorruptLog:
+            return await self._past_unreadable(topic, partition, position, until)
         batches = list(parse(answer.records))
         if not batches:
             if len(answer.records):
-                raise DrkitError(f"{self._alias} answered for {topic}:{partition} with bytes that are no batch")
+                return await self._past_unreadable(topic, partition, position, until)
             if (answer.stable_offset if self._committed else answer.high_watermark) >= until:
-                return None, None, until  # compaction left nothing there
+                return await self._past_nothing(topic, partition, position, until)
             await asyncio.sleep(_PAUSE)  # a new leader may not yet know how far its log is committed
             return None, None, position
-        after = max(position, _last(batches[-1]) + 1)
+        held, after = await self._with_ends(batches, topic, partition, position, until)
         following = await self._ask(topic, partition, after, until) if after < until else None
         committed = Committed(answer.aborted if self._committed else ())
-        held = [batch for batch in batches if _reaches(batch, position, until) and _holds(committed, batch)]
-        return held, following, after
+        found = [each for each in held if _reaches(each, position, until) and _holds(committed, each)]
+        return found, following, after
+
+    async def _past_nothing(
+        self, topic: str, partition: int, position: int, until: int
+    ) -> tuple[list[Batch] | None, None, int]:
+        """Nothing is there although the log goes on: what compaction leaves at its end. Where something is behind it,
+        the broker stumbles over a batch whose length is damaged: it gives what follows an empty stretch."""
+        end = await self._end_of_unreadable(topic, partition, position, until)
+        return (None if end == until else [unreadable(position, end)]), None, end
+
+    async def _past_unreadable(
+        self, topic: str, partition: int, position: int, until: int
+    ) -> tuple[list[Batch], None, int]:
+        end = await self._end_of_unreadable(topic, partition, position, until)
+        return [unreadable(position, end)], None, end
+
+    async def _with_ends(
+        self, batches: list[Batch], topic: str, partition: int, position: int, until: int
+    ) -> tuple[list[Batch], int]:
+        """Batches of an answer, and the offset behind them. An unreadable one's own header can't say how far it
+        reaches: the batch behind it does."""
+        held: list[Batch] = []
+        at = position
+        for number, batch in enumerate(batches):
+            if batch.readable:
+                held.append(batch)
+                at = max(at, _last(batch) + 1)
+                continue
+            behind = next((each for each in batches[number + 1 :] if each.readable and each.base_offset > at), None)
+            if behind is None:
+                if number == 0:
+                    end = await self._end_of_unreadable(topic, partition, at, until)
+                    return [unreadable(at, end)], end
+                return held, at  # read on from there: then it comes first, with what is behind it
+            if not held or held[-1].readable:  # several in a row are one stretch
+                held.append(unreadable(at, behind.base_offset))
+                at = behind.base_offset
+        return held, at
+
+    async def _end_of_unreadable(self, topic: str, partition: int, position: int, until: int) -> int:
+        """The first offset from which on the log can be read again, `position` being unreadable; `until` where there is
+        none below. In some 2 log2(n) fetches for n offsets."""
+        low, step = position, 1
+        while (at := min(position + step, until - 1)) > low:
+            base = await self._readable_at(topic, partition, at, until)
+            if base is not None:
+                high = min(at, max(base, low + 1))
+                break
+            low, step = at, step * 2
+        else:
+            return until
+        while high - low > 1:
+            middle = (low + high) // 2
+            base = await self._readable_at(topic, partition, middle, until)
+            low, high = (middle, high) if base is None else (low, min(middle, max(base, low + 1)))
+        return high
+
+    async def _readable_at(self, topic: str, partition: int, offset: int, until: int) -> int | None:
+        """The base offset of the batch that a fetch from this offset begins with; None where it can't be read."""
+        try:
+            answer = await self._answer(None, topic, partition, offset, until, wait_ms=0)
+        except _CorruptLog:
+            return None
+        first = next(parse(answer.records), None)
+        return None if first is None or not first.readable else first.base_offset
 
     async def _answer(
-        self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
+        self,
+        asked: Awaitable[Any] | None,
+        topic: str,
+        partition: int,
+        position: int,
+        until: int,
+        *,
+        wait_ms: int = _WAIT_MS,
     ) -> Fetched:
         deadline = time.monotonic() + self._timeout
         last = "no leader is known"
         while time.monotonic() < deadline:
             if asked is None:
-                asked = await self._ask(topic, partition, position, until)
+                asked = await self._ask(topic, partition, position, until, wait_ms)
             if asked is not None:
                 try:
                     answer = await asked
@@ -142,7 +222,9 @@ class LogReader:
             remedy="Check its brokers and run it again",
         )
 
-    async def _ask(self, topic: str, partition: int, position: int, until: int) -> Awaitable[Any] | None:
+    async def _ask(
+        self, topic: str, partition: int, position: int, until: int, wait_ms: int = _WAIT_MS
+    ) -> Awaitable[Any] | None:
         """Send a Fetch; None where there is nobody to send it to now."""
         try:
             if not self._connected:
@@ -156,8 +238,9 @@ class LogReader:
                 return None
             size = max(_LEAST_FETCH_BYTES, min(_FETCH_BYTES, (until - position) * _BYTES_AN_OFFSET))
             place = FetchPlace(partition, position, size)
-            request = Fetch({topic: [place]}, committed=self._committed, max_wait_ms=_WAIT_MS, max_bytes=size)
-            return connection.send(request)
+            return connection.send(
+                Fetch({topic: [place]}, committed=self._committed, max_wait_ms=wait_ms, max_bytes=size)
+            )
         except StreamError:
             return None
 
@@ -167,6 +250,8 @@ class LogReader:
             raise OffsetsGone(
                 f"cluster {self._alias} no longer has offset {position} of {topic}:{partition} (OffsetOutOfRange)"
             )
+        if answer.error == _CORRUPT:
+            raise _CorruptLog
         if answer.error == _DENIED:
             raise Refused(
                 f"cluster {self._alias} denies READ on topic {topic}",

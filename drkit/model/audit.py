@@ -2,8 +2,8 @@
 
 Two identities hold for every partition and for the totals (`Counts.identities`):
 
-    source_records = matched + lost + corrupted + unseen
-    target_records = matched + duplicated + corrupted + foreign
+    source_records = matched + lost + corrupted + unseen + unreadable
+    target_records = matched + duplicated + corrupted + foreign + unreadable
 
 What a side's own retention or compaction removed, and what was written on the target after the link
 was sealed, is outside of both sums and counted on its own (`source_retired`, `target_retired`,
@@ -18,26 +18,39 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
+from drkit.model.clock import date_of
 from drkit.model.digests import Coverage
 from drkit.model.topology import Link, LinkId
 
 
 class Verdict(StrEnum):
-    """`clean` where nothing is lost, duplicated, corrupted, reordered or foreign."""
+    """`clean`: all was compared, and nothing is lost, duplicated, corrupted, reordered, foreign or unreadable.
+    `incomplete`: nothing of that is known, but something could not be compared."""
 
     CLEAN = "clean"
+    INCOMPLETE = "incomplete"
     DEVIATED = "deviated"
+
+    @classmethod
+    def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
+        """The gravest of these; `clean` where there are none."""
+        return max(verdicts, key=list(cls).index, default=cls.CLEAN)
 
 
 class FindingKind(StrEnum):
     """The anomalies, gravest first; `unseen` is none (the mirror had not got there)."""
 
     LOST = "lost"
+    UNREADABLE = "unreadable"
     CORRUPTED = "corrupted"
     DUPLICATED = "duplicated"
     FOREIGN = "foreign"
     REORDERED = "reordered"
     UNSEEN = "unseen"
+
+
+DEVIATIONS = tuple(kind.value for kind in FindingKind if kind is not FindingKind.UNSEEN)
+"""The kinds of finding that make a verdict `deviated`, gravest first."""
 
 
 class Basis(StrEnum):
@@ -51,6 +64,8 @@ class Basis(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Records, by what became of them.
+
+    `unreadable`: records whose place on the target is in a batch that a consumer which checks CRCs can't read.
 
     `source_retired`: on the target only, because the source's own retention or compaction removed
     them there (or the whole topic was made anew). `target_retired`: the same the other way round.
@@ -66,6 +81,7 @@ class Counts:
     reordered: int = 0
     foreign: int = 0
     unseen: int = 0
+    unreadable: int = 0
     source_retired: int = 0
     target_retired: int = 0
     target_appended: int = 0
@@ -82,14 +98,15 @@ class Counts:
     @property
     def clean(self) -> bool:
         """Whether nothing deviates."""
-        return not (self.lost or self.duplicated or self.corrupted or self.reordered or self.foreign)
+        return not any(getattr(self, kind) for kind in DEVIATIONS)
 
     def broken_identity(self) -> str | None:
         """Which of the two identities does not hold, or None where both do."""
-        if self.source_records != self.matched + self.lost + self.corrupted + self.unseen:
-            return f"source_records is not matched + lost + corrupted + unseen: {self}"
-        if self.target_records != self.matched + self.duplicated + self.corrupted + self.foreign:
-            return f"target_records is not matched + duplicated + corrupted + foreign: {self}"
+        both = self.matched + self.corrupted + self.unreadable
+        if self.source_records != both + self.lost + self.unseen:
+            return f"source_records is not matched + lost + corrupted + unseen + unreadable: {self}"
+        if self.target_records != both + self.duplicated + self.foreign:
+            return f"target_records is not matched + duplicated + corrupted + foreign + unreadable: {self}"
         return None
 
 
@@ -153,7 +170,8 @@ class Finding:
 
     `timestamp`, `key` and `digest` are the source record's, or the target's where the source has none
     (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what stands in its place.
-    `source_offset` of a duplicate is the record that it is a further copy of.
+    `source_offset` of a duplicate is the record that it is a further copy of. `timestamp` is null where the record's
+    `timestamp_ms` is no date (`drkit.model.clock.date_of`).
     """
 
     kind: FindingKind
@@ -162,12 +180,22 @@ class Finding:
     partition: int
     source_offset: int | None
     target_offset: int | None
-    timestamp: datetime
+    timestamp_ms: int
     key: bytes | None
     digest: str
-    target_timestamp: datetime | None = None
+    target_timestamp_ms: int | None = None
     target_key: bytes | None = None
     target_digest: str | None = None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """When it was stamped."""
+        return date_of(self.timestamp_ms)
+
+    @property
+    def target_timestamp(self) -> datetime | None:
+        """When what stands in its place was stamped."""
+        return date_of(self.target_timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +227,7 @@ class Orphan:
     partition: int
     offset: int
     key: str
-    timestamp: datetime
+    timestamp: datetime | None
     on_source: bool
 
 
@@ -229,10 +257,11 @@ class RelationAudit:
 class AuditRequest:
     """What to audit.
 
-    `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their
-    timestamps. `out`: the folder that gets the findings (made if missing). `full`: decode every record, also
-    where whole batches are equal on both sides. `since_digest`: read the target only where the mirror kept digests of
-    what it forwarded (not with a time window).
+    `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their timestamps. `run`:
+    the audit's name in findings. `out`: the folder that gets the findings (made if missing). `full`: decode every
+    record, also where whole batches are equal on both sides. `since_digest`: read the target only where the mirror kept
+    digests of what it forwarded (not with a time window). `unseen_since`: unseen records stamped before it count as a
+    deviation; None: none do.
     """
 
     link: Link
@@ -242,12 +271,15 @@ class AuditRequest:
     until: datetime | None = None
     full: bool = False
     since_digest: bool = False
+    unseen_since: datetime | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
     """What an audit found. `findings` are the first, gravest kinds first; the Parquet holds all. `coverage`: what was
-    proven by digest; None where that wasn't asked for."""
+    proven by digest; None where that wasn't asked for. `incomplete`: what could not be compared, and why, in words.
+    `overdue`: unseen records stamped before the time from which on they may be missing; None where none was given."""
 
     link: LinkId
     counts: Counts
@@ -263,11 +295,15 @@ class AuditResult:
     until: datetime | None = None
     relations: tuple[RelationAudit, ...] = ()
     coverage: Coverage | None = None
+    incomplete: tuple[str, ...] = ()
+    overdue: int | None = None
 
     @property
     def verdict(self) -> Verdict:
-        """`clean` or `deviated`."""
-        return Verdict.CLEAN if self.counts.clean else Verdict.DEVIATED
+        """What is known of both sides, in a word."""
+        if not self.counts.clean or self.overdue:
+            return Verdict.DEVIATED
+        return Verdict.INCOMPLETE if self.incomplete else Verdict.CLEAN
 
     @property
     def findings_truncated(self) -> bool:

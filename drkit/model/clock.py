@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+YEAR_10000 = 253_402_300_800_000
+"""Milliseconds."""
+
 
 def now() -> datetime:
     """The present instant, UTC."""
@@ -20,6 +23,14 @@ def iso(instant: datetime | None) -> str | None:
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (ms since the epoch) as an instant."""
     return datetime.fromtimestamp(millis / 1000, UTC)
+
+
+def date_of(millis: int | None) -> datetime | None:
+    """The instant of a Kafka timestamp; None where it is no date (negative, or beyond the year 9999).
+
+    Producers may write any number of 64 bits there: microseconds, nanoseconds, -1 for none.
+    """
+    return None if millis is None or not 0 <= millis < YEAR_10000 else from_millis(millis)
 
 
 def to_millis(instant: datetime) -> int:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from drkit.model.audit import Counts
+from drkit.model.audit import DEVIATIONS, Counts
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError
 
@@ -41,7 +41,7 @@ class Closed(NamedTuple):
         return f"{self.epoch}/{self.partition}/{self.topic}"
 
 
-KINDS = ("lost", "corrupted", "duplicated", "foreign", "reordered")
+KINDS = DEVIATIONS
 GONE = "gone"
 
 

@@ -133,3 +133,30 @@ def _lower(path: Path, topic: str, partition: int, end: int) -> None:
         mine = (name, int(number)) == (topic, partition)
         lowered.append(f"{name} {number} {min(end, int(offset))}" if mine else line)
     path.write_text("\n".join([version, count, *lowered, ""]))
+
+
+def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
+    """Turn bits of the stored batch that holds an offset, behind the broker's back, as a bad disk does.
+
+    Args:
+        folder: of the partition's log; its broker may run (it reads through the same page cache).
+        offset: of a record in the batch.
+        at: which byte of the batch (`drkit.kafka.batch` has the header's layout); negative from its end.
+        mask: the bits to turn.
+
+    Returns:
+        the batch as it was.
+    """
+    for segment in sorted(folder.glob("*.log")):
+        begin = 0
+        for batch in parse(memoryview(segment.read_bytes())):
+            if batch.base_offset <= offset <= batch.last_offset:
+                size = len(batch.whole)
+                with segment.open("r+b") as file:
+                    file.seek(begin + at % size)
+                    byte = file.read(1)[0]
+                    file.seek(begin + at % size)
+                    file.write(bytes([byte ^ mask]))
+                return batch
+            begin += len(batch.whole)
+    raise AssertionError(f"no batch of {folder} holds offset {offset}")

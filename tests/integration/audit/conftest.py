@@ -19,7 +19,7 @@ Audit = Callable[..., AuditResult]
 
 @pytest.fixture(scope="session")
 def spark(toolchain: Toolchain) -> Iterator[SparkRuntime]:
-    yield SparkRuntime(toolchain.spark_java_home, tuple(toolchain.jars("spark")), driver_memory="1g")
+    yield SparkRuntime(toolchain.spark_java_home, driver_memory="1g")
     stop_session()
 
 

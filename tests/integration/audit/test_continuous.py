@@ -1,4 +1,4 @@
-"""`drkit audit --continuous` beside a mirror: every record counted once, a loss told at once, also after SIGKILL."""
+"""`drkit audit watch` beside a mirror: every record counted once, a loss told at once, also after SIGKILL."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Running:
 
 @contextmanager
 def continuous(own: OwnLink, folder: Path) -> Iterator[Running]:
-    command = [sys.executable, "-m", "drkit", "audit", "--continuous", "--interval", "1", "--output", "json"]
+    command = [sys.executable, "-m", "drkit", "audit", "watch", "--interval", "1", "--output", "json"]
     command += [
         "--checkpoint",
         str(folder / "checkpoint"),

@@ -129,7 +129,7 @@ def test_altered_unseen_and_foreign_records_alone_need_no_joins(bench, audit, un
     assert first.partitions == full.partitions
     assert first.findings == full.findings
     tables = [pq.read_table(each.findings_path) for each in (first, full)]
-    rows = [sorted(table.to_pylist(), key=str) for table in tables]
+    rows = [sorted(table.drop_columns(["observed_at"]).to_pylist(), key=str) for table in tables]
     assert rows[0] == rows[1]
     assert tables[0].schema.names == tables[1].schema.names
 

@@ -8,7 +8,7 @@ import pytest
 
 from drkit.audit.run import run_audit
 from drkit.config.relation_schema import RelationConfig
-from drkit.model.audit import AuditRequest, TopicChoice, Verdict
+from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError
 from tests.support.damage import STAMP, Record
 
@@ -47,7 +47,7 @@ def test_children_without_parents_are_counted_on_both_sides(bench, spark, unique
     result = run_audit(request, bench.store, config, spark)
 
     (found,) = result.relations
-    assert result.verdict is Verdict.CLEAN
+    assert result.counts.clean
     assert (found.children, found.keyless) == (8, 2)
     assert (found.orphans, found.orphans_on_source, found.brought) == (5, 2, 3)
     assert [(each.offset, each.key, each.on_source) for each in found.first] == [

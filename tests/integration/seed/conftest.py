@@ -15,7 +15,7 @@ from tests.support.mirroring import Mirrored
 
 @pytest.fixture(scope="session")
 def spark(toolchain: Toolchain) -> Iterator[SparkRuntime]:
-    yield SparkRuntime(toolchain.spark_java_home, tuple(toolchain.jars("spark")), driver_memory="1g")
+    yield SparkRuntime(toolchain.spark_java_home, driver_memory="1g")
     stop_session()
 
 

@@ -43,7 +43,7 @@ def test_an_audit_without_it_says_nothing_of_digests() -> None:
     assert digest_document(result(None)) is None
 
 
-@pytest.mark.parametrize("option", ["--full", "--from", "--until", "--group", "--continuous"])
+@pytest.mark.parametrize("option", ["--full", "--from", "--until"])
 def test_options_that_it_excludes_are_refused_with_the_reason(option) -> None:
     with pytest.raises(ConfigError, match=f"{option} and --since-digest exclude each other") as refused:
         refuse_with_digest({"--full": None, option: "x"})

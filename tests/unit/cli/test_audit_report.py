@@ -15,18 +15,23 @@ from rich.console import Console
 
 from drkit.audit.over_time import BUCKETS, over_time
 from drkit.audit.witnesses import Content, Witness
+from drkit.cli.audit_history import past_audits
 from drkit.cli.audit_report import render_report
-from drkit.cli.audit_run import keep_run
+from drkit.cli.audit_run import Failure, keep_run, new_run
 from drkit.cli.audit_view import of_each_kind, print_audits
 from drkit.model.audit import AuditResult, Basis, Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.errors import Unreachable
 from drkit.model.journal import verify_chain
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+STAMP = 1_795_147_380_000
 COUNTS = Counts(source_records=1000, target_records=999, matched=998, lost=2, foreign=1)
-LOST = Finding(FindingKind.LOST, "a<b>&c", "a<b>&c", 0, 17, None, AT, b"<script>", "0" * 32)
-FOREIGN = Finding(FindingKind.FOREIGN, "a<b>&c", "a<b>&c", 0, None, 30, AT, b"k", "1" * 32)
+LOST = Finding(FindingKind.LOST, "a<b>&c", "a<b>&c", 0, 17, None, STAMP, b"<script>", "0" * 32)
+FOREIGN = Finding(FindingKind.FOREIGN, "a<b>&c", "a<b>&c", 0, None, 30, STAMP, b"k", "1" * 32)
+
+GONE = Unreachable("cluster x does not answer")
 
 
 def result(**changed) -> AuditResult:
@@ -48,8 +53,8 @@ def result(**changed) -> AuditResult:
 def parquet(path: Path, rows: list[tuple[str, str, int]]) -> Path:
     kinds, topics, stamps = zip(*rows, strict=True) if rows else ((), (), ())
     path.mkdir()
-    columns = [pa.array(kinds, pa.string()), pa.array(topics, pa.string()), pa.array(stamps, pa.timestamp("us", "UTC"))]
-    pq.write_table(pa.table(columns, names=["kind", "topic", "timestamp"]), path / "part.parquet")
+    columns = [pa.array(kinds, pa.string()), pa.array(topics, pa.string()), pa.array(stamps, pa.int64())]
+    pq.write_table(pa.table(columns, names=["kind", "topic", "timestamp_ms"]), path / "part.parquet")
     return path
 
 
@@ -75,7 +80,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: Path):
-    second = 1_000_000
+    second = 1_000
     times = over_time(
         [parquet(tmp_path / "one", [("lost", "a<b>&c", 0), ("lost", "a<b>&c", 60 * second), ("foreign", "t", second)])]
     )
@@ -101,7 +106,7 @@ def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: 
 
 
 def test_findings_are_counted_by_their_time(tmp_path: Path):
-    stamps = [number * 1_000_000 for number in range(BUCKETS)]
+    stamps = [number * 1_000 for number in range(BUCKETS)]
     one = parquet(tmp_path / "one", [("lost", "t", stamp) for stamp in stamps])
     two = parquet(tmp_path / "two", [("foreign", "u", 0)] * 5)
 
@@ -115,14 +120,14 @@ def test_findings_are_counted_by_their_time(tmp_path: Path):
 
 
 def test_odd_stamps_do_not_hide_when_the_rest_was(tmp_path: Path):
-    hour, now = 3600 * 1_000_000, 1_800_000_000 * 1_000_000
+    hour, now = 3600 * 1_000, 1_800_000_000 * 1_000
     rows = [("lost", "t", now + number * hour // 60) for number in range(60)]
 
     found = over_time([parquet(tmp_path / "one", [*rows, ("foreign", "t", 0), ("foreign", "t", 2 * now)])])
 
     assert found is not None
     assert (found.earlier, found.later) == (1, 1)
-    assert (found.first.timestamp(), found.last.timestamp()) == (now / 1e6, now / 1e6 + 59 * 60)
+    assert (found.first.timestamp(), found.last.timestamp()) == (now / 1e3, now / 1e3 + 59 * 60)
     assert sum(found.counts["t", "lost"]) == 60
     text = render_report([result()], [found], [[]])
     assert "<span>1 earlier</span><span>1 later</span>" in text
@@ -138,7 +143,7 @@ def test_each_kind_has_its_witnesses():
 @pytest.mark.parametrize("width", [80, 140])
 def test_on_a_terminal_kinds_keep_their_names_and_keys_are_text(width: int):
     out = StringIO()
-    print_audits(Console(file=out, width=width), [result()], "audit-1", Path("/x/report.html"))
+    print_audits(Console(file=out, width=width), [result()], [], "audit-1", Path("/x/report.html"))
     said = out.getvalue()
     assert ("corrupted" in said) is (width == 140)
     assert "source  matched  lost" in said
@@ -149,13 +154,19 @@ def test_on_a_terminal_kinds_keep_their_names_and_keys_are_text(width: int):
 def test_an_audit_is_a_run():
     store = open_store("sqlite:///:memory:")
 
-    kept = keep_run(store, [result()], AT)
-    clean = keep_run(store, [result(counts=Counts(source_records=5, target_records=5, matched=5))], AT)
+    matching = Counts(source_records=5, target_records=5, matched=5)
+    kept = keep_run(store, new_run(AT), [result()], [], AT)
+    clean = keep_run(store, new_run(AT), [result(counts=matching)], [], AT)
+    partly = keep_run(store, new_run(AT), [result(counts=matching)], [Failure(LinkId("x", "dr"), GONE)], AT)
+    failed = keep_run(store, new_run(AT), [], [Failure(LinkId("x", "dr"), GONE)], AT)
 
     listed = {summary.run: summary for summary in store.runs()}
     assert listed[kept.run or ""].state == "deviated"
     assert listed[kept.run or ""].detail == "primary->dr: 2 lost, 1 foreign"
     assert (listed[clean.run or ""].kind, listed[clean.run or ""].state) == ("audit", "clean")
+    assert [listed[each.run or ""].state for each in (partly, failed)] == ["incomplete", "failed"]
+    assert listed[failed.run or ""].detail == "x->dr failed: cluster x does not answer"
+    assert [each.verdict for each in past_audits(store)].count("failed") == 2
     assert verify_chain(store.entries(kept.run or "")) is None
     assert "findings.parquet" in store.entries(kept.run or "")[0].payload
     store.close()
