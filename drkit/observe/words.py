@@ -43,7 +43,7 @@ def treatment(statistics: EngineStatistics) -> str:
         parts.append(f"{dropped:,} left out ({_by_reason(statistics.records_dropped)})")
     if parts:
         return ", ".join(parts)
-    return "record by record" if statistics.records else "nothing sent yet"
+    return "batches are not counted" if statistics.records else "nothing sent yet"
 
 
 def latency(found: Latency | None) -> str:
