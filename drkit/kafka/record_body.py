@@ -68,11 +68,33 @@ def encode(key: bytes | None, value: bytes | None, headers: Sequence[Header]) ->
     Raises:
         UnicodeEncodeError: a header's name can't be written as UTF-8.
     """
-    parts = [*_part(key), *_part(value), encoded(len(headers))]
+    parts: list[bytes] = []
+    add = parts.append
+    for content in (key, value):
+        if content is None:
+            add(_NONE)
+        else:
+            size = len(content)
+            add(NUMBERS[size] if size < _FEW else encoded(size))
+            add(content)
+    add(encoded(len(headers)))
     for name, content in headers:
-        parts += _name(name)
-        parts += _part(content)
+        add(_named(name))
+        if content is None:
+            add(_NONE)
+        else:
+            size = len(content)
+            add(NUMBERS[size] if size < _FEW else encoded(size))
+            add(content)
     return b"".join(parts)
+
+
+def can_name(name: str) -> bool:
+    """Whether a text can be a header's name: UTF-8 can hold it, or it was decoded from other bytes."""
+    try:
+        return _named(name) is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def encode_headers(headers: Sequence[Header]) -> bytes:
@@ -107,13 +129,8 @@ def with_headers(body: bytes, count: int, more: bytes) -> bytes:
     return body[:at] + encoded(number + count) + body[after:] + more
 
 
-def _part(content: bytes | None) -> tuple[bytes, ...]:
-    if content is None:
-        return (_NONE,)
-    size = len(content)
-    return (NUMBERS[size] if size < _FEW else encoded(size), content)
-
-
 @lru_cache(maxsize=1_000)
-def _name(name: str) -> tuple[bytes, ...]:
-    return _part(name.encode(errors=_KEPT))
+def _named(name: str) -> bytes:
+    """A header's name with its length before it."""
+    plain = name.encode(errors=_KEPT)
+    return encoded(len(plain)) + plain

@@ -4,9 +4,9 @@
 it, in the order that makes a crash at any moment repeatable:
 
     0  read the epochs of the source's leaders: what is read of a later one later is not what was looked at
-    1  read what the target knows of the link's producer (see `drkit.mirror.producer_id`), then both
-       sides' offsets; the target's end until two reads in a row agree (what a dead worker had in
-       flight may still land)
+    1  read the watermarks, then what the target knows of the link's producer (see
+       `drkit.mirror.producer_id`), then both sides' offsets; the target's end until two reads in
+       a row agree (what a dead worker had in flight may still land)
     2  decide; classify what is out of the ordinary
     3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.tail`); where
        there is none, the last record below the end (`drkit.mirror.misplaced_records`)
@@ -169,6 +169,8 @@ class Resumer:
         wanted = self._of_known_incarnation(wanted)
         leader_epochs = self._source.leader_epochs(wanted)
         there = {tp: TopicPartition(ready.state.target_topic, tp.partition) for tp, ready in wanted.items()}
+        # before all ends: what another worker mirrors while this one looks (or is frozen) must not seem to be lost
+        watermarks = self._of_this_epoch(wanted)
         source_starts = self._source.start_offsets(wanted, partial=True)
         readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
         source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
@@ -176,7 +178,6 @@ class Resumer:
         # before the ends: what lands in between makes the next append out of sequence, never a duplicate
         sequences = self._producer.last_sequences(there.values())
         target_ends = self._settled_ends(list(there.values()), stop)
-        watermarks = self._of_this_epoch(wanted)
         known = {tp: mark.leader_epoch for tp, mark in watermarks.items() if mark.leader_epoch is not None}
         epoch_ends = self._source.epoch_ends(known)
         observed = []

@@ -28,7 +28,7 @@ from drkit.kafka.records import NUMBERS, Damaged
 from drkit.kafka.records import Record as EncodedRecord
 from drkit.mirror.provenance import NAMES, OFFSET, OWN_NAMES, Hop, origin, passed, stamped
 from drkit.model.errors import ConfigError
-from drkit.model.record import Header, Record
+from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition
 
 _PROBE = Record("topic", 0, 0, 0, None, None)
@@ -101,27 +101,38 @@ class Alteration:
             AlterationFailed: a callable raised or answered something else; what came before was given out.
             Damaged: a record can't be decoded.
         """
-        asks = self._asks and tp.topic != self._canary
+        topic, partition = tp
+        asks = self._asks and topic != self._canary
         marks = _Marks(self._source_id, tp) if self._marks else None
         for record in records:
             offset, timestamp, body = record
             plain = bytes(body)
+            named = marks is not None and OWN_NAMES in plain
             try:
-                if not asks and marks is not None and OWN_NAMES not in plain:
+                if marks is not None and not (asks or named):
                     yield EncodedRecord(offset, timestamp, marks.added(plain, offset))
                     continue
-                before = Record(tp.topic, tp.partition, offset, timestamp, *_decoded(plain))
+                key, value, headers = record_body.decode(plain)
             except IndexError as error:
                 raise Damaged(f"the record at offset {offset} ends too early") from error
-            after = self._altered(before, asks=asks)
+            before = Record(topic, partition, offset, timestamp, key, value, tuple(headers))
+            came = named and any(name in NAMES for name, _ in headers)
+            if came and self._target_id in passed(headers):
+                continue
+            after = self._answered(before) if asks else before
             if after is None:
                 continue
             if after is not before:
-                yield EncodedRecord(offset, timestamp, record_body.encode(after.key, after.value, after.headers))
-            elif marks is not None:
-                yield EncodedRecord(offset, timestamp, marks.added(plain, offset))
-            else:
+                plain = record_body.encode(after.key, after.value, after.headers)
+            elif marks is None:
                 yield record
+                continue
+            if marks is not None and (came or (after is not before and OWN_NAMES in plain)):
+                again = stamped(headers, after.headers, Hop(self._source_id, topic, partition, offset))
+                plain = record_body.encode(after.key, after.value, again)
+            elif marks is not None:
+                plain = marks.added(plain, offset)
+            yield EncodedRecord(offset, timestamp, plain)
 
     def apply(self, record: Record) -> Record | None:
         """What a record of the source is on the target; None: it is left out.
@@ -129,45 +140,37 @@ class Alteration:
         Raises:
             AlterationFailed: a callable raised or answered something else; the message says which and how.
         """
-        after = self._altered(record, asks=self._asks and record.topic != self._canary)
-        if after is None or not self._marks or after is not record:
-            return after
-        return record.replace(headers=(*record.headers, *origin(self._hop(record))))
-
-    def _altered(self, record: Record, *, asks: bool) -> Record | None:
-        """What the callables make of it, with its provenance; the very record where there is nothing to it but the
-        usual provenance that is still to be added.
-        """
-        came = self._marks and any(header[0] in NAMES for header in record.headers)
-        if came and self._target_id in passed(record.headers):
-            return None
-        after = self._answered(record) if asks else record
-        if after is None or not self._marks or (after is record and not came):
-            return after
-        headers = stamped(record.headers, after.headers, self._hop(record))
-        return record.replace(key=after.key, value=after.value, headers=tuple(headers))
+        body = record_body.encode(record.key, record.value, record.headers)
+        tp = TopicPartition(record.topic, record.partition)
+        for altered in self.records(tp, [EncodedRecord(record.offset, record.timestamp, body)]):
+            key, value, headers = record_body.decode(bytes(altered.body))
+            return record.replace(key=key, value=value, headers=tuple(headers))
+        return None
 
     def _answered(self, record: Record) -> Record | None:
         """What the callables make of it."""
-        if self._filter is not None and not self._keeps(record):
+        if self._filter is not None and not self._keeps(self._filter, record):
             return None
-        return record if self._transform is None else self._transformed(record)
+        return record if self._transform is None else self._transformed(self._transform, record)
 
-    def _hop(self, record: Record) -> Hop:
-        return Hop(self._source_id, record.topic, record.partition, record.offset)
-
-    def _keeps(self, record: Record) -> bool:
-        name = f"filter {self._link.filter}"
-        answer = _asked(name, self._filter, record)
+    def _keeps(self, asked: Callable[[Record], object], record: Record) -> bool:
+        try:
+            answer = asked(record)
+        except (Exception, SystemExit) as error:
+            raise _raised(f"filter {self._link.filter}", error, record) from error
         if not isinstance(answer, bool):
+            name = f"filter {self._link.filter}"
             raise _failed(record, f"{name} answered {type(answer).__name__} instead of True or False")
         return answer
 
-    def _transformed(self, record: Record) -> Record | None:
+    def _transformed(self, asked: Callable[[Record], object], record: Record) -> Record | None:
+        try:
+            answer = asked(record)
+        except (Exception, SystemExit) as error:
+            raise _raised(f"transform {self._link.transform}", error, record) from error
+        if answer is None or answer is record:
+            return None if answer is None else record
         name = f"transform {self._link.transform}"
-        answer = _asked(name, self._transform, record)
-        if answer is None:
-            return None
         if not isinstance(answer, Record):
             raise _failed(record, f"{name} answered {type(answer).__name__} instead of a Record or None")
         if answer[:4] != record[:4]:
@@ -230,11 +233,8 @@ def as_record(message: Message) -> Record:
     )
 
 
-def _asked(name: str, function: Callable[[Record], object] | None, record: Record) -> object:
-    try:
-        return function(record) if function is not None else None
-    except (Exception, SystemExit) as error:
-        raise _failed(record, f"{name} raised {type(error).__name__}: {error}") from error
+def _raised(name: str, error: BaseException, record: Record) -> AlterationFailed:
+    return _failed(record, f"{name} raised {type(error).__name__}: {error}")
 
 
 def _failed(record: Record, what: str, why: str = "") -> AlterationFailed:
@@ -249,21 +249,13 @@ def _is_bytes(value: object) -> bool:
 def _are_headers(headers: object) -> bool:
     if not isinstance(headers, tuple | list):
         return False
-    pairs = [pair for pair in headers if isinstance(pair, tuple) and len(pair) == 2]  # noqa: PLR2004 - name and value
-    return len(pairs) == len(headers) and all(_is_name(name) and _is_bytes(value) for name, value in pairs)
-
-
-def _is_name(name: object) -> bool:
-    """Whether it is a text that UTF-8 can hold, or one that was decoded from other bytes."""
-    try:
-        return isinstance(name, str) and name.encode(errors="surrogateescape") is not None
-    except UnicodeEncodeError:
-        return False
-
-
-def _decoded(body: bytes) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
-    key, value, headers = record_body.decode(body)
-    return key, value, tuple(headers)
+    for pair in headers:
+        if not (isinstance(pair, tuple) and len(pair) == 2):  # noqa: PLR2004 - name and value
+            return False
+        name, value = pair
+        if not (isinstance(name, str) and _is_bytes(value) and record_body.can_name(name)):
+            return False
+    return True
 
 
 class _Marks:

@@ -1,0 +1,86 @@
+"""A worker that looks where to go on while another mirrors: what that one did meanwhile is no loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from drkit.mirror.producer_id import LinkProducer
+from drkit.mirror.resume import Resumer
+from drkit.model.clock import now
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+
+TP = TopicPartition("t", 0)
+STATE = SimpleNamespace(topic="t", target_topic="t", epoch=1, source_topic_id="s", target_topic_id="d")
+READY: Any = SimpleNamespace(
+    state=STATE, max_message_bytes=1_000, preserve=False, alignable=False, compacted=False, diverged=frozenset()
+)
+
+
+class Moving:
+    """Both clusters and the store, while somebody else mirrors: each look finds more on both, and recorded."""
+
+    def __init__(self) -> None:
+        self.mirrored = 100
+        self.problems: list[tuple[Any, ...]] = []
+
+    def _looked(self) -> int:
+        self.mirrored += 10
+        return self.mirrored
+
+    def offsets(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self._looked())
+
+    def starts(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    def log_ends(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self.mirrored)  # as two reads in a row agree about
+
+    def watermarks(self, _: LinkId) -> dict[TopicPartition, Watermark]:
+        at = self._looked()
+        return {TP: Watermark("t", 0, 1, at, at, 0, at, 0, now())}
+
+    def resumer(self) -> Resumer:
+        row = OffsetMapping("t", 0, 1, 0, 0)
+        source = SimpleNamespace(
+            start_offsets=self.starts,
+            end_offsets=self.offsets,
+            topics=lambda _: {"t": SimpleNamespace(topic_id="s")},
+            leader_epochs=lambda tps: dict.fromkeys(tps, 3),
+            epoch_ends=lambda _: {},
+            epochs_below=lambda offsets: dict.fromkeys(offsets, 3),
+        )
+        target = SimpleNamespace(
+            start_offsets=self.starts, log_ends=self.log_ends, topics=lambda _: {"t": SimpleNamespace(topic_id="d")}
+        )
+        store = SimpleNamespace(
+            watermarks=self.watermarks,
+            put_watermarks=lambda *_: None,
+            last_valid_mapping=lambda *_: row,
+            next_mapping=lambda *_: None,
+        )
+        problems = SimpleNamespace(
+            put=lambda *said, **_: self.problems.append(said),
+            settle=lambda *_, **__: None,
+            stands=lambda *_, **__: False,
+        )
+        verifier = SimpleNamespace(difference=lambda _: None, compares_bytes=False)
+        producer = SimpleNamespace(
+            id=lambda: 7,
+            next_sequence=LinkProducer.next_sequence,
+            last_sequences=lambda tps: dict.fromkeys(tps, 5),
+        )
+        whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None)
+        parts: Any = (source, target, store, problems, verifier, producer, whole)
+        return Resumer(LinkId("a", "b"), *parts, committed=True)
+
+
+def test_what_another_worker_mirrors_meanwhile_is_no_loss() -> None:
+    world = Moving()
+    (resumed,) = world.resumer().resume({TP: READY}, threading.Event())
+    assert world.problems == []
+    assert resumed.start.target_offset <= world.mirrored
