@@ -267,9 +267,9 @@ def test_down_works_although_the_labs_own_file_is_damaged(
 @pytest.mark.parametrize(
     ("number", "code", "moment"),
     [
-        (signal.SIGINT, 1, "spawned"),
+        (signal.SIGINT, 130, "spawned"),
         (signal.SIGTERM, 143, "spawned"),
-        (signal.SIGINT, 1, "answering"),
+        (signal.SIGINT, 130, "answering"),
     ],
 )
 def test_an_interrupted_up_leaves_nothing(

@@ -236,6 +236,8 @@ def _parsed(rest: list[str]) -> Any:
     context = typer.main.get_command(application()).make_context("drkit", rest)
     while hasattr(context.command, "resolve_command"):
         left = [*context._protected_args, *context.args]  # where a group keeps what it did not consume
+        if not left and context.command.invoke_without_command:
+            break
         verb, command, rest = context.command.resolve_command(context, left)
         context = command.make_context(verb, rest, parent=context)
     return context
