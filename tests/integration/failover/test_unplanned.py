@@ -447,7 +447,8 @@ def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
     assert own.committed("dr", late) == {}
     moved = {p.partition: p for p in result.positions if p.group == name}
     assert {p.strategy for p in moved.values()} == {Strategy.MAPPING}
-    assert [moved[p].reread for p in (0, 1)] == [35, 30]
+    # partition 0's reader may have got further than its last capture says, partition 1's had read all
+    assert [(moved[p].reread, moved[p].reread_at_most) for p in (0, 1)] == [(None, 40), (30, None)]
     assert all(f"had committed at {when.local}" in moved[p].reason for p in (0, 1))
     assert all(p.translation is Certainty.EXACT for p in moved.values())
     (unplaced,) = [p for p in result.positions if p.group == late]
