@@ -45,7 +45,8 @@ class AlteredTailVerifier(TailVerifier):
         if self._link.provenance:
             return compare_provenance(tail, begin, ours, self._alteration.source_id)
         first, last = max(tail.source_of(begin), tail.source_start), tail.source_of(tail.end - 1)
-        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, last + 1, self._isolation)
+        end = min(last + 1, tail.source_end)
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
         try:
             found = compare(tail, begin, ours, self._altered(theirs))
         except AlterationFailed as error:

@@ -152,4 +152,5 @@ def _tail(seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:
         seen.source_start,
         seen.target_start,
         seen.topic.compacted,
+        seen.source_readable_end,
     )

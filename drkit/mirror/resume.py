@@ -310,6 +310,7 @@ class Resumer:
             seen.source_start,
             seen.target_start,
             seen.topic.compacted,
+            seen.source_readable_end,
         )
 
     def _shifted(self, seen: Observed, what: str) -> Resumed | None:

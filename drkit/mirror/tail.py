@@ -43,7 +43,8 @@ class Tail:
     """A stretch of the target to be verified: its offsets [`begin`, `end`), and the rows in force over it.
 
     `rows` ascend; the first is in force at `begin`. `source_start`: below it the source has no
-    records any more. `compacted`: the cleaner may have removed records on either side.
+    records any more. `source_end`: where what can be read of the source ends; what stands on the target beyond is
+    somebody else's, and nothing is waited for there. `compacted`: the cleaner may have removed records on either side.
     """
 
     tp: TopicPartition
@@ -54,6 +55,7 @@ class Tail:
     source_start: int
     target_start: int
     compacted: bool
+    source_end: int
 
     def source_of(self, target_offset: int) -> int:
         """The source offset that a target offset stands for."""
@@ -106,9 +108,8 @@ class TailVerifier:
         first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
         if last < tail.source_start:
             return None  # the source has none of it: nothing to compare with
-        theirs = self._read(
-            self._source, tail.tp.topic, tail.tp.partition, max(first, tail.source_start), last + 1, self._isolation
-        )
+        first, end = max(first, tail.source_start), min(last + 1, tail.source_end)
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
         return compare(tail, begin, ours, theirs)
 
     def copied_run(self, tail: Tail, source_offset: int, source_end: int) -> CopiedRun | None:

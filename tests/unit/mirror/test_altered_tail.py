@@ -25,6 +25,7 @@ TAIL = Tail(
     source_start=0,
     target_start=0,
     compacted=False,
+    source_end=16,
 )
 
 

@@ -41,7 +41,7 @@ class Message:
 
 def tail(begin: int, end: int, *rows: tuple[int, int], source_start: int = 0, compacted: bool = False) -> Tail:
     mapped = [OffsetMapping("t", 0, 1, source, target) for source, target in rows]
-    return Tail(TopicPartition("t", 0), "t", begin, end, mapped, source_start, 0, compacted)
+    return Tail(TopicPartition("t", 0), "t", begin, end, mapped, source_start, 0, compacted, 1 << 40)
 
 
 def check(stretch: Tail, ours: list[Message], theirs: list[Message]) -> str | None:
