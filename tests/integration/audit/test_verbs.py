@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from drkit.kafka.clients import confluent_config
 from drkit.model.audit import AuditRequest, FindingKind, Standing, TopicChoice
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.topology import TopicPartition
+from drkit.store import open_store
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -95,16 +97,28 @@ def test_the_audit_writes_one_document_and_ends_with_5_where_something_deviates(
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
 
 
-def test_the_audit_ends_with_0_where_all_is_well(lab, bench, unique_name, tmp_path):
+def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_says_so(lab, unique_name, tmp_path):
+    url = f"sqlite:///{tmp_path / 'mapping.db'}"
+    bench = Bench(lab, open_store(url))
     topic = bench.create(unique_name)
     for alias in ("primary", "dr"):
         bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
+    bench.remember(topic, {0: {offset: offset for offset in range(10)}})
+    bench.store.close()
+    config = tmp_path / "drkit.toml"
+    config.write_text(re.sub(r"(?m)^url = .*$", f'url = "{url}"', lab.config_path.read_text()))
+    options = ["--topic", topic, "--fail-on", "unseen"]
 
-    done = drkit("audit", "--topic", topic, "--out", "found", config=lab.config_path, folder=tmp_path)
+    done = drkit("audit", *options, "--out", "found", config=config, folder=tmp_path)
+    without = drkit("audit", *options, "--out", "content", config=lab.config_path, folder=tmp_path)
+    past = drkit("audit", "history", config=config, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
     found = document(done, "audit")
-    assert found["verdict"] == "clean"
+    assert (found["verdict"], found["overdue"]) == ("clean", 0)
+    assert without.returncode == 8
+    assert document(without, "audit")["verdict"] == "incomplete"
+    assert [each["verdict"] for each in document(past, "audit-history")["audits"]] == ["clean"]
     assert pq.read_table(found["findings_path"]).num_rows == 0
     assert found["findings_path"] == str(tmp_path / "found" / "findings.parquet")
 
