@@ -70,7 +70,7 @@ def advise(estate: Estate, link: Link, unfinished: Unfinished | None) -> Advice:
         now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
     now = replace(now, source=conditions[ids.source], target=conditions[ids.target])
     broken = tuple(
-        f"{alias} {'does not answer' if each is Condition.DOWN else 'is another cluster than the plan saw'}"
+        f"{alias} {'does not answer' if each is Condition.DOWN else 'is another cluster now, or was emptied'}"
         for alias, each in conditions.items()
         if each is not Condition.UP
     )
@@ -93,16 +93,21 @@ def unfinished_runs(estate: Estate, link: Link) -> list[Unfinished]:
 
 
 def strangers_of(estate: Estate, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
-    """Clusters that answer and have another id than when a run was planned."""
+    """Clusters that answer and aren't what they were: they have another id than when a run was planned, or the target
+    has none of the topics that were mirrored to it.
+    """
     views = (plan.target, plan.live) if isinstance(plan, FailbackPlan) else (plan.source, plan.target)
     found = set()
     for view in views:
-        if view.cluster_id is None or not answering[view.alias]:
+        if not answering[view.alias]:
             continue
         try:
-            seen = estate.admin(view.alias, may_be_gone=True).cluster_id()
+            admin = estate.admin(view.alias, may_be_gone=True)
+            other = view.cluster_id is not None and admin.cluster_id() != view.cluster_id
+            mirrored = {state.target_topic for state in estate.store.topic_states(plan.link).values()}
+            emptied = view.alias == plan.link.target and bool(mirrored) and not admin.topics(mirrored)
         except DrkitError:
             continue
-        if seen != view.cluster_id:
+        if other or emptied:
             found.add(view.alias)
     return frozenset(found)
