@@ -90,7 +90,11 @@ def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPa
         return why or (f"{behind[0]}: its leader's epoch isn't known yet" if behind else "")
 
     if pending:
-        _ask_leaders(wire, "find where leader epochs end", pending, now, found, ask)
+        try:
+            _ask_leaders(wire, "find where leader epochs end", pending, now, found, ask)
+        except Unreachable:
+            if any(now.get(tp, epoch) >= epoch for tp, epoch in pending.items()):
+                raise  # else all leaders are known, and none has come to the epoch asked about
     return found
 
 

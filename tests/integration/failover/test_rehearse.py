@@ -99,7 +99,7 @@ def test_a_rehearsal_does_what_a_failover_would_and_touches_nothing(own):
     assert result.machine.facts.places.same + result.machine.facts.places.end == len(plan.places)
     assert verify_chain(own.store.entries(result.run)) is None
 
-    found = document(own, "failover", "--to", "dr", "--rehearse")
+    found = document(own, "failover", "--to", "dr", "--rehearse", "--accept-loss", "8")
     assert (found["kind"], found["state"], found["dry_run"]) == ("rehearsal", "closed", False)
     assert found["needs"] == ["--accept-unfenced"]
     assert found["refusals"] == []
