@@ -81,6 +81,7 @@ def test_a_standalone_cluster_audits_with_the_code_it_is_sent(lab, bench, cluste
     assert any(work)  # executors ran there, with the code that was sent
 
 
+@pytest.mark.long
 def test_an_audit_survives_executors_that_are_lost_with_what_they_kept(
     bench, cluster, toolchain, unique_name, tmp_path
 ):
