@@ -4,39 +4,38 @@ Each record keeps key, value, headers and timestamp, and gets a header PROVENANC
 from: `cluster id/topic/partition/offset`. Before anything is written the topic is read, and what carries the
 header of a record already is left out. One transactional id per topic fences off another replay that
 still runs, and what an interrupted one wrote last is rolled back: so what the reading sees is final.
+
+What was `new` when it was salvaged need not be now: a key that others have written since, to the topic that was
+compared or to the one that is replayed into, is conflicting.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
+from drkit.audit.salvage_folder import PARQUET, checked_manifest
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.clients import confluent_config
-from drkit.model.audit import Standing
-from drkit.model.errors import Refused, Unreachable
+from drkit.model.audit import Standing, TopicChoice
+from drkit.model.errors import ConfigError, Refused, Unreachable
+from drkit.model.links import Direction
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Store
 
 PROVENANCE = "drkit-salvaged-from"
 """The header that says where a replayed record came from."""
 
-MANIFEST = "manifest.json"
-PARQUET = "records.parquet"
-FORMAT = 2
-"""Of a salvage that is made. 1: says of no record how it stands to the target."""
-
-_UNCLASSED = 1
 _RECORDS_A_TRANSACTION = 5_000
 _SECONDS = 30.0
 _ATTEMPTS = 4
@@ -45,41 +44,16 @@ _MOST_SILENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did: records written now, those that were there already, those that weren't approved."""
+    """What a replay did: records written now, those that were there already, those that weren't approved, those of
+    topics that weren't chosen. `conflicting_since`: those that were new when they were salvaged, and aren't now.
+    """
 
     topic: str
     written: int
     there_already: int
     not_approved: int
-
-
-def is_salvage(folder: Path) -> bool:
-    """Whether a whole salvage is in the folder."""
-    return (folder / MANIFEST).is_file()
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a whole salvage. One that doesn't class its records has no `standings`: None.
-
-    Raises:
-        Refused: there is none, it can't be read, or a later drkit wrote it.
-    """
-    if not is_salvage(folder):
-        raise Refused(f"{folder} holds no whole salvage", remedy="Give the folder of one, or a new one for --out")
-    path = folder / MANIFEST
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        made = manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refused(
-            f"{path} can't be read as a salvage's manifest: {error}", remedy="Restore it, or salvage anew"
-        ) from error
-    if made not in {_UNCLASSED, FORMAT}:
-        raise Refused(
-            f"{path} has format {made!r}, and this drkit reads {_UNCLASSED} and {FORMAT}",
-            remedy="Replay it with the drkit that made it, or a later one",
-        )
-    return {**manifest, "standings": None} if made == _UNCLASSED else manifest
+    not_chosen: int
+    conflicting_since: int
 
 
 def replay(
@@ -87,8 +61,10 @@ def replay(
     topic: str,
     link: LinkId,
     config: Config,
+    store: Store,
     *,
-    approved: Collection[Standing] | None = None,
+    approved: Collection[Standing] = (Standing.NEW,),
+    topics: Sequence[TopicChoice] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Replayed:
     """Write the records of a salvage to a topic of the link's target.
@@ -97,20 +73,24 @@ def replay(
 
     Args:
         folder: the salvage.
-        topic: the topic on the target; it must exist.
+        topic: the topic on the target; it must exist, and no mirror may write to it.
         link: the link that the salvage is of.
         config: the clusters.
-        approved: only records that stood so to the target when they were salvaged; None: all.
+        store: what mirrors write to.
+        approved: only records that stand so to the target.
+        topics: only records that come from these; all where none is named.
         progress: told what is being done.
 
     Raises:
-        Refused: the folder holds no whole salvage, or of another link, or one that doesn't say what was approved, or
-            the topic isn't there.
+        ConfigError: the salvage holds no topic that was chosen.
+        Refused: the folder holds no whole salvage, or of another link; the topic isn't there, or is a standby's.
         Unreachable: the target doesn't answer.
     """
     say = progress or (lambda _: None)
-    cluster_id = _checked_source(folder, link, approved)
+    manifest = _checked_source(folder, link, topics)
+    refuse_mirrored(topic, link.target, config, store)
     cluster = config.clusters[link.target]
+    client = confluent_config(cluster)
     with ClusterAdmin(link.target, cluster) as admin:
         found = admin.topics([topic]).get(topic)
         if found is None:
@@ -119,52 +99,152 @@ def replay(
             )
         writer = _Writer(confluent_config(cluster, linger_ms=20), link.target, topic, found.partitions)
         tps = [TopicPartition(topic, number) for number in range(found.partitions)]
-        starts, ends = admin.start_offsets(tps), admin.end_offsets(tps, committed=True)
+        bounds = _bounds(admin, tps)
+        compared = _compared(manifest)
+        since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in _bounds(admin, compared).items()}
     say(f"reading {topic} for what is there already")
-    there = _provenances(confluent_config(cluster), link.target, {tp: (starts[tp], ends[tp]) for tp in tps})
-    written = already = aside = 0
+    seen = _Seen(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
+    _read(client, link.target, bounds, lambda message: seen.add(message, compared))
+    say("looking for keys that were written since the salvage")
+    _read(client, link.target, {tp: each for tp, each in since.items() if tp not in bounds}, seen.add_key)
+    written = already = aside = elsewhere = since_then = 0
     for everything in _batches(folder):
-        rows = [row for row in everything if approved is None or row["standing"] in approved]
-        aside += len(everything) - len(rows)
-        left = [(row, name) for row in rows if (name := _provenance(cluster_id, row)) not in there]
+        chosen = [row for row in everything if _is_chosen(row, topics)]
+        elsewhere += len(everything) - len(chosen)
+        standings = [seen.standing(row) for row in chosen]
+        since_then += sum(row["standing"] != stands for row, stands in zip(chosen, standings, strict=True))
+        rows = [row for row, stands in zip(chosen, standings, strict=True) if stands in approved]
+        aside += len(chosen) - len(rows)
+        left = [(row, name) for row in rows if (name := seen.provenance(row)) not in seen.there]
         already += len(rows) - len(left)
         if left:
             writer.write(left)
             written += len(left)
             say(f"{written:,} records written to {topic}")
-    return Replayed(topic, written, already, aside)
+    return Replayed(topic, written, already, aside, elsewhere, since_then)
 
 
-def _checked_source(folder: Path, link: LinkId, approved: Collection[Standing] | None) -> str:
-    """The id of the cluster that the salvage is of; the folder is as its manifest says."""
-    manifest = read_manifest(folder)
+def refuse_mirrored(topic: str, cluster: str, config: Config, store: Store) -> None:
+    """Raise `Refused` where a mirror writes to this topic of the cluster: any other record there breaks it."""
+    for configured in config.links:
+        link = configured.link()
+        control = store.link_control(link.id)
+        direction = Direction.ACTIVE if control is None else control.direction
+        flows = link.id.reversed() if direction is Direction.REVERSED else link.id
+        if flows.target != cluster or direction is Direction.SEALED:
+            continue
+        if any(state.target_topic == topic for state in store.topic_states(flows).values()):
+            raise Refused(
+                f"{topic} on {cluster} is written by the mirror of {flows}",
+                meaning="A record from elsewhere takes an offset that the mirror's next record has: it halts there",
+                remedy=f"Replay into a topic of its own, or into the topic on {flows.source}: what is written there is "
+                "mirrored",
+            )
+
+
+def _checked_source(folder: Path, link: LinkId, topics: Sequence[TopicChoice]) -> dict[str, Any]:
+    """The manifest; the folder is as it says."""
+    manifest = checked_manifest(folder)
     if (manifest["source"], manifest["target"]) != (link.source, link.target):
         raise Refused(
             f"the salvage in {folder} is of {manifest['source']}->{manifest['target']}, not of {link}",
             remedy="Name its link with --link",
         )
-    if approved is not None and manifest["standings"] is None:
-        raise Refused(
-            f"the salvage in {folder} doesn't say which records are {', '.join(approved)}",
-            meaning="An earlier drkit made it (format 1), which did not compare them with the target",
-            remedy="Leave --approve out to replay all, or salvage again while the source still holds the records",
-        )
-    for file in manifest["files"]:
-        path = folder / file["path"]
-        if not path.is_file() or sha256_of(path) != file["sha256"]:
-            raise Refused(
-                f"{path} is not what the salvage's manifest says",
-                meaning="It was changed or damaged after it was written",
-                remedy="Restore it, or salvage again while the source still holds the records",
+    held = [(each["topic"], each["partition"]) for each in manifest["partitions"]]
+    for choice in topics:
+        if not any(choice.covers(*each) for each in held):
+            raise ConfigError(
+                f"--topic {choice.text}: the salvage in {folder} holds no such topic",
+                remedy=f"Its topics are: {', '.join(sorted({name for name, _ in held})) or 'none'}",
             )
-    cluster_id: str = manifest["source_cluster_id"]
-    return cluster_id
+    return manifest
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _is_chosen(row: Mapping[str, Any], topics: Sequence[TopicChoice]) -> bool:
+    return not topics or any(choice.covers(row["topic"], row["partition"]) for choice in topics)
+
+
+def _bounds(admin: ClusterAdmin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """The logs' starts and ends of those partitions that are there."""
+    wanted = list(tps)
+    known = admin.topics(sorted({tp.topic for tp in wanted}))
+    there = [tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions]
+    starts, ends = admin.start_offsets(there), admin.end_offsets(there, committed=True)
+    return {tp: (starts[tp], ends[tp]) for tp in there}
+
+
+def _compared(manifest: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """By partition of the target, the offset up to which the salvage was compared with it."""
+    return {
+        TopicPartition(each["target_topic"], each["partition"]): each["target_through"]
+        for each in manifest["partitions"]
+    }
+
+
+def _salvaged_through(manifest: Mapping[str, Any]) -> dict[str, int]:
+    return {f"{each['topic']}/{each['partition']}": each["through"] for each in manifest["partitions"]}
+
+
+def _keys(folder: Path) -> frozenset[bytes]:
+    """Digests of the keys that are new in a salvage."""
+    return frozenset(
+        _digest(row["key"])
+        for rows in _batches(folder)
+        for row in rows
+        if row["key"] is not None and row["standing"] == Standing.NEW
+    )
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the target holds: which salvaged records were put back already, and which of their keys others wrote.
+
+    `through`: the salvaged offsets' ends, by `topic/partition` of the source; `keys`: digests of those that were new.
+    """
+
+    cluster_id: str
+    through: Mapping[str, int]
+    keys: frozenset[bytes]
+    there: set[bytes] = field(default_factory=set)
+    written_since: set[bytes] = field(default_factory=set)
+
+    def provenance(self, row: Mapping[str, Any]) -> bytes:
+        """What the header of a replayed record says."""
+        return f"{self.cluster_id}/{row['topic']}/{row['partition']}/{row['offset']}".encode()
+
+    def add(self, message: Message, compared: Mapping[TopicPartition, int]) -> None:
+        """A record of the topic that is replayed into; `compared`: below these offsets the salvage has judged it."""
+        headers: Any = message.headers() or ()  # untyped pairs
+        self.there.update(value for name, value in headers if name == PROVENANCE)
+        place: Any = (message.topic(), message.partition())
+        if (message.offset() or 0) >= compared.get(TopicPartition(*place), 0):
+            self.add_key(message)
+
+    def add_key(self, message: Message) -> None:
+        """A record that was written since the salvage, or to another topic."""
+        key: Any = message.key()
+        if key is None or (digest := _digest(key)) not in self.keys:
+            return
+        headers: Any = message.headers() or ()
+        if not any(name == PROVENANCE and self._is_ours(value) for name, value in headers):
+            self.written_since.add(digest)
+
+    def standing(self, row: Mapping[str, Any]) -> Standing:
+        """How a salvaged record stands to the target now."""
+        standing = Standing(row["standing"])
+        if standing is Standing.NEW and row["key"] is not None and _digest(row["key"]) in self.written_since:
+            return Standing.CONFLICTING
+        return standing
+
+    def _is_ours(self, name: bytes) -> bool:
+        """Whether the header is that of a record that this salvage holds."""
+        cluster_id, _, place = name.decode(errors="replace").partition("/")
+        partition, _, offset = place.rpartition("/")
+        return cluster_id == self.cluster_id and offset.isdecimal() and int(offset) < self.through.get(partition, 0)
 
 
 def _batches(folder: Path) -> Iterator[list[dict[str, Any]]]:
@@ -173,10 +253,6 @@ def _batches(folder: Path) -> Iterator[list[dict[str, Any]]]:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=_RECORDS_A_TRANSACTION):
                 yield batch.to_pylist()
-
-
-def _provenance(cluster_id: str, row: Mapping[str, Any]) -> bytes:
-    return f"{cluster_id}/{row['topic']}/{row['partition']}/{row['offset']}".encode()
 
 
 class _Writer:
@@ -235,14 +311,16 @@ class _Writer:
         )
 
 
-def _provenances(
-    client: Mapping[str, Any], alias: str, bounds: Mapping[TopicPartition, tuple[int, int]]
-) -> frozenset[bytes]:
-    """The provenance of every record of the topic that has one. Reads all of it."""
+def _read(
+    client: Mapping[str, Any],
+    alias: str,
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+    take: Callable[[Message], None],
+) -> None:
+    """Hand over every committed record within these offsets."""
     left = {tp: end for tp, (start, end) in bounds.items() if start < end}
-    found: set[bytes] = set()
     if not left:
-        return frozenset()
+        return
     consumer = Consumer(
         dict(client)
         | {"group.id": f"drkit-replay-{uuid.uuid4().hex}", "isolation.level": "read_committed"}
@@ -255,8 +333,7 @@ def _provenances(
             messages = consumer.consume(1_000, 0.5)
             for message in messages:
                 if message.error() is None:
-                    headers: Any = message.headers() or ()  # untyped pairs
-                    found.update(value for name, value in headers if name == PROVENANCE)
+                    take(message)
             heard = time.monotonic() if messages else heard
             for place in consumer.position([Place(tp.topic, tp.partition) for tp in left]):
                 if place.offset >= left[TopicPartition(place.topic, place.partition)]:
@@ -265,4 +342,3 @@ def _provenances(
                 raise Unreachable(f"{alias} stopped answering while {next(iter(left))} was read", remedy="Run it again")
     finally:
         consumer.close()
-    return frozenset(found)

@@ -1,11 +1,14 @@
 """Salvage: what only the source side holds, kept before anything is destroyed.
 
-The records are those that the audit calls unseen, lost or corrupted (the source's version of these). They
-are written twice, and never over an earlier salvage:
+The records are all of the source's that the target's log doesn't hold now, whatever the reason: the mirror had not
+got there (`unseen`), they were lost, altered (`corrupted`, the source's version) or the target's own retention,
+compaction or DeleteRecords removed them there (`retired`). Both logs are compared; what the mirror recorded only
+names the reason. They are written twice, and never over an earlier salvage:
 
     DIR/manifest.json        what, from where, how many, and the SHA-256 of every file
     DIR/records.parquet/     all fields, types kept
     DIR/replay/*.json.gz     one JSON object a line, keys and values in base64 (docs/audit.md)
+    DIR/positions.json       committed offsets that are kept with the records, if any were given
 
 Everything is written beside DIR first, counted and hashed from what is on the disk, and only then renamed
 to DIR: a salvage that is there is whole.
@@ -13,13 +16,13 @@ to DIR: a salvage that is there is whole.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +32,29 @@ from pyspark.sql import functions as F
 
 from drkit import __version__
 from drkit.audit.failures import in_words
-from drkit.audit.reading import date_column, keep
-from drkit.audit.replay import FORMAT, MANIFEST, PARQUET, sha256_of
+from drkit.audit.plain import TARGET_RETIRED
+from drkit.audit.reading import Reader, date_column, keep
 from drkit.audit.run import Judged, judged
+from drkit.audit.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
 from drkit.audit.session import SparkRuntime
-from drkit.audit.standing import with_standing
+from drkit.audit.standing import with_standing, with_target_ends_now
 from drkit.audit.watch import Progress, Tasks, watching
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
-from drkit.model.audit import AuditRequest, FindingKind, SalvageResult, Standing
+from drkit.model.audit import AuditRequest, FindingKind, SalvageKind, SalvageResult, Standing
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import TopicPartition
 from drkit.store.api import Store
 
-KINDS = (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED)
-"""What is salvaged."""
+_SALVAGED = [
+    *(kind.value for kind in (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED, FindingKind.UNREADABLE)),
+    TARGET_RETIRED,
+]
+"""What an audit calls the source's records that the target doesn't hold: all that it doesn't call matched."""
+
+_FOLDERS_UNSYNCED = {errno.EINVAL, errno.ENOTSUP}
+"""What file systems answer that can't sync a folder; the files in it are synced one by one."""
 
 REPLAY = "replay"
 _RECORDS_A_FILE = 1_000_000
@@ -56,7 +66,7 @@ def salvage(
     config: Config,
     spark: SparkRuntime,
     *,
-    beyond: Mapping[TopicPartition, int] | None = None,
+    positions: Sequence[Mapping[str, Any]] = (),
     progress: Progress | None = None,
     tasks: Tasks | None = None,
 ) -> SalvageResult:
@@ -67,7 +77,7 @@ def salvage(
         store: the link's mapping rows and watermarks.
         config: both clusters.
         spark: what to run on.
-        beyond: by source partition, an offset from which on everything is kept, whatever the target holds.
+        positions: committed offsets to keep with the records, each as a JSON object.
         progress: told what is being done.
         tasks: told Spark's tasks done and in all, a few times a second.
 
@@ -83,11 +93,14 @@ def salvage(
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
         with in_words("the salvage"), watching(found.reader.spark, tasks):
-            wanted = _wanted(found, beyond or {})
+            wanted = _wanted(found)
             counts = _counts(found, wanted)
             say("comparing them with what the target holds")
-            standings = _write(found, wanted, counts, staging)
-        facts = _facts(request, found, counts, standings, config)
+            latest = Reader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
+            standings = _write(replace(found, reader=latest), wanted, counts, staging)
+        if positions:
+            staging.joinpath(POSITIONS).write_text(json.dumps(list(positions), indent=1) + "\n", encoding="utf-8")
+        facts = _facts(request, replace(found, reader=latest), counts, standings, config)
         manifest = _checked_manifest(staging, facts, sum(counts.values()))
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _sync(staging)
@@ -101,17 +114,22 @@ def salvage(
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    kinds = dict.fromkeys(KINDS, 0)
+    kinds = dict.fromkeys(SalvageKind, 0)
     for (_, kind), records in counts.items():
         kinds[kind] += records
+    by_topic = dict.fromkeys((each.topic for each in found.reader.scope.partitions), 0)
+    for (place, _), records in counts.items():
+        by_topic[place.rpartition(":")[0]] += records
     return SalvageResult(
         link=request.link.id,
         path=str(folder),
         manifest=str(folder / MANIFEST),
         records=kinds,
+        by_topic=by_topic,
         standings=standings,
         through=facts.through,
         uncommitted=facts.uncommitted,
+        unreadable=facts.unreadable,
         observed_at=found.reader.scope.observed_at,
     )
 
@@ -123,7 +141,9 @@ class _Facts:
     head: Mapping[str, Any]
     through: dict[str, int]
     uncommitted: dict[str, int]
-    counts: Mapping[tuple[str, FindingKind], int]
+    unreadable: dict[str, list[tuple[int, int]]]
+    compared: dict[str, tuple[str, int]]
+    counts: Mapping[tuple[str, SalvageKind], int]
     standings: Mapping[Standing, int]
 
 
@@ -142,33 +162,25 @@ def _free_folder(out: str) -> Path:
     return folder
 
 
-def _wanted(found: Judged, beyond: Mapping[TopicPartition, int]) -> DataFrame:
-    """`p`, `s`, `kind` of the records to keep."""
-    reader, fates = found.reader, found.judgement.fates
-    wanted = reader.spark.createDataFrame([], "p int, s long, kind string")
-    if fates is not None:
-        chosen = fates.where(F.col("fate").isin([kind.value for kind in KINDS]))
-        wanted = keep(chosen.select("p", "s", F.col("fate").alias("kind")))
-    ranges = {
-        each.number: (beyond[TopicPartition(each.topic, each.partition)], each.source_end)
-        for each in reader.scope.partitions
-        if TopicPartition(each.topic, each.partition) in beyond
-    }
-    if not ranges:
-        return wanted
-    others = reader.source(ranges).select("p", "s").join(wanted.select("p", "s"), ["p", "s"], "left_anti")
-    return keep(wanted.unionByName(others.withColumn("kind", F.lit(FindingKind.UNSEEN.value))))
+def _wanted(found: Judged) -> DataFrame:
+    """`p`, `s`, `kind` of the records to keep: every one of the source that no record of the target stands for."""
+    fates = found.judgement.fates
+    if fates is None:
+        return found.reader.spark.createDataFrame([], "p int, s long, kind string")
+    chosen = fates.where(F.col("fate").isin(_SALVAGED))
+    kind = F.when(F.col("fate") == TARGET_RETIRED, SalvageKind.RETIRED.value).otherwise(F.col("fate"))
+    return keep(chosen.select("p", "s", kind.alias("kind")))
 
 
-def _counts(found: Judged, wanted: DataFrame) -> dict[tuple[str, FindingKind], int]:
+def _counts(found: Judged, wanted: DataFrame) -> dict[tuple[str, SalvageKind], int]:
     """How many of each kind, by `topic:partition`."""
     names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
     rows = wanted.groupBy("p", "kind").count().collect()
-    return {(names[row["p"]], FindingKind(row["kind"])): row["count"] for row in rows}
+    return {(names[row["p"]], SalvageKind(row["kind"])): row["count"] for row in rows}
 
 
 def _write(
-    found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, FindingKind], int], staging: Path
+    found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, SalvageKind], int], staging: Path
 ) -> dict[Standing, int]:
     """Write the records; returns how many stand how to the target."""
     bounds = wanted.groupBy("p").agg(F.min("s").alias("low"), F.max("s").alias("high")).collect()
@@ -176,7 +188,7 @@ def _write(
     files = max(1, -(-sum(counts.values()) // _RECORDS_A_FILE))
     records = keep(
         found.reader.source_records(ranges)
-        .join(with_standing(found.reader, wanted, ranges), ["p", "s"])
+        .join(with_standing(found, wanted, ranges), ["p", "s"])
         .select(
             "topic",
             "partition",
@@ -228,7 +240,7 @@ def _plain_base64(column: Column) -> Column:
 def _facts(
     request: AuditRequest,
     found: Judged,
-    counts: Mapping[tuple[str, FindingKind], int],
+    counts: Mapping[tuple[str, SalvageKind], int],
     standings: Mapping[Standing, int],
     config: Config,
 ) -> _Facts:
@@ -252,7 +264,12 @@ def _facts(
     }
     through = {str(tp): each.source_end for tp, each in tps.items()}
     uncommitted = {str(tp): written[tp] for tp, each in tps.items() if written.get(tp, 0) > each.source_end}
-    return _Facts(head, through, uncommitted, counts, standings)
+    names = {each.number: str(tp) for tp, each in tps.items()}
+    unreadable = {
+        names[number]: list(members) for number, members in found.judgement.comparison.source_unreadable.items()
+    }
+    compared = {str(tp): (each.target_topic, each.target_end) for tp, each in tps.items()}
+    return _Facts(head, through, uncommitted, unreadable, compared, counts, standings)
 
 
 def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, Any]:
@@ -266,6 +283,8 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
         if path.suffix == ".parquet":
             records = pq.read_metadata(path).num_rows
             in_parquet += records
+        elif path.name == POSITIONS:
+            records = len(json.loads(path.read_text(encoding="utf-8")))
         else:
             with gzip.open(path, "rb") as lines:
                 records = sum(1 for _ in lines)
@@ -284,14 +303,17 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
             meaning="Records went away while they were read, or the disk lost some; nothing was kept",
             remedy="Run it again",
         )
-    by_kind = {kind.value: sum(n for (_, each), n in facts.counts.items() if each is kind) for kind in KINDS}
+    by_kind = {kind.value: sum(n for (_, each), n in facts.counts.items() if each is kind) for kind in SalvageKind}
     partitions = [
         {
             "topic": name.rpartition(":")[0],
             "partition": int(name.rpartition(":")[2]),
             "through": end,
             "uncommitted_end": facts.uncommitted.get(name),
-            "records": {kind.value: facts.counts.get((name, kind), 0) for kind in KINDS},
+            "unreadable": facts.unreadable.get(name, []),
+            "target_topic": facts.compared[name][0],
+            "target_through": facts.compared[name][1],
+            "records": {kind.value: facts.counts.get((name, kind), 0) for kind in SalvageKind},
         }
         for name, end in facts.through.items()
     ]
@@ -307,9 +329,13 @@ def _sync(folder: Path) -> None:
 
 
 def _sync_one(path: Path) -> None:
+    """Raises OSError where the disk doesn't take it: a salvage that may not be there is none."""
+    folder = path.is_dir()
     handle = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems can't sync a folder; its files are synced one by one
-            os.fsync(handle)
+        os.fsync(handle)
+    except OSError as error:
+        if not folder or error.errno not in _FOLDERS_UNSYNCED:
+            raise
     finally:
         os.close(handle)

@@ -61,6 +61,7 @@ class PartitionScope:
     target_compacted: bool
     digests: tuple[RangeDigest, ...] = ()
     source_kept: int | None = None
+    target_anew: bool = False
 
     @property
     def by_content_only(self) -> bool:
@@ -274,8 +275,9 @@ class _Builder:
             )
         state = self._states.get(topic)
         recreated = self._notes_of(topic, name, state, on_source, on_target)
+        anew = state is not None and on_target is not None and on_target.topic_id != state.target_topic_id
         for number in sorted(numbers) if numbers is not None else range(known):
-            self.partitions.append(self._partition(topic, name, number, state, recreated=recreated))
+            self.partitions.append(self._partition(topic, name, number, state, recreated=recreated, anew=anew))
         if any(each.topic == topic and each.by_content_only for each in self.partitions):
             self.incomplete.append(
                 f"no mapping is recorded for {topic}, so it was compared by content and order only: it was never "
@@ -305,7 +307,7 @@ class _Builder:
         return on_source is None
 
     def _partition(
-        self, topic: str, name: str, number: int, state: TopicState | None, *, recreated: bool
+        self, topic: str, name: str, number: int, state: TopicState | None, *, recreated: bool, anew: bool
     ) -> PartitionScope:
         tp, target_tp = TopicPartition(topic, number), TopicPartition(name, number)
         source_start, source_end = self._source.bounds(tp)
@@ -338,12 +340,15 @@ class _Builder:
             basis=Basis.MAPPING if rows or nothing_there else Basis.CONTENT,
             first_place=min((row.target_offset for row in rows), default=target_start),
             mirrored_through=None if watermark is None else watermark.source_through,
-            sealed_at=self._sealed_at(rows, watermark, target_start) if self._sealed else None,
+            sealed_at=self._sealed_at([] if anew else rows, None if anew else watermark, target_start)
+            if self._sealed
+            else None,
             earlier_until=earlier_until,
             source_compacted=topic in self._source.compacted,
             target_compacted=name in self._target.compacted,
             digests=() if watermark is None else self._digests.get(tp, ()),
             source_kept=self._kept.get(tp),
+            target_anew=anew,
         )
 
     def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failover import DryRunOption, YesOption
+from drkit.cli.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.failover_run import asking_before_fence, confirm, finish, show_dry_run
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
@@ -21,10 +22,19 @@ from drkit.failover.failback import CLUSTER_ID, make_failback_plan
 from drkit.failover.failback_plan import FailbackPlan
 from drkit.failover.machine import Kind
 from drkit.failover.ports import Ports
+from drkit.failover.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.seed.checks import seed_port
+
+AcceptSalvageOnlyOption = Annotated[
+    bool,
+    typer.Option(
+        ACCEPT_SALVAGE_ONLY,
+        help="Topics that the live cluster lacks, remade or cut: what it lacks shall be in the salvage only.",
+    ),
+]
 
 
 class PauseBefore(StrEnum):
@@ -51,6 +61,8 @@ def failback(
             CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
         ),
     ] = None,
+    accept_unfenced: AcceptUnfencedOption = False,
+    accept_salvage_only: AcceptSalvageOnlyOption = False,
     pause_before: Annotated[
         PauseBefore | None,
         typer.Option("--pause-before", help="Stop before the live cluster is closed; `drkit resume` continues."),
@@ -78,6 +90,7 @@ def failback(
             yes=yes,
             cluster_id=cluster_id,
             pause=pause_before is not None,
+            accepted={ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only},
             salvage_dir=salvage_dir,
             by_spark=engine is SeedEngine.SPARK,
             master=master,
@@ -96,13 +109,15 @@ def bring_back(
     yes: bool,
     cluster_id: str | None,
     pause: bool,
+    accepted: Mapping[str, bool],
     salvage_dir: Path | None,
     by_spark: bool,
     master: str,
     spark_conf: list[str] | None,
     driver_memory: str,
 ) -> None:
-    """Plan, show and carry out a failback, or (`for_good`) a reprotect."""
+    """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
+    waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     chosen = run.links(link)[0] if link is not None else None
     with Estate(run.config, run.store(create=not dry_run)) as estate:
@@ -110,10 +125,10 @@ def bring_back(
         if by_spark:  # before anything is asked, let alone removed for a seed that can't be
             seed_port(spark_properties(spark_conf or []))
         if dry_run:
-            show_dry_run(run, plan, standing_obstacles(plan))
+            show_dry_run(run, plan, standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED}))
             return
         ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
-        _act(run, estate, plan, ports, yes=yes, pause=pause, cluster_id=cluster_id, started_at=started_at)
+        _act(run, estate, plan, ports, waived, yes=yes, pause=pause, cluster_id=cluster_id, started_at=started_at)
 
 
 def _act(
@@ -121,13 +136,14 @@ def _act(
     estate: Estate,
     plan: FailbackPlan,
     ports: Ports,
+    waived: frozenset[str],
     *,
     yes: bool,
     pause: bool,
     cluster_id: str | None,
     started_at: datetime,
 ) -> None:
-    standing = standing_obstacles(plan)
+    standing = standing_obstacles(plan, waived=waived)
     if run.writer.mode is OutputMode.HUMAN:
         print_plan(run.writer.console, plan, standing)
     if standing:
@@ -155,6 +171,8 @@ def _act(
             plan,
             ports,
             cluster_id=known,
+            accept_unfenced=ACCEPT_UNFENCED in waived,
+            accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
             started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
             watch=printer,
             before_fence=asking_before_fence(run, plan, printer, yes=yes, pause=pause),

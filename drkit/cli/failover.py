@@ -28,6 +28,9 @@ from drkit.failover.when import Moment
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 
+AcceptUnfencedOption = Annotated[
+    bool, typer.Option(ACCEPT_UNFENCED, help="Go on although the cluster that groups leave can't be fenced.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 _ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
 """Obstacles that somebody at a terminal is asked about, together with the plan."""
@@ -99,13 +102,7 @@ def failover(
         typer.Option("--rehearse", help="Commit and read the positions with shadow groups, then remove these."),
     ] = False,
     yes: YesOption = False,
-    accept_unfenced: Annotated[
-        bool,
-        typer.Option(
-            ACCEPT_UNFENCED,
-            help="Go on although the old primary can't be fenced; in a script this is enough, without --yes.",
-        ),
-    ] = False,
+    accept_unfenced: AcceptUnfencedOption = False,
     accept_loss: Annotated[
         str | None,
         typer.Option(

@@ -237,9 +237,14 @@ def _scrub_table(console: Console, plan: FailbackPlan) -> None:
     table.add_column("deleted and recreated", max_width=34, no_wrap=True, overflow="ellipsis")
     for name in ("partitions", "offsets", "only here"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
     for topic in sorted(plan.topics, key=lambda topic: (-topic.only_here, -topic.records))[:_ROWS]:
         table.add_row(
-            escape(topic.topic), str(topic.partitions), number(topic.records), number(topic.only_here or None)
+            escape(topic.topic),
+            str(topic.partitions),
+            number(topic.records),
+            number(topic.only_here or None),
+            f"[yellow]{escape(topic.gap)}[/] on {plan.live.alias}" if topic.gap else "",
         )
     console.print(table)
     if len(plan.topics) > _ROWS:

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failback import bring_back
+from drkit.cli.failback import AcceptSalvageOnlyOption, bring_back
 from drkit.cli.failover import DryRunOption, YesOption
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.failover.failback import CLUSTER_ID
+from drkit.failover.preconditions import ACCEPT_SALVAGE_ONLY
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +30,7 @@ def reprotect(
             CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
         ),
     ] = None,
+    accept_salvage_only: AcceptSalvageOnlyOption = False,
     salvage_dir: SalvageOption = None,
     engine: EngineOption = SeedEngine.MIRROR,
     master: MasterOption = "local[*]",
@@ -50,6 +52,7 @@ def reprotect(
             yes=yes,
             cluster_id=cluster_id,
             pause=False,
+            accepted={ACCEPT_SALVAGE_ONLY: accept_salvage_only},
             salvage_dir=salvage_dir,
             by_spark=engine is SeedEngine.SPARK,
             master=master,

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
-from drkit.cli.failover import YesOption
+from drkit.cli.failback import AcceptSalvageOnlyOption
+from drkit.cli.failover import AcceptUnfencedOption, YesOption
 from drkit.cli.failover_run import asking_before_fence, cancel, confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
@@ -45,6 +46,8 @@ def resume(
         ),
     ] = False,
     yes: YesOption = False,
+    accept_unfenced: AcceptUnfencedOption = False,
+    accept_salvage_only: AcceptSalvageOnlyOption = False,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
     spark_conf: SparkConfOption = None,
@@ -80,7 +83,16 @@ def resume(
         try:
             with Estate(run.config, store) as estate:
                 asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
-                result = resume_run(estate, wanted, ports, watch=printer, before_fence=asking, unplanned=unplanned)
+                result = resume_run(
+                    estate,
+                    wanted,
+                    ports,
+                    accept_unfenced=accept_unfenced,
+                    accept_salvage_only=accept_salvage_only,
+                    watch=printer,
+                    before_fence=asking,
+                    unplanned=unplanned,
+                )
         finally:
             printer.stop()
         finish(run, result, record.plan, plan_shown=False)

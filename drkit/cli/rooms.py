@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import platformdirs
 import typer
@@ -23,7 +23,7 @@ from drkit.mirror.runtime import MirrorReport, MirrorRuntime
 from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.topology import Link
 
 if TYPE_CHECKING:
     from drkit.audit.session import SparkRuntime
@@ -182,18 +182,23 @@ class _Salvager:
 
     spark: _Spark
 
-    def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
-        """Keep everything from `through` on, and what else of these topics only the source holds."""
+    def salvage(
+        self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
+    ) -> Salvaged:
+        """Keep what of these topics only the source holds, and these committed offsets."""
         from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
 
         run = self.spark.run
-        topics = tuple(TopicChoice(topic) for topic in sorted({tp.topic for tp in through}))
-        request = AuditRequest(link=link, out=str(out), topics=topics)
+        request = AuditRequest(link=link, out=str(out), topics=tuple(TopicChoice(topic) for topic in sorted(topics)))
         runtime = self.spark.runtime()
-        kept = salvage(request, run.store(), run.config, runtime, beyond=through, progress=self.spark.progress)
-        open_still = ", ".join(f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items()))
-        note = f"not kept, in transactions that are still open: {open_still}" if open_still else ""
-        return Salvaged(kept.total, kept.path, note)
+        kept = salvage(request, run.store(), run.config, runtime, positions=positions, progress=self.spark.progress)
+        return Salvaged(kept.path, kept.by_topic, kept.uncommitted, kept.unreadable)
+
+    def check(self, path: str, /) -> None:
+        """Read it back."""
+        from drkit.audit.salvage_folder import checked_manifest  # noqa: PLC0415 - loads only where it is used
+
+        checked_manifest(Path(path))
 
 
 def _numbers(result: AuditResult) -> str:

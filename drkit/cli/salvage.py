@@ -49,7 +49,8 @@ def salvage_verb(
         typer.Option(
             "--approve",
             metavar="CLASS",
-            help="With --replay-to: only records that are new, conflicting or identical to the target; repeat it.",
+            help="With --replay-to: records that are new (the default), conflicting or identical to the target; "
+            "repeat it.",
         ),
     ] = None,
     topic: TopicsOption = None,
@@ -61,10 +62,11 @@ def salvage_verb(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Keep what only the source of a link holds: unseen, lost and corrupted records, as Parquet and for replay.
+    """Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.
 
-    With --replay-to they are written back too, with a header that names where each came from. Running
-    it again with the same DIR writes only what isn't there yet.
+    With --replay-to they are written back too, with a header that names where each came from: those that are new, or
+    what --approve names, of all topics or those that --topic names. Running it again with the same DIR writes only
+    what isn't there yet.
     """
     with command(config, output, verbose) as run:
         links = run.links(link)
@@ -73,10 +75,13 @@ def salvage_verb(
         if len(links) > 1:
             names = ", ".join(str(each.id) for each in links)
             raise ConfigError("a salvage is of one link", remedy=f"Name it with --link; known links: {names}")
-        from drkit.audit.replay import is_salvage, replay  # noqa: PLC0415 - loads only where it is used
+        from drkit.audit.replay import refuse_mirrored, replay  # noqa: PLC0415 - loads only where it is used
+        from drkit.audit.salvage_folder import is_salvage  # noqa: PLC0415 - the same
 
         folder = out.expanduser().resolve()
         made = not (replay_to is not None and is_salvage(folder))
+        if replay_to is not None:  # before anything is read for it
+            refuse_mirrored(replay_to, links[0].id.target, run.config, run.store(create=False))
 
         def runtime() -> SparkRuntime:
             return spark_runtime(master, driver_memory, spark_conf)
@@ -90,7 +95,9 @@ def salvage_verb(
                     replay_to,
                     links[0].id,
                     run.config,
-                    approved=approve or None,
+                    run.store(create=False),
+                    approved=approve or (Standing.NEW,),
+                    topics=topic_choices(topic),
                     progress=telling.step,
                 )
         document = kept | {"replayed": None if written is None else _replayed(written)}
@@ -116,13 +123,14 @@ def _salvage(
         "standings": {standing.value: number for standing, number in result.standings.items()},
         "through": result.through,
         "uncommitted": result.uncommitted,
+        "unreadable": result.unreadable,
         "observed_at": result.observed_at,
     }
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
     """The document of a salvage made before."""
-    from drkit.audit.replay import read_manifest  # noqa: PLC0415 - loads only where it is used
+    from drkit.audit.salvage_folder import read_manifest  # noqa: PLC0415 - loads only where it is used
 
     manifest = read_manifest(folder)
     partitions = {f"{each['topic']}:{each['partition']}": each for each in manifest["partitions"]}
@@ -138,6 +146,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         "uncommitted": {
             name: each["uncommitted_end"] for name, each in partitions.items() if each["uncommitted_end"] is not None
         },
+        "unreadable": {name: each["unreadable"] for name, each in partitions.items() if each["unreadable"]},
         "observed_at": manifest["observed_at"],
     }
 
@@ -148,6 +157,8 @@ def _replayed(written: Replayed) -> dict[str, Any]:
         "written": written.written,
         "there_already": written.there_already,
         "not_approved": written.not_approved,
+        "not_chosen": written.not_chosen,
+        "conflicting_since": written.conflicting_since,
     }
 
 
@@ -158,21 +169,28 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
         f"{document['total']:,} records that only {document['source']} holds ({kinds}) {state} {document['path']}",
         soft_wrap=True,
     )
-    if document["standings"] is None:
-        console.print(f"how they stand to what {document['target']} holds was not asked then", soft_wrap=True)
-    elif standings := ", ".join(
-        f"{number:,} {standing}" for standing, number in document["standings"].items() if number
-    ):
+    if standings := ", ".join(f"{number:,} {standing}" for standing, number in document["standings"].items() if number):
         console.print(f"to what {document['target']} holds they are: {standings}", soft_wrap=True)
     for place, end in sorted(document["uncommitted"].items()):
         start = document["through"][place]
         console.print(
             f"[yellow]{place}: not kept, in transactions that are still open: offsets {start:,} to {end:,}[/]"
         )
+    for place, ranges in sorted(document["unreadable"].items()):
+        for first, until in ranges:
+            console.print(
+                f"[yellow]{place}: not kept, the batches of offsets {first:,} to {until - 1:,} fail their checksum[/]"
+            )
     replayed = document["replayed"]
     if replayed is not None:
         console.print(
             f"{replayed['written']:,} of them written to {replayed['topic']} on {document['target']}, "
             f"{replayed['there_already']:,} were there already"
-            + (f", {replayed['not_approved']:,} not approved" if replayed["not_approved"] else "")
+            + (f", {replayed['not_approved']:,} not approved (--approve)" if replayed["not_approved"] else "")
+            + (f", {replayed['not_chosen']:,} of other topics" if replayed["not_chosen"] else "")
+        )
+    if replayed is not None and replayed["conflicting_since"]:
+        console.print(
+            f"[yellow]{replayed['conflicting_since']:,} of them were new when they were kept: others have written "
+            "their keys since, so they count as conflicting[/]"
         )

@@ -246,7 +246,7 @@ class Story:
         cluster_id = self._the_lab.cluster_id("primary")
         with self._picture.act("Failback: salvage, scrub, re-seed, audit, move") as act:
             result = self.findings.failback = self._run(
-                "failback", "--yes", "--cluster-id", cluster_id, timeout=600
+                "failback", "--yes", "--cluster-id", cluster_id, "--accept-unfenced", timeout=600
             ).expect(0, 6)
             self._picture.scene.clusters.update({"primary": "up, primary again", "dr": "up, standby again"})
             act.note = ", ".join(stage["name"] for stage in result["stages"] if stage["outcome"] == "ok")

@@ -1,4 +1,4 @@
-"""The stages that bring the old primary level and turn the link round: reverse, reseed, audit, and the planned
+"""The stages that bring the old primary level and turn the link round: reverse, reseed, and the planned
 move back's own fence, drain and turn.
 
     dr->primary (the way back)     primary->dr (the configured link)
@@ -19,29 +19,27 @@ from drkit.failover.evidence import loss_at
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.fence import behind, settle_watermarks, wait_for_mirror
 from drkit.failover.gate import Gate
-from drkit.failover.machine import Mode, Outcome
+from drkit.failover.late_writes import looked_for_late_writes
+from drkit.failover.machine import Facts, Mode, Outcome
 from drkit.failover.move import publication
 from drkit.failover.observe import mirror_at_work, observe
+from drkit.failover.preconditions import ACCEPT_UNFENCED
 from drkit.failover.quiet import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.release import release
-from drkit.failover.scrub import check_cluster, restore_configs, to_be_aligned
+from drkit.failover.salvage_stage import check_cluster, free_folder, unreadable_places
+from drkit.failover.scrub import restore_configs, to_be_aligned
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
-from drkit.model.errors import ExitCode, PartlyDone, Refused, Unreachable
+from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.links import Direction, TopicState
 from drkit.model.offsets import GroupPosition
+from drkit.model.text import and_more
 from drkit.model.topology import Link, LinkId
 
 MIRROR_SECONDS = 60.0
 CATCH_UP_SECONDS = 3600.0
 _ROUNDS = 5
-
-
-class CopyDeviates(PartlyDone):
-    """The audit found that the old primary doesn't hold what the live cluster holds. Exit code 5."""
-
-    exit_code = ExitCode.DEVIATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,32 +155,6 @@ class Reseed:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """Compare what was re-seeded, record by record; anything but clean stops the run."""
-
-    live: str
-    cluster: str
-    name: str = "audit"
-
-    def explain(self) -> str:
-        """What it will do."""
-        return f"audit {self.live}->{self.cluster}; nothing moves unless it is clean"
-
-    def execute(self, context: StageContext) -> StageReport:
-        """Audit."""
-        verdict = context.rooms.auditor.audit(context.link)
-        if verdict.verdict != "clean":
-            where = f"; findings: {verdict.path}" if verdict.path else ""
-            raise CopyDeviates(
-                f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
-                meaning=f"{self.cluster} doesn't hold what {self.live} holds, so nothing is moved back onto it",
-                remedy=f"Find the cause, re-seed what deviates, then drkit resume {context.run}",
-            )
-        facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
-        return StageReport(Outcome.OK, f"clean: {verdict.detail}", facts)
-
-
-@dataclass(frozen=True, slots=True)
 class Keep:
     """Leave the way back as it is: the live cluster is the source for good."""
 
@@ -226,6 +198,13 @@ class QuietFence:
             facts = replace(context.facts, fenced=proof.proven, fence_epoch=proof.epoch, fenced_at=since)
             reason = f"UNFENCED: {proof.reason}"
             return StageReport(Outcome.OK, reason, replace(facts, fence_reason=reason))
+        if not proof.proven and not context.facts.unfenced_accepted:
+            raise PartlyDone(
+                f"{self.live} is not fenced: {proof.reason}",
+                meaning="Whoever still writes there when groups move writes what is lost; nothing has moved yet",
+                remedy=f"Remove the cause, then drkit resume {context.run}; or make sure that nobody writes there, "
+                f"then drkit resume {context.run} {ACCEPT_UNFENCED}",
+            )
         ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
         still = f"UNFENCED: its {len(ends)} log ends stand still; {proof.reason}"
         reason = proof.reason if proof.proven else still
@@ -374,14 +353,15 @@ class Turn:
                 reason=f"failed back to {self.cluster}",
                 allowed=frozenset({Direction.REVERSED}),
             )
+        facts, late = self._late(context)
         # in this order: where the old primary can be written again, the cluster left behind can't be
         lifted = Gate(context, self.cluster).open()
         own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
         rules = release(store, context.link, context.estate.admin(self.cluster), settled=own)
         admitted = self._admit_mirror(context)
-        facts = replace(context.facts, endpoint=self.endpoint)
+        facts = replace(facts, endpoint=self.endpoint)
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")
-        what = f"{self.configured} is active again"
+        what = f"{self.configured} is active again{late}"
         said = filter(None, (what, lifted, str(rules), admitted, published.reason))
         return StageReport(Outcome.OK, "; ".join(said), facts)
 
@@ -393,6 +373,23 @@ class Turn:
         except Unreachable as error:
             lift = "the mirror can't write there before its fence is narrowed: drkit failover does that"
             return f"{left} does not answer ({error.what}); {lift}"
+
+    def _late(self, context: StageContext) -> tuple[Facts, str]:
+        """What was written to the live cluster, unfenced, after all of it was brought back; it is salvaged.
+
+        Looked for here, before the mirror of the link may write there again; the close looks once more.
+        """
+        facts, said = looked_for_late_writes(context, turned=True)
+        if facts.late == context.facts.late:
+            return facts, said
+        topics = sorted({tp.rpartition(":")[0] for tp in facts.late})
+        kept = context.rooms.salvager.salvage(
+            context.link, topics, (), free_folder(context.rooms.salvage_root / f"{context.run}-late")
+        )
+        context.establish(facts, context.carried)
+        said = f"{said}; {sum(kept.records.values()):,} records of these topics are kept in {kept.path}"
+        hidden = unreadable_places(kept)
+        return facts, f"{said}, not what can't be read: {and_more(hidden)}" if hidden else said
 
 
 def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:

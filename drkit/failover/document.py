@@ -64,10 +64,12 @@ def run_document(
     document["objectives_not_judged"] = list(unproven)
     document["endpoint"] = facts.endpoint
     document["fence_reason"] = facts.fence_reason
+    document["written_unfenced"] = {tp: list(offsets) for tp, offsets in sorted(facts.late.items())}
     document["fence_epoch"] = facts.fence_epoch
     document["places_verified"] = None if facts.places is None else asdict(facts.places)
     if isinstance(plan, FailbackPlan):
-        document["salvaged"] = {"records": facts.salvaged, "path": facts.salvage_path}
+        folders = sorted({kept.path for kept in facts.kept.values()})
+        document["salvaged"] = {"records": facts.salvaged, "path": facts.salvage_path, "folders": folders}
         document["audit"] = {"verdict": facts.audit, "detail": facts.audit_detail}
     if result.error is not None:
         document["error"] = error_body(result.error)
@@ -164,11 +166,14 @@ def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Docum
                 "partitions": topic.partitions,
                 "deleted_offsets": topic.records,
                 "only_here": topic.only_here,
+                "gap": topic.gap or None,
             }
             for topic in plan.topics
             if not plan.level
         ]
         document["level"] = plan.level
+        document["needs"] = sorted({obstacle.waived_by for obstacle in plan.obstacles if obstacle.waived_by})
+        document["carried_group_offsets"] = plan.carried
         document["engine"] = "spark" if plan.by_spark else "mirror"
         document["deleted_group_offsets"] = dict(plan.offsets)
     return document

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from drkit.failover.back import Audit, DrainBack, Keep, QuietFence, Reseed, Reverse, Turn
+from drkit.failover.audit_stage import Audit
+from drkit.failover.back import DrainBack, Keep, QuietFence, Reseed, Reverse, Turn
+from drkit.failover.carried import carried, not_on
 from drkit.failover.clients import look_at_directories, outrun, warnings_of
 from drkit.failover.estate import Estate
 from drkit.failover.failback_checks import obstacles, warnings
 from drkit.failover.failback_plan import FailbackPlan, with_digest
-from drkit.failover.failback_sight import Sight, look, scrub_topics
+from drkit.failover.failback_sight import Sight, look
 from drkit.failover.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.level import is_level
 from drkit.failover.machine import Kind
 from drkit.failover.move import Close, Commit, Translate, Verify
 from drkit.failover.plan import DirectoryView, StagePlan
 from drkit.failover.positions import Position, Selection
-from drkit.failover.scrub import Salvage, Scrub
+from drkit.failover.salvage_stage import Salvage
+from drkit.failover.scrub import Scrub
+from drkit.failover.scrub_topics import scrub_topics
 from drkit.failover.stage import Stage
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
@@ -77,11 +82,11 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
     groups = len({position.group for position in plan.positions})
     kept = plan.kind is Kind.REPROTECT
     brought_back = (
-        Salvage(old, cluster_id, live, plan.topics),
-        Scrub(old, cluster_id, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
+        Salvage(old, cluster_id, live, plan.topics, plan.level),
+        Scrub(old, cluster_id, live, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
         Reverse(plan.link, plan.topics, level=plan.level, for_good=kept),
         Reseed(live, old, cluster_id, plan.by_spark),
-        Audit(live, old),
+        Audit(live, old, () if plan.level else plan.topics),
     )
     if kept:
         return (*brought_back, Keep(plan.link))
@@ -94,7 +99,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         Commit(old, groups, len(plan.positions)),
         Turn(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),
-        Close(),
+        Close(turned=True),
     )
 
 
@@ -144,7 +149,13 @@ def _plan_for(
     topics = tuple(scrub_topics(sight))
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
-    level = is_level(topics, sight.ends, sight.watermarks, sight.states, sight.live_topics, sight.live_starts)
+    level = is_level(topics, sight.ends, sight.watermarks, sight.states, sight.live_topics, sight.live_logs)
+    alone: tuple[Position, ...] = ()
+    if level:
+        topics = tuple(replace(topic, only={}, gap="") for topic in topics)
+    else:
+        by_name = {topic.topic: topic for topic in topics}
+        alone = not_on(sight.live_offsets, carried(sight.mappings, sight.old_offsets, by_name))
     for found in () if level else sight.old_offsets:
         if found.topic in names:
             offsets[found.group] = offsets.get(found.group, 0) + 1
@@ -160,7 +171,8 @@ def _plan_for(
         failover_run=None if control is None else control.run,
         topics=topics,
         offsets=dict(sorted(offsets.items())),
-        positions=() if kind is Kind.REPROTECT else _live_positions(sight),
+        positions=() if kind is Kind.REPROTECT else _positions(sight, alone),
+        carried=0 if kind is Kind.REPROTECT else len(alone),
         directories=() if kind is Kind.REPROTECT else directories,
         kind=kind,
         level=level,
@@ -172,13 +184,14 @@ def _plan_for(
         plan,
         stages=with_hooks(stages, hooks),
         warnings=(*warnings(sight, plan), *warnings_of(plan.directories)),
-        obstacles=(*obstacles(sight), *outrun(plan.directories, plan.link, plan.target.alias, epoch)),
+        obstacles=(*obstacles(sight, plan, alone), *outrun(plan.directories, plan.link, plan.target.alias, epoch)),
     )
     return with_digest(plan)
 
 
-def _live_positions(sight: Sight) -> tuple[Position, ...]:
-    """The groups as they stand on the live cluster; where they go is known once the re-seed is done."""
+def _positions(sight: Sight, alone: Iterable[Position]) -> tuple[Position, ...]:
+    """The groups as they stand on the live cluster, and those that stand on the old primary only, by their places on
+    the live one; where they go is known once the re-seed is done."""
     link = sight.link
     found = []
     for offset in sight.live_offsets:
@@ -204,4 +217,4 @@ def _live_positions(sight: Sight) -> tuple[Position, ...]:
                 metadata=offset.metadata,
             )
         )
-    return tuple(sorted(found, key=lambda p: (p.group, p.topic, p.partition)))
+    return tuple(sorted((*found, *alone), key=lambda p: (p.group, p.topic, p.partition)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drkit.failover.failback_plan import FailbackPlan
-from drkit.failover.failback_sight import Sight, scrub_topics
+from drkit.failover.failback_sight import Sight
+from drkit.failover.machine import Kind
 from drkit.failover.plan import Obstacle
-from drkit.model.gate import GateState
+from drkit.failover.positions import Position
+from drkit.failover.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.model.gate import GateState, Means
 from drkit.model.links import Direction
 from drkit.model.text import and_more
 from drkit.model.topology import TopicPartition
@@ -45,10 +48,15 @@ def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
             f"{plan.only_here:,} offsets exist only on {link.id.source}: they are salvaged, not brought to "
             f"{link.id.target}; `drkit salvage --replay-to` can replay them"
         )
+    if plan.carried:
+        yield (
+            f"{plan.carried:,} committed offsets stand on {link.id.source} only (of groups that were left out of the "
+            f"failover, or aren't {link.id}'s): they are carried over by the mapping"
+        )
 
 
-def obstacles(sight: Sight) -> Iterator[Obstacle]:
-    """What a failback would be refused for."""
+def obstacles(sight: Sight, plan: FailbackPlan, alone: Sequence[Position]) -> Iterator[Obstacle]:
+    """What a failback would be refused for. `alone`: committed offsets that stand on the old primary only."""
     link, old = sight.link, sight.link.id.source
     if sight.kept:
         yield Obstacle(
@@ -84,9 +92,15 @@ def obstacles(sight: Sight) -> Iterator[Obstacle]:
             "Their committed offsets there are deleted and set anew, which Kafka takes only while nobody reads",
             f"Stop these consumers on {old}",
         )
-    yield from _left_the_link(sight)
+    yield from _left_the_link(sight, plan)
     if not sight.replaced:
         yield from _foreign_topics(sight)
+    if plan.level:
+        yield from _unfenced(sight, plan)
+        return
+    yield from _gaps(sight, plan)
+    yield from _stranded(sight, plan, alone)
+    yield from _unfenced(sight, plan)
 
 
 def _held(sight: Sight) -> list[str]:
@@ -99,10 +113,65 @@ def _held(sight: Sight) -> list[str]:
     )
 
 
-def _left_the_link(sight: Sight) -> Iterator[Obstacle]:
+def _gaps(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
+    """Topics of which the live cluster lacks what was mirrored: somebody deleted, cut or remade them, or retention."""
+    old, live = sight.link.id.source, sight.link.id.target
+    gaps = [topic for topic in plan.topics if topic.gap]
+    if not gaps:
+        return
+    named = [f"{topic.live_topic} {topic.gap} ({topic.only_here:,} offsets)" for topic in gaps]
+    yield Obstacle(
+        f"{live} lacks what only {old} still holds: {and_more(named)}",
+        f"A failback makes {old} a copy of {live}: these records would be in the salvage only",
+        f"If {live} should have them, keep them (drkit salvage --link '{sight.link.id}' --out DIR), then put them back "
+        f"there; if not (retention took them, the topic was deleted on purpose), give {ACCEPT_SALVAGE_ONLY}",
+        waived_by=ACCEPT_SALVAGE_ONLY,
+    )
+
+
+def _stranded(sight: Sight, plan: FailbackPlan, alone: Sequence[Position]) -> Iterator[Obstacle]:
+    """Committed offsets that are deleted with the topics and have no place to be carried to."""
+    old, live = sight.link.id.source, sight.link.id.target
+    if plan.kind is Kind.REPROTECT:
+        names = sorted({each.group for each in alone})
+        if names:
+            yield Obstacle(
+                f"{and_more(names)} {'stands' if len(names) == 1 else 'stand'} on {old} only",
+                f"Groups stay on {live}, and what is committed on {old} is deleted with its topics",
+                f"Move them first (drkit failover --to {live} --group NAME; they have to be among the link's groups), "
+                f"or delete their offsets on {old}",
+            )
+        return
+    lost = [each for each in alone if each.source_offset is None and each.target_offset is None]
+    if lost:
+        first = lost[0]
+        yield Obstacle(
+            f"{len(lost)} committed offsets on {old} have no known place on {live}, e.g. {first.group} on "
+            f"{first.target_topic}:{first.partition}: {first.reason}",
+            "They are deleted with the topics, and these groups would begin at their auto.offset.reset",
+            f"Commit places for them on {live} (kafka-consumer-groups.sh --reset-offsets), or delete their offsets on "
+            f"{old}",
+        )
+
+
+def _unfenced(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
+    """Where there is a means, the fence stage shows that it holds, or stops the run before groups move."""
+    means, why = sight.live_fence
+    if means is not Means.NONE or plan.kind is Kind.REPROTECT:
+        return
+    live = sight.link.id.target
+    yield Obstacle(
+        f"{live} can't be fenced: drkit can't deny its writes ({why})",
+        f"UNFENCED: whoever still writes to {live} when groups move back writes what {sight.link.id.source} never gets",
+        f"Make sure that nobody writes to {live} once the fence's turn comes, then give {ACCEPT_UNFENCED}",
+        waived_by=ACCEPT_UNFENCED,
+    )
+
+
+def _left_the_link(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
     """Topics that would be scrubbed and then not seeded again."""
     link, old = sight.link, sight.link.id.source
-    left = [topic.topic for topic in scrub_topics(sight) if not link.covers_topic(topic.topic)]
+    left = [topic.topic for topic in plan.topics if not link.covers_topic(topic.topic)]
     if left:
         one = len(left) == 1
         yield Obstacle(

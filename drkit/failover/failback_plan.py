@@ -18,7 +18,7 @@ from drkit.failover.machine import Kind, Mode
 from drkit.failover.plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.positions import Position
 from drkit.failover.world import ClusterView
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import LinkId
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,11 @@ class ScrubTopic:
     """A topic of the old primary that is deleted and created anew.
 
     `topic_id` is the incarnation that may be deleted; another one is never touched. `config` is its
-    effective configuration. `epoch` is the configured link's epoch of it. `through` is, by partition,
-    the first offset that is not on the live cluster; `ends` the log ends when the plan was made.
-    `live_topic` is its name on the live cluster.
+    effective configuration. `epoch` is the configured link's epoch of it. `starts`, `ends`: of its log, and
+    `live_starts` of the live cluster's, when the plan was made. `only`: by partition, how many of its offsets the live
+    log can't hold. `gap`: what is wrong with the live topic, so that it lacks even what was mirrored ("": nothing).
+    `live_topic` is its name on the live cluster, `live_topic_id` the id of the topic that was mirrored to. `way_back`:
+    a failback that was given up made this one anew, from that one.
     """
 
     topic: str
@@ -41,7 +43,11 @@ class ScrubTopic:
     config: dict[str, str] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
-    through: dict[int, int] = field(default_factory=dict)
+    live_topic_id: str = ""
+    live_starts: dict[int, int] = field(default_factory=dict)
+    only: dict[int, int] = field(default_factory=dict)
+    gap: str = ""
+    way_back: bool = False
 
     @property
     def records(self) -> int:
@@ -51,14 +57,15 @@ class ScrubTopic:
     @property
     def only_here(self) -> int:
         """Offsets that only the old primary holds: they are salvaged first."""
-        return sum(only_beyond(self.through, self.starts, self.ends).values())
+        return sum(self.only.values())
 
 
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
     """What a failback will do. `positions` are the groups as they stand on the live cluster; where they go
-    is known only once the old primary is seeded again. `offsets` counts, by group, the committed
-    offsets that are deleted on the old primary. `failover_run` is the run that failed the link away.
+    is known only once the old primary is seeded again; `carried`: how many of them stand on the old primary only.
+    `offsets` counts, by group, the committed offsets that are deleted there. `failover_run` is the run that failed the
+    link away.
     `level`: the old primary holds nothing that isn't on the live cluster, so nothing is deleted there.
     `by_spark`: the old primary is seeded by Spark's tasks.
     """
@@ -74,6 +81,7 @@ class FailbackPlan:
     topics: tuple[ScrubTopic, ...]
     offsets: dict[str, int]
     positions: tuple[Position, ...]
+    carried: int = 0
     directories: tuple[DirectoryView, ...] = ()
     level: bool = False
     by_spark: bool = False
@@ -89,24 +97,13 @@ class FailbackPlan:
         """Offsets that only the old primary holds."""
         return sum(topic.only_here for topic in self.topics)
 
-    def through(self) -> dict[TopicPartition, int]:
-        """The first offset, by partition of the old primary, that is not on the live cluster."""
-        return {
-            TopicPartition(topic.topic, partition): topic.through.get(partition, topic.starts.get(partition, 0))
-            for topic in self.topics
-            for partition in range(topic.partitions)
-        }
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Topics of which the live cluster lacks even what was mirrored: only the salvage will have it."""
+        return tuple(topic.topic for topic in self.topics if topic.gap)
 
 
 _ADAPTER = TypeAdapter(FailbackPlan)
-
-
-def only_beyond(through: dict[int, int], starts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
-    """By partition, how many offsets lie at or beyond `through` (all of them where it isn't known)."""
-    return {
-        partition: max(0, end - max(starts.get(partition, 0), through.get(partition, 0)))
-        for partition, end in ends.items()
-    }
 
 
 def failback_plan_json(plan: FailbackPlan) -> str:
@@ -133,7 +130,7 @@ def _decision(plan: FailbackPlan) -> dict[str, Any]:
         "live": [plan.live.alias, plan.live.cluster_id],
         "control": [plan.control, plan.control_version, plan.failover_run],
         "topics": [
-            [t.topic, t.topic_id, t.live_topic, t.partitions, sorted(t.through.items()), sorted(t.ends.items())]
+            [t.topic, t.topic_id, t.live_topic, t.partitions, sorted(t.only.items()), sorted(t.ends.items()), t.gap]
             for t in plan.topics
         ],
         "offsets": sorted(plan.offsets.items()),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.estate import Estate
-from drkit.failover.failback_plan import FailbackPlan, ScrubTopic
-from drkit.failover.gate import gate_record
+from drkit.failover.failback_plan import FailbackPlan
+from drkit.failover.gate import fence_means, gate_record
+from drkit.failover.live_log import LiveLog
 from drkit.failover.machine import Kind, State
 from drkit.failover.observe import mirror_at_work
 from drkit.failover.record import KINDS, load_run
+from drkit.failover.topic_logs import logs_of
+from drkit.failover.topic_mapping import MappedTopic, PartitionMapping, mappings_of
 from drkit.failover.world import ClusterView
 from drkit.kafka.admin import TopicInfo
 from drkit.kafka.groups import CommittedOffset
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.gate import GateRecord
+from drkit.model.gate import GateRecord, Means
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
@@ -23,10 +26,12 @@ from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the planner saw. `topics`: all topics of the old primary; offsets by its own names.
+    """What the planner saw. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
+    groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
+    the old primary's names; `live_fence`: by what the live cluster can be fenced, and where by nothing, why not.
 
-    `back_states`, `back_through`: by the old primary's names, what a failback that was given up has made anew there,
-    and up to where it holds what the live cluster held. `configs_before`: how those topics were configured before.
+    `back_states`: by the old primary's names, what a failback that was given up has made anew there.
+    `configs_before`: how those topics were configured before.
     """
 
     link: Link
@@ -39,7 +44,8 @@ class Sight:
     live_topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    live_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    live_logs: Mapping[str, LiveLog] = field(default_factory=dict)
+    mappings: Mapping[TopicPartition, PartitionMapping] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     old_offsets: tuple[CommittedOffset, ...] = ()
     old_members: Mapping[str, int] = field(default_factory=dict)
@@ -51,13 +57,24 @@ class Sight:
     kept: bool = False
     old_cluster_id: str | None = None
     back_states: Mapping[str, TopicState] = field(default_factory=dict)
-    back_through: Mapping[TopicPartition, int] = field(default_factory=dict)
     configs_before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    live_fence: tuple[Means, str] = (Means.NONE, "not looked at")
 
     @property
     def replaced(self) -> bool:
         """Whether another cluster answers as the old primary."""
         return self.old_cluster_id is not None and self.old_cluster_id != self.old.cluster_id
+
+    def live_names(self) -> dict[str, str]:
+        """The live cluster's names of the topics that were mirrored or made anew, by the old primary's."""
+        made = {name: self.link.target_topic(name) for name in self.back_states}
+        return made | {name: state.target_topic for name, state in self.states.items()}
+
+    def way_back(self, info: TopicInfo) -> bool:
+        """Whether a topic of the old primary is what a failback that was given up made anew."""
+        state, made = self.states.get(info.name), self.back_states.get(info.name)
+        mirrored = state is not None and info.topic_id == state.source_topic_id
+        return not mirrored and made is not None and info.topic_id == made.target_topic_id
 
     def is_ours(self, info: TopicInfo) -> bool:
         """Whether a topic of the old primary is the very one that was mirrored, or that a failback made anew."""
@@ -89,28 +106,32 @@ def look(estate: Estate, link: Link) -> Sight:
         old_cluster_id=decided.cluster_id,
         kept=decided.kept,
         back_states=_made_by_the_way_back(estate, control, back),
-        back_through={
-            TopicPartition(link.reversed().target_topic(tp.topic), tp.partition): mark.target_end
-            for tp, mark in store.watermarks(back).items()
-        },
         configs_before=decided.configs,
     )
     old_admin, live_admin = estate.admin(link.id.source), estate.admin(link.id.target)
     topics = old_admin.topics()
     covered = [name for name in topics if link.covers_topic(name)]
     tps = [TopicPartition(name, partition) for name in covered for partition in range(topics[name].partitions)]
-    old_offsets = _offsets(estate, link.id.source, link, covered)
-    live_names = {link.target_topic(name) for name in (*covered, *sight.states)}
+    names = sight.live_names()
+    mirrored = [name for name in names if name in topics]
+    old_offsets = _offsets(estate, link.id.source, None, sorted(mirrored))
+    live_names = {link.target_topic(name) for name in (*covered, *sight.states)} | set(names.values())
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
     live = live_admin.topics(live_names)
     return replace(
         sight,
         topics=topics,
         live_topics=live,
-        live_starts=live_admin.start_offsets(
-            [TopicPartition(name, partition) for name, info in live.items() for partition in range(info.partitions)],
-            partial=True,
+        live_logs=logs_of(live_admin, live, names),
+        mappings=mappings_of(
+            store,
+            link.id,
+            [
+                MappedTopic(name, names[name], topics[name].partitions, sight.way_back(topics[name]))
+                for name in mirrored
+            ],
         ),
+        live_fence=_fence(estate, link.id.target),
         starts=old_admin.start_offsets(tps),
         ends=old_admin.end_offsets(tps, committed=False),
         configs=old_admin.topic_configs(covered),
@@ -131,10 +152,20 @@ def _reach(estate: Estate, alias: str, remedy: str) -> ClusterView:
         raise Refused(f"{alias} does not answer: {error.what}", meaning=error.meaning, remedy=remedy) from error
 
 
-def _offsets(estate: Estate, alias: str, link: Link, topics: Sequence[str]) -> tuple[CommittedOffset, ...]:
+def _fence(estate: Estate, alias: str) -> tuple[Means, str]:
+    try:
+        return fence_means(estate, alias)
+    except DrkitError as error:
+        return Means.NONE, error.what
+
+
+def _offsets(estate: Estate, alias: str, link: Link | None, topics: Sequence[str]) -> tuple[CommittedOffset, ...]:
+    """What the link's groups (None: all groups) have committed on these topics."""
     coordinator = estate.groups(alias)
     groups = [
-        name for name, info in coordinator.list_groups().items() if link.covers_group(name) and info.type != "share"
+        name
+        for name, info in coordinator.list_groups().items()
+        if (link is None or link.covers_group(name)) and info.type != "share"
     ]
     names = set(topics)
     return tuple(found for found in coordinator.committed(groups) if found.topic in names)
@@ -178,34 +209,3 @@ def _made_by_the_way_back(estate: Estate, control: LinkControl | None, back: Lin
     if control is None or control.direction is not Direction.REVERSED:
         return {}
     return {state.target_topic: state for state in estate.store.topic_states(back).values()}
-
-
-def scrub_topics(sight: Sight) -> Iterator[ScrubTopic]:
-    """Topics that the link mirrored and that are still the incarnation it mirrored, and those that a failback which was
-    given up has made anew.
-    """
-    for name in sorted({*sight.states, *sight.back_states}):
-        info = sight.topics.get(name)
-        if info is None or not sight.is_ours(info) or is_canary(name):
-            continue
-        state, made = sight.states.get(name), sight.back_states.get(name)
-        epochs = [each.epoch for each in (state, made) if each is not None]
-        anew = state is None or info.topic_id != state.source_topic_id
-        live_topic = state.target_topic if state is not None else sight.link.target_topic(name)
-        tps = [TopicPartition(name, partition) for partition in range(info.partitions)]
-        through = sight.back_through if anew else {}
-        if not anew and state is not None:
-            through = {tp: mark.source_through for tp, mark in sight.watermarks.items() if mark.epoch == state.epoch}
-        yield ScrubTopic(
-            topic=name,
-            topic_id=info.topic_id,
-            live_topic=live_topic,
-            partitions=info.partitions,
-            replication_factor=info.replication_factor,
-            epoch=max(epochs),
-            created_by_drkit=state.created_by_drkit if state is not None else False,
-            config=dict(sight.configs_before.get(name, {}) if anew else {}) or dict(sight.configs.get(name, {})),
-            starts={tp.partition: sight.starts[tp] for tp in tps if tp in sight.starts},
-            ends={tp.partition: sight.ends[tp] for tp in tps if tp in sight.ends},
-            through={tp.partition: through[tp] for tp in tps if tp in through},
-        )

@@ -6,6 +6,8 @@
     2    fence      outcome    {"outcome", "reason", "seconds", "facts"}
     …    translate  places     what stands where groups will be put
     …    translate  positions  the final positions
+    …    salvage    carried    committed offsets of the old primary, with their places on the live cluster
+    …    scrub      facts      what a stage established before its end: nothing is deleted before it is written
     …    resume     taken      who took the run over
     …    fence      rewound    the fence doesn't stand any more: {"reason", "facts"}
     …    cancel     cancelled  why
@@ -40,6 +42,8 @@ INTENT = "intent"
 OUTCOME = "outcome"
 PLACES = "places"
 POSITIONS = "positions"
+CARRIED = "carried"
+ESTABLISHED = "facts"
 TAKEN = "taken"
 CANCELLED = "cancelled"
 REWOUND = "rewound"
@@ -148,6 +152,14 @@ class Journal:
     def positions(self, stage: str, positions: tuple[Position, ...]) -> None:
         """Keep the final positions."""
         self.write(stage, POSITIONS, POSITION_LIST.dump_json(positions).decode())
+
+    def carried(self, stage: str, positions: tuple[Position, ...]) -> None:
+        """Keep what is carried over from the old primary."""
+        self.write(stage, CARRIED, POSITION_LIST.dump_json(positions).decode())
+
+    def established(self, stage: str, facts: Facts) -> None:
+        """Keep what a stage has established so far."""
+        self.write(stage, ESTABLISHED, {"facts": FACTS.dump_python(facts, mode="json")})
 
     def places(self, stage: str, places: tuple[Standing, ...]) -> None:
         """Keep what stands where groups will be put."""

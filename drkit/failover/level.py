@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from drkit.failover.failback_plan import ScrubTopic
+from drkit.failover.live_log import LiveLog
 from drkit.kafka.admin import TopicInfo
 from drkit.model.links import TopicState
 from drkit.model.offsets import Watermark
@@ -17,7 +18,7 @@ def is_level(
     watermarks: Mapping[TopicPartition, Watermark],
     states: Mapping[str, TopicState],
     live_topics: Mapping[str, TopicInfo],
-    live_starts: Mapping[TopicPartition, int],
+    live_logs: Mapping[str, LiveLog],
 ) -> bool:
     """Whether each of these topics holds on the old primary what was mirrored, no more and no less, and the live
     cluster still has all that came after. What isn't known makes it no.
@@ -28,13 +29,13 @@ def is_level(
         watermarks: of the configured link.
         states: its topic states, by the old primary's names.
         live_topics: of the live cluster, by its names.
-        live_starts: its log starts.
+        live_logs: its logs, by the old primary's names.
     """
 
     def partition_is(topic: ScrubTopic, number: int) -> bool:
         tp = TopicPartition(topic.topic, number)
         mark, live = watermarks.get(tp), live_topics.get(topic.live_topic)
-        start = live_starts.get(TopicPartition(topic.live_topic, number))
+        start = live_logs.get(topic.topic, LiveLog()).starts.get(number)
         if mark is None or mark.epoch != topic.epoch or live is None or start is None:
             return False
         return (

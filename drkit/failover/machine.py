@@ -15,8 +15,8 @@ A stage reaches exactly one state. The runner asks `next_step`, carries the stag
 was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
 
  I1  Order: a state is entered only from the one before it on its path.
- I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not, or the
-     run is a failback (there the quiet of the ends is measured, and measured again after the drain).
+ I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not (then the quiet of
+     the ends is measured, measured again after the drain, and before the run is closed).
  I3  Nothing lands late: from DRAINED on, the link is sealed (failover) or turned round (failback) and
      no mirror is at work on it, so the target's logs of the link don't move under the translation.
  I4  A planned move loses nothing: from DRAINED on, its lag is 0.
@@ -40,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from drkit.failover.live_log import TopicKept
 from drkit.model.errors import DrkitError
 
 
@@ -182,6 +183,9 @@ class Facts:
     """What a run has established so far; None: not yet. Journaled with every outcome.
 
     `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
+    `kept`: by topic of the old primary, the newest salvage of it; `salvaged`: the records in them. `salvage_only`:
+    topics that an operator accepted to be in the salvage only, as the live cluster lacks what was mirrored of them.
+    `late`: what was written, unfenced, after the last look: from and to which offset, by `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and kept in the store, while it drained.
     `places`: how many of the places where groups stand were seen to hold the record planned.
@@ -192,7 +196,8 @@ class Facts:
     cluster_confirmed: str | None = None
     salvaged: int | None = None
     salvage_path: str | None = None
-    salvaged_through: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, TopicKept] = field(default_factory=dict)
+    salvage_only: tuple[str, ...] = ()
     scrubbed: dict[str, str] | None = None
     offsets_deleted: int | None = None
     reversed: bool = False
@@ -208,6 +213,7 @@ class Facts:
     mirror_stopped: bool = False
     lag: int | None = None
     ends: dict[str, int] = field(default_factory=dict)
+    late: dict[str, tuple[int, int]] = field(default_factory=dict)
     loss: Loss | None = None
     placed: int | None = None
     committed: int | None = None
@@ -374,7 +380,7 @@ def _before(stage: str, kind: Kind) -> set[State]:
 
 def _fence_holds(run: Run) -> bool:
     facts = run.facts
-    return facts.fenced is True or (facts.fenced is False and (facts.unfenced_accepted or run.kind is Kind.FAILBACK))
+    return facts.fenced is True or (facts.fenced is False and facts.unfenced_accepted)
 
 
 def _settled(run: Run) -> bool:

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from drkit.failover.carried import as_stands, with_carried
 from drkit.failover.clients import publish
 from drkit.failover.evidence import loss_at
 from drkit.failover.filler import trim_filler
 from drkit.failover.gate import Gate
 from drkit.failover.gate_gaps import close_gaps
+from drkit.failover.late_writes import looked_for_late_writes
 from drkit.failover.look import look_again, look_at
 from drkit.failover.machine import Facts, Mode, Outcome
 from drkit.failover.mirrormaker import LOSS_UNKNOWN, captured, look_at_mirrormaker, positions_by_mirrormaker
@@ -59,7 +61,7 @@ class Translate:
         estate, link = context.estate, context.link
         trimmed = trim_filler(context)
         offsets = None if self.mirrormaker is None else look_at_mirrormaker(estate, link, self.mirrormaker)
-        seen = () if offsets is None else captured(link, offsets)
+        seen = as_stands(context.carried) if offsets is None else captured(link, offsets)
         world = observe(
             estate,
             link,
@@ -88,7 +90,7 @@ class Translate:
         context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
         if offsets is None:
             final = bool(context.facts.fenced) and context.facts.captured_at is not None
-            positions = choose_positions(world, self.selection, self.at, final=final)
+            positions = with_carried(choose_positions(world, self.selection, self.at, final=final), context.carried)
         else:
             positions = positions_by_mirrormaker(world, offsets, self.selection)
         placed = [position for position in positions if position.target_offset is not None]
@@ -265,8 +267,13 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Write down the evidence."""
+    """Write down the evidence. `turned`: it is a failback's, whose link flows again.
 
+    Where a planned move was not fenced, the cluster that groups left is looked at once more: what was written there
+    since is lost to the move, and counts.
+    """
+
+    turned: bool = False
     name: str = "close"
 
     def explain(self) -> str:
@@ -275,13 +282,14 @@ class Close:
 
     def execute(self, context: StageContext) -> StageReport:
         """Sum up."""
-        loss = context.facts.loss
+        facts, late = looked_for_late_writes(context, turned=self.turned)
+        loss = facts.loss
         lost = "loss not known" if loss is None or loss.records is None else counted(loss.records, "record") + " lost"
         if loss is not None and loss.lower_bound:
             lost += " or more"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
-        return StageReport(Outcome.OK, f"{lost}; {_read_again(context)}", context.facts)
+        return StageReport(Outcome.OK, f"{lost}; {_read_again(context)}{late}", facts)
 
 
 def _read_again(context: StageContext) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +35,37 @@ class Mirror(Protocol):
 class Salvaged:
     """What was kept of the records that only the link's source holds.
 
-    `path`: the folder it is in. `note`: what an operator should know of it.
+    `path`: the folder it is in. `records`: by topic. `uncommitted`: by `topic:partition`, the log end up to which open
+    transactions keep records from being read: these are not in it. `unreadable`: the same of offsets [first, until)
+    whose batches fail their checksum.
     """
 
-    records: int
     path: str
-    note: str = ""
+    records: Mapping[str, int]
+    uncommitted: Mapping[str, int] = field(default_factory=dict)
+    unreadable: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
 class Salvager(Protocol):
     """Keeps what only the link's source holds: Parquet, and a form that can be replayed."""
 
-    def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
-        """Write every record of the source at or beyond `through` (by source partition) into `out`, a new folder.
+    def salvage(
+        self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
+    ) -> Salvaged:
+        """Compare both logs of these topics of the source and write every record that the target doesn't hold, and
+        `positions`, into `out`, a new folder.
 
         A folder that is there afterwards is whole.
 
         Raises:
             DrkitError: it could not keep all of them.
+        """
+
+    def check(self, path: str, /) -> None:
+        """Read a salvage back: every file is there, as its manifest says.
+
+        Raises:
+            DrkitError: it isn't.
         """
 
 

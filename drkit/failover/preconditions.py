@@ -12,6 +12,7 @@ from drkit.model.links import Direction
 from drkit.model.text import and_more, counted
 
 ACCEPT_UNFENCED = "--accept-unfenced"
+ACCEPT_SALVAGE_ONLY = "--accept-salvage-only"
 ACCEPT_LOSS = "--accept-loss"
 ALLOW_REWIND = "--allow-rewind"
 

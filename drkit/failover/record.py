@@ -11,6 +11,8 @@ from drkit.failover.journal import (
     ABANDONED,
     AUDITED,
     CANCELLED,
+    CARRIED,
+    ESTABLISHED,
     FACTS,
     LOSS,
     OUTCOME,
@@ -47,6 +49,7 @@ class RunRecord:
     stages: tuple[StageRecord, ...]
     positions: tuple[Position, ...]
     places: tuple[Standing, ...]
+    carried: tuple[Position, ...] = ()
 
     @property
     def run(self) -> str:
@@ -100,7 +103,7 @@ def load_run(store: Store, run: str) -> RunRecord:
     plan_text = json.dumps(body["plan"])
     plan: Plan = plan_from_json(plan_text) if kind is Kind.FAILOVER else failback_plan_from_json(plan_text)
     first = FACTS.validate_python(body["facts"])
-    kept, seen = journal.read(POSITIONS), journal.read(PLACES)
+    kept, seen, carried = journal.read(POSITIONS), journal.read(PLACES), journal.read(CARRIED)
     return RunRecord(
         journal=journal,
         plan=plan,
@@ -109,6 +112,7 @@ def load_run(store: Store, run: str) -> RunRecord:
         stages=tuple(journal.stages()),
         positions=() if kept is None else POSITION_LIST.validate_json(kept),
         places=planned_places(plan) if seen is None else PLACE_LIST.validate_json(seen),
+        carried=() if carried is None else POSITION_LIST.validate_json(carried),
     )
 
 
@@ -124,6 +128,8 @@ def _replay(journal: Journal, run: Run) -> Run:
             facts = FACTS.validate_python(json.loads(happened.payload)["facts"])
             run = replace(run, state=before_fence(run.kind), facts=facts)
             continue
+        if happened.event == ESTABLISHED:
+            run = replace(run, facts=FACTS.validate_python(json.loads(happened.payload)["facts"]))
         if happened.event == AUDITED:
             run = replace(run, facts=replace(run.facts, loss=LOSS.validate_json(happened.payload)))
             continue

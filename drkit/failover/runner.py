@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from drkit.failover.estate import Estate
 from drkit.failover.evidence import Evidence, evidence_of
 from drkit.failover.hooks import Hooks, When
 from drkit.failover.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.lease import RunLease
-from drkit.failover.machine import Kind, Mode, Outcome, Run, State, advance, back_before_fence, cancel, next_step
+from drkit.failover.machine import Facts, Kind, Mode, Outcome, Run, State, advance, back_before_fence, cancel, next_step
 from drkit.failover.places import Standing
 from drkit.failover.ports import Ports
 from drkit.failover.positions import Position
@@ -79,6 +80,7 @@ class Runner:
     started_at: datetime
     positions: tuple[Position, ...] = ()
     places: tuple[Standing, ...] = ()
+    carried: tuple[Position, ...] = ()
     ports: Ports | None = None
     watch: Watch = nobody_watches
     hooks: Hooks = field(default_factory=Hooks)
@@ -152,6 +154,8 @@ class Runner:
             lease=self.lease,
             ports=self.ports,
             say=lambda text: self.watch(stage.name, None, text),
+            carried=self.carried,
+            establish=partial(self._establish, stage.name),
         )
         try:
             report = stage.execute(context)
@@ -166,6 +170,14 @@ class Runner:
             self.positions, self.places = report.positions, report.places
         self.machine = transition.run
         self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
+
+    def _establish(self, stage: str, facts: Facts, carried: tuple[Position, ...]) -> None:
+        """Keep, before a stage destroys anything, what it will need when it is carried out again."""
+        self.lease.check()
+        if carried != self.carried:
+            self.journal.carried(stage, carried)
+        self.journal.established(stage, facts)
+        self.machine, self.carried = replace(self.machine, facts=facts), carried
 
     def _failed(self, stage: str, error: DrkitError, seconds: float) -> DrkitError:
         """Journal the failure, as far as the store takes it; the error that the operator sees."""

@@ -1,4 +1,4 @@
-"""The stages that make the old primary a fresh target: salvage, then scrub.
+"""The stage that makes the old primary a fresh target: it deletes what was salvaged, or is on the live cluster.
 
 Only what the plan names is touched, and only while it is what the plan saw: the cluster by its id,
 each topic by the id of its incarnation. A topic of another id that is empty is the one an
@@ -7,49 +7,30 @@ interrupted attempt created; one that holds records belongs to somebody, and sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from drkit.failover.audited_loss import complete_evidence
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.machine import Facts, Outcome
 from drkit.failover.observe import mirror_at_work
-from drkit.failover.quiet import differing, still_written
+from drkit.failover.quiet import differing
+from drkit.failover.salvage_stage import (
+    check_cluster,
+    committed_on,
+    ends_now,
+    keep,
+    look,
+    refuse_gaps,
+    stale,
+)
 from drkit.failover.stage import StageContext, StageReport
 from drkit.kafka.admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.text import and_more
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.topology import LinkId, TopicPartition
 
-
-@dataclass(frozen=True, slots=True)
-class Salvage:
-    """Keep what only the old primary holds."""
-
-    cluster: str
-    cluster_id: str
-    live: str
-    topics: tuple[ScrubTopic, ...]
-    name: str = "salvage"
-
-    def explain(self) -> str:
-        """What it will do."""
-        count = sum(topic.only_here for topic in self.topics)
-        if not count:
-            return f"nothing to keep: {self.cluster} holds nothing that {self.live} doesn't"
-        return f"keep the {count:,} offsets that only {self.cluster} holds (Parquet and a replayable form)"
-
-    def execute(self, context: StageContext) -> StageReport:
-        """Write them out, unless there are none."""
-        check_cluster(context, self.cluster, self.cluster_id)
-        with suppress(Refused):  # another cluster stands there: what the failover lost can't be told any more
-            complete_evidence(context.estate, context.link.reversed())
-        facts, reason = keep(context, self.cluster, self.topics)
-        outcome = Outcome.OK if facts.salvage_path is not None else Outcome.SKIPPED
-        return StageReport(outcome, reason, facts)
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +39,7 @@ class Scrub:
 
     cluster: str
     cluster_id: str
+    live: str
     configured: LinkId
     topics: tuple[ScrubTopic, ...]
     offsets: int
@@ -91,17 +73,31 @@ class Scrub:
         context.lease.check()
         admin.delete_topics([topic.topic for topic in old])
         ids = recreate(admin, self.topics)
-        delete_offsets(context, self.cluster, forward, set(ids))
+        delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
+        gone = self._unreadable(context, facts, {topic.topic for topic in old})
         return StageReport(
-            Outcome.OK, f"{len(ids)} topics deleted and created anew, {self.offsets} committed offsets gone", facts
+            Outcome.OK,
+            f"{len(ids)} topics deleted and created anew, {self.offsets} committed offsets gone{gone}",
+            facts,
         )
+
+    def _unreadable(self, context: StageContext, facts: Facts, checked: set[str]) -> str:
+        """What to say where the salvage of topics that an interrupted attempt deleted can't be read here any more."""
+        found = []
+        for path in sorted({kept.path for name, kept in facts.kept.items() if name not in checked}):
+            try:
+                context.rooms.salvager.check(path)
+            except DrkitError as error:
+                found.append(error.what)
+        return f"; a salvage of topics deleted before can't be read back here: {'; '.join(found)}" if found else ""
 
     def _spared(self, context: StageContext) -> StageReport:
         """Nothing is deleted, if it still is as the plan saw it."""
         found = context.estate.admin(self.cluster).topics([topic.topic for topic in self.topics])
         planned = {str(TopicPartition(t.topic, number)): end for t in self.topics for number, end in t.ends.items()}
-        moved = differing(planned, _written(ends_now(context, self.cluster, self.topics)))
+        found_ends = {str(tp): end for tp, end in ends_now(context, self.cluster, self.topics).items()}
+        moved = differing(planned, found_ends)
         gone = [topic.topic for topic in self.topics if not _is_old(topic, found)]
         if moved or gone:
             raise Refused(
@@ -116,66 +112,26 @@ class Scrub:
         )
 
     def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:
-        """What was salvaged still is all there is; what came since is salvaged too."""
-        moved = _unsalvaged(context, self.cluster, context.facts, old)
-        if not moved:
-            return context.facts
-        context.say(f"{self.cluster} was written after the salvage: salvaging again")
-        facts, _ = keep(context, self.cluster, old)
-        moved = _unsalvaged(context, self.cluster, facts, old)
-        if moved:
-            raise still_written(self.cluster, moved)
-        return facts
+        """Each topic's salvage was read back, and still is all that only the old primary holds; else it is made anew.
 
-
-def keep(context: StageContext, cluster: str, topics: Sequence[ScrubTopic]) -> tuple[Facts, str]:
-    """Salvage what of these topics only the old primary holds; the facts with its ends, and what was done.
-
-    It goes to a new folder: what an attempt before has kept is never written over.
-
-    Raises:
-        Refused: it is still written.
-        DrkitError: the salvage doesn't hold all of it.
-    """
-    ends = ends_now(context, cluster, topics)
-    through = {
-        TopicPartition(topic.topic, partition): max(topic.starts.get(partition, 0), topic.through.get(partition, 0))
-        for topic in topics
-        for partition in range(topic.partitions)
-    }
-    beyond = {tp: end - through[tp] for tp, end in ends.items() if end > through[tp]}
-    facts = replace(
-        context.facts, salvaged_through={**context.facts.salvaged_through, **{str(tp): end for tp, end in ends.items()}}
-    )
-    before = facts.salvaged or 0
-    if not beyond:
-        return replace(facts, salvaged=before), f"{cluster} holds nothing that isn't elsewhere"
-    out = _free_folder(context.rooms.salvage_root / context.run)
-    kept = context.rooms.salvager.salvage(context.link.reversed(), {tp: through[tp] for tp in beyond}, out)
-    moved = differing({str(tp): e for tp, e in ends.items()}, _written(ends_now(context, cluster, topics)))
-    if moved:
-        raise still_written(cluster, moved)
-    offsets = sum(beyond.values())
-    facts = replace(facts, salvaged=before + kept.records, salvage_path=kept.path)
-    note = f"; {kept.note}" if kept.note else ""
-    return facts, f"{kept.records:,} records of {offsets:,} offsets are kept in {kept.path}{note}"
-
-
-def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
-    """Raise `Refused` unless the cluster behind the alias is the one that was confirmed."""
-    found = context.estate.admin(alias).cluster_id()
-    if found != cluster_id:
+        Both logs and the committed offsets are looked at last here, right before the topics are deleted.
+        """
+        facts, why = context.facts, ""
+        for _ in range(_ROUNDS):
+            behind = stale(context, facts, look(context, self.cluster, self.live, old))
+            if not behind:
+                refuse_gaps(context, self.live, old, facts)
+                return facts
+            name, why = next(iter(behind.items()))
+            context.say(f"{name}: {why}; salvaging it again")
+            again = replace(context, facts=facts)
+            facts, carried, _ = keep(again, self.cluster, self.live, [t for t in old if t.topic in behind])
+            context = replace(context, facts=facts, carried=carried)
         raise Refused(
-            f"{alias} is cluster {found}, not {cluster_id}",
-            meaning="The address leads to another cluster than the one that was confirmed; nothing there is touched",
-            remedy="Mend bootstrap_servers, or plan anew",
+            f"{name} can't be kept as it is: {why}, {_ROUNDS} times in a row",
+            meaning="What is deleted has to be what was kept",
+            remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
         )
-
-
-def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) -> dict[TopicPartition, int]:
-    """The log ends (high watermarks) of these topics on a cluster."""
-    tps = [TopicPartition(topic.topic, partition) for topic in topics for partition in range(topic.partitions)]
-    return context.estate.admin(alias).end_offsets(tps, committed=False)
 
 
 def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
@@ -230,16 +186,12 @@ def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTop
         store.put_notes(back, kind, notes)
 
 
-def delete_offsets(context: StageContext, alias: str, link: Link, topics: set[str]) -> None:
-    """Delete what covered groups have committed on these topics, and on nothing else."""
+def delete_offsets(context: StageContext, alias: str, topics: set[str]) -> None:
+    """Delete what groups have committed on these topics, which were made anew, and on nothing else."""
     coordinator = context.estate.groups(alias)
-    groups = [
-        name for name, info in coordinator.list_groups().items() if link.covers_group(name) and info.type != "share"
-    ]
     by_group: dict[str, list[TopicPartition]] = {}
-    for found in coordinator.committed(groups):
-        if found.topic in topics:
-            by_group.setdefault(found.group, []).append(found.tp)
+    for found in committed_on(coordinator, topics):
+        by_group.setdefault(found.group, []).append(found.tp)
     for group, tps in by_group.items():
         context.lease.check()
         coordinator.delete_offsets(group, tps)
@@ -260,21 +212,3 @@ def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> N
             meaning="Somebody deleted and recreated it, and writes there; it is not touched",
             remedy="Find out who; delete it by hand if nothing of it is needed",
         )
-
-
-def _unsalvaged(context: StageContext, cluster: str, facts: Facts, topics: Sequence[ScrubTopic]) -> list[str]:
-    ends = _written(ends_now(context, cluster, topics))
-    return differing({tp: facts.salvaged_through[tp] for tp in ends if tp in facts.salvaged_through}, ends)
-
-
-def _written(ends: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(tp): end for tp, end in ends.items()}
-
-
-def _free_folder(folder: Path) -> Path:
-    number = 1
-    free = folder
-    while free.exists():
-        number += 1
-        free = folder.with_name(f"{folder.name}-{number}")
-    return free

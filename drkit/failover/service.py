@@ -18,7 +18,7 @@ from drkit.failover.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, S
 from drkit.failover.plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.planner import Request, failover_stages, make_plan
 from drkit.failover.ports import Ports
-from drkit.failover.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED
+from drkit.failover.preconditions import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.stage import Stage
@@ -106,11 +106,16 @@ def run_failback(
     ports: Ports,
     *,
     cluster_id: str,
+    accept_unfenced: bool = False,
+    accept_salvage_only: bool = False,
     started_at: datetime | None = None,
     watch: Watch = nobody_watches,
     before_fence: Callable[[], None] | None = None,
 ) -> RunResult:
     """Carry a failback out; `cluster_id` is what the operator typed or gave. `before_fence`: see `Runner`.
+
+    `accept_unfenced`: move although the live cluster can't be fenced. `accept_salvage_only`: what the live cluster
+    lacks of what was mirrored, as the plan names it, shall be in the salvage only.
 
     Raises:
         Refused: it is another cluster's id, a precondition does not hold, or somebody else acts on the
@@ -118,7 +123,13 @@ def run_failback(
         Unreachable: the store doesn't answer; nothing was changed.
     """
     confirm_cluster(plan, cluster_id)
-    facts = Facts(mode=plan.mode, cluster_confirmed=cluster_id)
+    facts = Facts(
+        mode=plan.mode,
+        cluster_confirmed=cluster_id,
+        unfenced_accepted=accept_unfenced,
+        salvage_only=plan.gaps if accept_salvage_only else (),
+    )
+    flags = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only}
     link = estate.link(plan.link).reversed()
     return _start(
         estate,
@@ -126,7 +137,7 @@ def run_failback(
         link,
         facts,
         failback_plan_json(plan),
-        frozenset(),
+        frozenset(flag for flag, given in flags.items() if given),
         started_at or plan.made_at,
         failback_stages(plan),
         ports,
@@ -150,13 +161,16 @@ def resume_run(
     run: str,
     ports: Ports | None,
     *,
+    accept_unfenced: bool = False,
+    accept_salvage_only: bool = False,
     watch: Watch = nobody_watches,
     before_fence: Callable[[], None] | None = None,
     unplanned: bool = False,
 ) -> RunResult:
     """Take an interrupted run to its end. A finished one is returned as it ended.
 
-    One that rests on a fence that doesn't stand any more goes back before it first. `unplanned`: a failback whose live
+    One that rests on a fence that doesn't stand any more goes back before it first. `accept_unfenced`,
+    `accept_salvage_only`: as a failback's, for what the run has come upon since. `unplanned`: a failback whose live
     cluster is gone; it moves groups to what was brought back and audited.
 
     Raises:
@@ -186,8 +200,19 @@ def resume_run(
             runner.as_planned(f"{live} may be back")
         elif gone and not record.journal.attempted("switch"):
             runner.back_before_fence(f"{live} may have been written since it was quiet")
+        facts = _accepted(runner.machine.facts, record.plan, accept_unfenced, accept_salvage_only)
+        runner.machine = replace(runner.machine, facts=facts)
         runner.before_fence = before_fence
         return runner.run()
+
+
+def _accepted(facts: Facts, plan: Plan, unfenced: bool, salvage_only: bool) -> Facts:
+    """The run's facts with what an operator accepts now; it is journaled with the next stage."""
+    if unfenced:
+        facts = replace(facts, unfenced_accepted=True)
+    if salvage_only and isinstance(plan, FailbackPlan):
+        facts = replace(facts, salvage_only=tuple(topic.topic for topic in plan.topics))
+    return facts
 
 
 def _was_unplanned(record: RunRecord) -> bool:
@@ -289,6 +314,7 @@ def _runner(
         started_at=record.started_at,
         positions=record.positions,
         places=record.places,
+        carried=record.carried,
         ports=ports,
         watch=watch,
         hooks=_hooks(estate, plan, record.run),

@@ -43,7 +43,8 @@ class StageContext:
     `link` is the direction of the data while groups move: source = where they leave. `positions` are
     the final ones once translated, `places` what the plan (once translated: the journal) says stands where they
     are. `again` says that the stage was begun before and may be half done.
-    `ports` are what a failback needs of other rooms.
+    `ports` are what a failback needs of other rooms. `carried`: committed offsets that the old primary had, with their
+    places on the live cluster. `establish` journals facts and what is carried before the stage ends.
     """
 
     estate: Estate
@@ -56,6 +57,8 @@ class StageContext:
     lease: RunLease
     ports: Ports | None
     say: Callable[[str], None]
+    carried: tuple[Position, ...]
+    establish: Callable[[Facts, tuple[Position, ...]], None]
 
     @property
     def rooms(self) -> Ports:

@@ -311,11 +311,21 @@ class AuditResult:
         return len(self.findings) < self.findings_total
 
 
+class SalvageKind(StrEnum):
+    """Why a salvaged record isn't on the target."""
+
+    UNSEEN = "unseen"  # the mirror had not got there
+    LOST = "lost"  # it was mirrored, or should have been, and isn't there
+    CORRUPTED = "corrupted"  # another record stands in its place
+    UNREADABLE = "unreadable"  # its place on the target is in a batch that can't be read
+    RETIRED = "retired"  # the target's retention, compaction or DeleteRecords removed it there
+
+
 class Standing(StrEnum):
     """How a salvaged record stands to what its partition of the target holds."""
 
-    NEW = "new"  # nothing of its key behind its place, or it has no key
-    CONFLICTING = "conflicting"  # something of its key, with other content, behind its place
+    NEW = "new"  # nothing of its key is or may be later than it, or it has no key
+    CONFLICTING = "conflicting"  # something of its key, with other content, is or may be later than it
     IDENTICAL = "identical"  # an equal record
 
 
@@ -323,19 +333,22 @@ class Standing(StrEnum):
 class SalvageResult:
     """What was kept of what only one side holds.
 
-    `records` by kind (`unseen`, `lost`, `corrupted`); `standings`: by how they stand to the target; `through`: by
+    `records` by kind, `by_topic` by topic; `standings`: by how they stand to the target; `through`: by
     `topic:partition`, the offset (exclusive) up to which the source was read: what lies beyond was not looked at.
     `uncommitted`: where transactions are still open, the log end (exclusive) by `topic:partition`: what lies from
-    `through` to it is not kept.
+    `through` to it is not kept. `unreadable`: by `topic:partition`, the source's offsets [first, until) whose batches
+    fail their checksum: they are not kept either.
     """
 
     link: LinkId
     path: str
     manifest: str
-    records: dict[FindingKind, int]
+    records: dict[SalvageKind, int]
+    by_topic: dict[str, int]
     standings: dict[Standing, int]
     through: dict[str, int]
     uncommitted: dict[str, int]
+    unreadable: dict[str, list[tuple[int, int]]]
     observed_at: datetime
 
     @property

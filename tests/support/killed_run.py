@@ -84,7 +84,7 @@ def main(config: str, name: str, action: str, salvage: str, stage: str, place: s
             result = cancel_run(estate, run_to_resume(own.store, None))
         elif action in {"failback", "reprotect"}:
             plan = make_failback_plan(estate, "primary", for_good=action == "reprotect")
-            result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "")
+            result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
         else:
             result = resume_run(estate, run_to_resume(own.store, None), ports)
     if result.error is not None:

@@ -7,14 +7,17 @@ is read and compared without them, so that many failbacks stay affordable.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from drkit.failover.ports import AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime import MirrorRuntime
 from drkit.model.errors import DrkitError
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.topology import Link
 from tests.support.estates import OwnLink
 
 
@@ -34,16 +37,40 @@ class RealMirror:
 class ReadingSalvager:
     own: OwnLink
 
-    def salvage(self, link: Link, through: Mapping[TopicPartition, int], out: Path, /) -> Salvaged:
+    def salvage(
+        self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
+    ) -> Salvaged:
         out.mkdir(parents=True)
+        kept: dict[str, int] = {}
         lines = []
-        for topic in sorted({tp.topic for tp in through}):
+        live = self.own.topic_names(link.id.target)
+        for topic in topics:
+            name = link.target_topic(topic)
+            there = self.own.values(link.id.target, name) if name in live else {}
+            kept[topic] = 0
             for partition, records in self.own.records(link.id.source, topic).items():
-                floor = through.get(TopicPartition(topic, partition))
-                if floor is not None:
-                    lines += [json.dumps([topic, partition, o, v]) for o, v in records.items() if o >= floor]
-        (out / "records.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return Salvaged(len(lines), str(out))
+                left = Counter(there.get(partition, ()))
+                for offset, value in records.items():
+                    if left[value]:
+                        left[value] -= 1
+                        continue
+                    lines.append(json.dumps([topic, partition, offset, value]))
+                    kept[topic] += 1
+        text = "".join(f"{line}\n" for line in lines)
+        (out / "records.jsonl").write_text(text, encoding="utf-8")
+        (out / "positions.json").write_text(json.dumps(list(positions)), encoding="utf-8")
+        sums = {name: sha256((out / name).read_bytes()).hexdigest() for name in ("records.jsonl", "positions.json")}
+        (out / "manifest.json").write_text(json.dumps(sums), encoding="utf-8")
+        return Salvaged(str(out), kept)
+
+    def check(self, path: str, /) -> None:
+        try:
+            sums = json.loads((Path(path) / "manifest.json").read_text(encoding="utf-8"))
+            whole = all(sha256((Path(path) / name).read_bytes()).hexdigest() == each for name, each in sums.items())
+        except OSError as error:
+            raise DrkitError(f"{path} can't be read: {error}") from error
+        if not whole:
+            raise DrkitError(f"{path} was changed")
 
 
 @dataclass
@@ -58,9 +85,16 @@ class ReadingAuditor:
             here = self.own.values(link.id.source, topic)
             there = self.own.values(link.id.target, link.target_topic(topic))
             compared += sum(len(values) for values in there.values())
-            if any(there[partition] != values[: len(there[partition])] for partition, values in here.items()):
+            if not all(_is_copy(there[partition], values) for partition, values in here.items()):
                 return AuditVerdict("deviated", f"{topic} differs")
         return AuditVerdict("clean", f"{compared} records compared")
+
+
+def _is_copy(there: Sequence[str], here: Sequence[str]) -> bool:
+    """Whether `there` is what `here` holds or held: `here` may have lost its beginning since it was copied."""
+    begins = there.index(here[0]) if here and here[0] in there else 0
+    copied = there[begins:]
+    return list(copied) == list(here[: len(copied)])
 
 
 def reading_ports(own: OwnLink, salvage_root: Path) -> Ports:

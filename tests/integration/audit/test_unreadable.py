@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 
+from drkit.audit.salvage import salvage
 from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, parse
-from drkit.model.audit import Verdict
+from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice, Verdict
 from tests.support import raw
 from tests.support.batches import batch_bytes, retouched
 from tests.support.damage import STAMP, Record, dense, forwarded, records, seeded
@@ -142,3 +148,26 @@ def test_without_a_mapping_an_audit_is_incomplete(bench, audit, unique_name):
 
     assert (result.verdict, result.counts.matched) == (Verdict.INCOMPLETE, 50)
     assert unique_name in result.incomplete[0]
+
+
+def test_a_salvage_keeps_what_the_target_can_t_give_and_names_what_the_source_can_t(
+    bench, spark, unique_name, tmp_path
+):
+    mirrored(bench, unique_name)
+    gone = flip(folder(bench, "primary", unique_name), 350, HEADER_BYTES + 3, mask=0x01)
+    hidden = flip(folder(bench, "dr", unique_name), 850, CRC_AT)
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(unique_name),))
+
+    result = salvage(request, bench.store, bench.config, spark)
+
+    where = f"{unique_name}:0"
+    assert result.unreadable == {where: [(gone.base_offset, gone.last_offset + 1)]}
+    (listed,) = json.loads(Path(result.manifest).read_text())["partitions"]
+    assert listed["unreadable"] == [[gone.base_offset, gone.last_offset + 1]]
+    assert (result.total, result.records[SalvageKind.UNREADABLE]) == (hidden.records_count, hidden.records_count)
+    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert [row["offset"] for row in rows] == list(range(hidden.base_offset, hidden.last_offset + 1))
+    # a later value of any key may hide in that batch
+    stands = Counter((row["key"] is None, row["standing"]) for row in rows)
+    assert {standing for keyless, standing in stands if not keyless} == {Standing.CONFLICTING}
+    assert {standing for keyless, standing in stands if keyless} <= {Standing.NEW}

@@ -22,8 +22,10 @@ from drkit.audit import replay as replaying
 from drkit.audit.replay import PROVENANCE, replay
 from drkit.audit.salvage import salvage
 from drkit.kafka.clients import confluent_config
-from drkit.model.audit import AuditRequest, FindingKind, Standing, TopicChoice
+from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice
+from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
+from drkit.model.links import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
@@ -158,7 +160,13 @@ def test_salvage_keeps_all_that_only_the_source_holds(bench, spark, damage, tmp_
 
     result = salvage(request, bench.store, bench.config, spark)
 
-    assert result.records == {FindingKind.LOST: 1, FindingKind.CORRUPTED: 1, FindingKind.UNSEEN: 20}
+    assert result.records == {
+        SalvageKind.LOST: 1,
+        SalvageKind.CORRUPTED: 1,
+        SalvageKind.UNSEEN: 20,
+        SalvageKind.UNREADABLE: 0,
+        SalvageKind.RETIRED: 0,
+    }
     assert result.through == {f"{topic}:0": 120}
     there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
     rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
@@ -168,7 +176,7 @@ def test_salvage_keeps_all_that_only_the_source_holds(bench, spark, damage, tmp_
         stamp = round(row["timestamp"].timestamp() * 1000)
         assert Record(row["key"], row["value"], stamp, headers) == there[row["offset"]]
     manifest = json.loads(Path(result.manifest).read_text())
-    assert manifest["records"] == {"unseen": 20, "lost": 1, "corrupted": 1}
+    assert manifest["records"] == {"unseen": 20, "lost": 1, "corrupted": 1, "unreadable": 0, "retired": 0}
     for file in manifest["files"]:
         content = (Path(result.path) / file["path"]).read_bytes()
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file["bytes"], file["sha256"])
@@ -202,18 +210,29 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
     bench.produce("dr", into, 0, [Record(b"other", b"record", STAMP)], transactions="c")
 
     def interrupt(text: str) -> None:
-        if "written" in text:
+        if "records written" in text:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replay(tmp_path / "kept", into, LINK, bench.config, progress=interrupt)
-    again = replay(tmp_path / "kept", into, LINK, bench.config)
-    by_verb = drkit(*("salvage", "--out", "kept", "--replay-to", into), config=lab.config_path, folder=tmp_path)
+        replay(tmp_path / "kept", into, LINK, bench.config, bench.store, approved=tuple(Standing), progress=interrupt)
+    everything = tuple(Standing)
+    again = replay(tmp_path / "kept", into, LINK, bench.config, bench.store, approved=everything)
+    approve = [word for each in everything for word in ("--approve", each.value)]
+    by_verb = drkit(
+        *("salvage", "--out", "kept", "--replay-to", into, *approve), config=lab.config_path, folder=tmp_path
+    )
 
     assert (again.written, again.there_already) == (kept.total - 5, 5)
     assert by_verb.returncode == 0, by_verb.stderr
     found = document(by_verb, "salvage")
-    assert found["replayed"] == {"topic": into, "written": 0, "there_already": kept.total, "not_approved": 0}
+    assert found["replayed"] == {
+        "topic": into,
+        "written": 0,
+        "there_already": kept.total,
+        "not_approved": 0,
+        "not_chosen": 0,
+        "conflicting_since": 0,
+    }
     there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
     with bench.admin("primary") as admin:
         origin = f"{admin.cluster_id()}/{topic}/0/"
@@ -224,68 +243,107 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
     assert [replace(each, headers=each.headers[:-1]) for each in landed] == [there[offset] for offset in offsets]
 
 
+def sealed(bench: Bench) -> None:
+    """The link as after a failover: what follows on dr is its own."""
+    control = LinkControl(LINK, Direction.SEALED, version=1, changed_at=now(), reason="failed over")
+    assert bench.store.set_link_control(control, expected_version=None)
+
+
 def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, unique_name, tmp_path):
+    """Twelve records, ten of them mirrored; then dr was failed over to and got newer values of two keys."""
     topic = bench.create(unique_name)
-    source = [Record(b"k%d" % (8 if n == 9 else n), b"value %d" % n, STAMP + n) for n in range(12)]
+    source = [Record(b"k%d" % n, b"value %d" % n, STAMP + n) for n in range(16)]
     source[11] = Record(None, b"no key", STAMP)
     target = source[:10]
     target[5] = replace(target[5], value=b"altered")
     del target[8]
     bench.produce("primary", topic, 0, source)
-    bench.produce("dr", topic, 0, target)
-    bench.remember(topic, {0: {n: n for n in range(10)}})
+    # on dr: k13 was written at an offset below k13's place here, k8 lies behind its place, 14 was sent again
+    since = [Record(b"k13", b"newer on dr", STAMP), Record(b"k8", b"newer on dr", STAMP), source[14]]
+    bench.produce("dr", topic, 0, [*target, *since])
+    bench.remember(topic, {0: {n: n for n in range(10)}}, target_end={0: 9})
+    sealed(bench)
     request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
 
-    result = salvage(request, bench.store, bench.config, spark, beyond={TopicPartition(topic, 0): 6})
+    result = salvage(request, bench.store, bench.config, spark)
 
     rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
-    assert {row["offset"]: row["standing"] for row in rows} == {
-        5: "new",
-        6: "identical",
-        7: "identical",
-        8: "conflicting",
-        9: "identical",
-        10: "new",
-        11: "new",
+    assert {row["offset"]: (row["kind"], row["standing"]) for row in rows} == {
+        5: ("corrupted", "new"),
+        8: ("lost", "conflicting"),
+        10: ("unseen", "new"),
+        11: ("unseen", "new"),
+        12: ("unseen", "new"),
+        13: ("unseen", "conflicting"),
+        14: ("unseen", "identical"),
+        15: ("unseen", "new"),
     }
-    assert result.standings == {Standing.NEW: 3, Standing.CONFLICTING: 1, Standing.IDENTICAL: 3}
+    assert result.standings == {Standing.NEW: 5, Standing.CONFLICTING: 2, Standing.IDENTICAL: 1}
     into = bench.create(f"{topic}.replayed", on=["dr"])
+    bench.produce("dr", topic, 0, [Record(b"k15", b"written on dr after the salvage", STAMP)])
+    bench.produce("dr", into, 0, [Record(b"k12", b"somebody's, in the topic that is replayed into", STAMP)])
     ran = [
-        drkit("salvage", "--out", "kept", "--replay-to", into, *approve, config=lab.config_path, folder=tmp_path)
-        for approve in (["--approve", "new"], ["--approve", "new", "--approve", "conflicting"], [])
+        drkit("salvage", "--out", "kept", "--replay-to", into, *words, config=lab.config_path, folder=tmp_path)
+        for words in (["--topic", f"{topic}:0"], ["--approve", "new", "--approve", "conflicting"])
     ]
     documents = [document(done, "salvage") for done in ran]
-    names = ("written", "there_already", "not_approved")
+    names = ("written", "there_already", "not_approved", "conflicting_since")
     found = [tuple(each["replayed"][name] for name in names) for each in documents]
-    assert found == [(3, 0, 4), (1, 3, 3), (3, 4, 0)]
-    assert documents[0]["standings"] == {"new": 3, "conflicting": 1, "identical": 3}
+    assert found == [(3, 0, 5, 2), (4, 3, 1, 2)], "what is new by default, and judged by key once more"
+    landed = [each.record.key for each in bench.read("dr", into, 0)]
+    assert landed == [b"k12", b"k5", b"k10", None, b"k8", b"k12", b"k13", b"k15"]
+    assert documents[0]["standings"] == {"new": 5, "conflicting": 2, "identical": 1}
+    elsewhere = drkit(
+        *("salvage", "--out", "kept", "--replay-to", into, "--topic", "other"), config=lab.config_path, folder=tmp_path
+    )
+    assert elsewhere.returncode == 2, elsewhere.stderr
 
 
-def test_a_salvage_of_an_earlier_drkit_is_replayed_whole_and_not_by_class(lab, bench, spark, unique_name, tmp_path):
+def test_only_the_topics_named_are_replayed(lab, bench, spark, unique_name, tmp_path):
+    topics = [bench.create(f"{unique_name}.{name}", on=["primary"]) for name in ("a", "b")]
+    for topic in topics:
+        bench.produce("primary", topic, 0, records(7, rng=seeded(5)))
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), tuple(TopicChoice(topic) for topic in topics))
+    salvage(request, bench.store, bench.config, spark)
+    into = bench.create(f"{unique_name}.replayed", on=["dr"])
+    verb = ("salvage", "--out", "kept", "--replay-to", into, "--topic", topics[1])
+
+    done = drkit(*verb, config=lab.config_path, folder=tmp_path)
+
+    replayed = document(done, "salvage")["replayed"]
+    assert (replayed["written"], replayed["not_chosen"]) == (7, 7)
+    names = [dict(each.record.headers)[PROVENANCE].decode() for each in bench.read("dr", into, 0)]
+    assert {name.split("/")[1] for name in names} == {topics[1]}
+
+
+@pytest.mark.parametrize("why", ["deleted", "made anew", "cut"])
+def test_salvage_keeps_what_the_target_held_and_holds_no_more(bench, spark, unique_name, tmp_path, why):
+    """Whatever took it away there: the mirror's own record of it is no copy."""
     topic = bench.create(unique_name)
-    bench.produce("primary", topic, 0, records(7, rng=seeded(5)))
-    salvage(AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),)), bench.store, bench.config, spark)
-    manifest = tmp_path / "kept" / "manifest.json"
-    earlier = json.loads(manifest.read_text()) | {"format": 1}
-    del earlier["standings"]
-    for file in earlier["files"]:
-        path = tmp_path / "kept" / file["path"]
-        if path.suffix == ".parquet":
-            pq.write_table(pq.read_table(path).drop_columns("standing"), path)
-            file["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    manifest.write_text(json.dumps(earlier))
-    into = bench.create(f"{topic}.replayed", on=["dr"])
+    source = [Record(b"k%d" % (n % 10), b"value %d" % n, STAMP + n) for n in range(20)]
+    bench.produce("primary", topic, 0, source)
+    bench.produce("dr", topic, 0, source)
+    bench.remember(topic, {0: {n: n for n in range(20)}})
+    sealed(bench)
+    with bench.admin("dr") as admin:
+        if why in {"deleted", "made anew"}:
+            admin.delete_topics([topic])
+        if why == "made anew":
+            bench.create(topic, on=["dr"])
+            bench.produce("dr", topic, 0, [Record(b"k3", b"a new life", STAMP)])
+        if why == "cut":
+            admin.delete_records({TopicPartition(topic, 0): 12})
+    wanted = {"deleted": range(20), "made anew": range(20), "cut": range(12)}[why]
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
 
-    verb = ("salvage", "--out", "kept", "--replay-to", into)
-    by_class = drkit(*verb, "--approve", "new", config=lab.config_path, folder=tmp_path)
-    whole = drkit(*verb, config=lab.config_path, folder=tmp_path)
+    result = salvage(request, bench.store, bench.config, spark)
 
-    assert by_class.returncode == 3, by_class.stderr
-    no_trace(by_class)
-    assert whole.returncode == 0, whole.stderr
-    found = document(whole, "salvage")
-    assert found["standings"] is None
-    assert found["replayed"] == {"topic": into, "written": 7, "there_already": 0, "not_approved": 0}
+    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert [row["offset"] for row in rows] == list(wanted)
+    assert result.by_topic == {topic: len(wanted)}
+    if why == "made anew":
+        standings = {row["offset"]: row["standing"] for row in rows}
+        assert {offset for offset, standing in standings.items() if standing == "conflicting"} == {3, 13}
 
 
 def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, tmp_path):
@@ -297,22 +355,9 @@ def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, t
     file.write_bytes(file.read_bytes()[:-1] + b"?")
 
     with pytest.raises(Refused, match="not what the salvage's manifest says"):
-        replay(tmp_path / "kept", topic, LINK, bench.config)
+        replay(tmp_path / "kept", topic, LINK, bench.config, bench.store)
     with pytest.raises(Refused, match="no whole salvage"):
-        replay(tmp_path, topic, LINK, bench.config)
-
-
-def test_salvage_keeps_everything_from_an_offset_on_where_it_is_told_to(bench, spark, unique_name, tmp_path):
-    topic = bench.create(unique_name)
-    source = [Record(b"k", b"x" * 200 + b"%d" % n, 1_700_000_000_000) for n in range(20)]
-    for alias in ("primary", "dr"):
-        bench.produce(alias, topic, 0, source)
-    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
-
-    result = salvage(request, bench.store, bench.config, spark, beyond={TopicPartition(topic, 0): 15})
-
-    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
-    assert [row["value"] for row in rows] == [each.value for each in source[15:]]
+        replay(tmp_path, topic, LINK, bench.config, bench.store)
 
 
 def test_salvage_says_what_open_transactions_hold(bench, spark, unique_name, tmp_path):
@@ -340,7 +385,13 @@ def test_nothing_to_salvage_is_a_whole_salvage_too(lab, bench, unique_name, tmp_
     assert done.returncode == 0, done.stderr
     found = document(done, "salvage")
     assert found["total"] == 0
-    assert json.loads(Path(found["manifest"]).read_text())["records"] == {"unseen": 0, "lost": 0, "corrupted": 0}
+    assert json.loads(Path(found["manifest"]).read_text())["records"] == {
+        "unseen": 0,
+        "lost": 0,
+        "corrupted": 0,
+        "unreadable": 0,
+        "retired": 0,
+    }
     assert pq.read_table(tmp_path / "kept" / "records.parquet").num_rows == 0
 
 

@@ -112,7 +112,11 @@ def test_clients_follow_there_and_back_and_hooks_are_called(prepare, tmp_path):
             back = make_failback_plan(estate, "primary")
             assert [view.active for view in back.directories] == ["dr", "dr"]
             home = run_failback(
-                estate, back, reading_ports(own, tmp_path / "salvage"), cluster_id=back.target.cluster_id
+                estate,
+                back,
+                reading_ports(own, tmp_path / "salvage"),
+                cluster_id=back.target.cluster_id,
+                accept_unfenced=True,
             )
         assert home.error is None
         assert entry(own).active == entry(own, 1).active == "primary"

@@ -25,6 +25,9 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
+UNFENCED = frozenset({"--accept-unfenced"})
+"""What the lab's clusters, which keep no access rules, can't be moved away from without."""
+
 
 def cluster_id(own, alias):
     with own.estate() as estate:
@@ -38,11 +41,16 @@ def fail_over(own):
     return result
 
 
-def fail_back(own, tmp_path, ports=None):
+def fail_back(own, tmp_path, ports=None, *, accept_salvage_only=False):
     with own.estate() as estate:
         plan = make_failback_plan(estate, "primary")
         return plan, run_failback(
-            estate, plan, ports or reading_ports(own, tmp_path / "salvage"), cluster_id=cluster_id(own, "primary")
+            estate,
+            plan,
+            ports or reading_ports(own, tmp_path / "salvage"),
+            cluster_id=cluster_id(own, "primary"),
+            accept_unfenced=True,
+            accept_salvage_only=accept_salvage_only,
         )
 
 
@@ -136,8 +144,13 @@ def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_l
     with own.estate() as estate:
         estate.admin("dr").delete_records({TopicPartition(topic, 0): 40})
     unread = own.unread("dr", group, topic)
-    _plan, result = fail_back(own, tmp_path)
+    with own.estate() as estate:
+        (obstacle, unfenced) = make_failback_plan(estate, "primary").obstacles
+    assert f"{topic} starts later than what was mirrored (44 offsets)" in obstacle.what
+    assert (obstacle.waived_by, unfenced.waived_by) == ("--accept-salvage-only", "--accept-unfenced")
+    _plan, result = fail_back(own, tmp_path, accept_salvage_only=True)
     assert result.error is None
+    assert result.machine.facts.salvaged == 44, "what dr's log start cut off, too"
     assert own.records("primary", topic) == own.records("dr", topic), "by offset"
     assert min(own.records("primary", topic)[0]) == 40
     assert own.unread("primary", group, topic) == unread
@@ -170,13 +183,17 @@ def test_a_primary_that_holds_nothing_of_its_own_is_not_scrubbed(own, tmp_path):
         plan = make_failback_plan(estate, "primary")
         assert (plan.level, plan.offsets, plan.only_here) == (True, {}, 0)
         elsewhere = replace(plan, topics=(replace(plan.topics[0], ends={0: 49, 1: 50}),))
-        stopped = run_failback(estate, elsewhere, ports, cluster_id=cluster_id(own, "primary"))
+        stopped = run_failback(estate, elsewhere, ports, cluster_id=cluster_id(own, "primary"), accept_unfenced=True)
         assert isinstance(stopped.error, Refused)
         assert "is not as planned" in stopped.error.what
         assert stopped.machine.state is State.CANCELLED
 
         result = run_failback(
-            estate, make_failback_plan(estate, "primary"), ports, cluster_id=cluster_id(own, "primary")
+            estate,
+            make_failback_plan(estate, "primary"),
+            ports,
+            cluster_id=cluster_id(own, "primary"),
+            accept_unfenced=True,
         )
         assert result.error is None
         assert estate.admin("primary").topics([topic])[topic].topic_id == before, "it was never deleted"
@@ -207,10 +224,10 @@ def test_the_cluster_failed_over_to_is_kept_as_the_primary_for_good(lab, tmp_pat
     with own.estate() as estate:
         plan = make_failback_plan(estate, "primary", for_good=True)
         assert [stage.name for stage in plan.stages][-2:] == ["audit", "close"]
-        result = run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary"))
+        result = run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary"), accept_unfenced=True)
         assert result.error is None
         assert (result.machine.state, result.machine.facts.salvaged) == (State.CLOSED, 4)
-        (obstacle,) = make_failback_plan(estate, "primary").obstacles
+        obstacle = make_failback_plan(estate, "primary").obstacles[0]
     assert "was made the primary for good" in obstacle.what
     assert own.values("primary", topic) == own.values("dr", topic)
     assert own.committed("primary", group) == {}
@@ -251,7 +268,9 @@ def test_a_compacted_topic_that_stays_a_standby_for_good_gets_its_own_settings_b
     with own.estate() as estate:
         plan = make_failback_plan(estate, "primary", for_good=True)
         ports = reading_ports(own, tmp_path / "salvage")
-        assert run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary")).error is None
+        assert (
+            run_failback(estate, plan, ports, cluster_id=cluster_id(own, "primary"), accept_unfenced=True).error is None
+        )
     if settled:  # aligned before the configuration names this direction: until then all follows the live cluster
         mirror(own, own.link.reversed())
         mirror(own, own.link.reversed())
@@ -288,7 +307,7 @@ def test_the_dry_run_says_what_would_be_deleted(own, away):
     assert (scrubbed.topic, scrubbed.partitions, scrubbed.records, scrubbed.only_here) == (topic, 2, 114, 14)
     assert plan.offsets == dict.fromkeys(names.values(), 2)
     assert plan.target.cluster_id == cluster_id(own, "primary")
-    assert plan.obstacles == ()
+    assert [obstacle.waived_by for obstacle in plan.obstacles] == ["--accept-unfenced"]
     assert any("delete and recreate 1 topics (114 offsets)" in stage.explanation for stage in plan.stages)
     assert {(p.group, p.partition, p.source_offset) for p in plan.positions if p.group == names["live"]} == {
         (names["live"], 0, 80),
@@ -311,7 +330,7 @@ def test_a_group_that_reads_on_the_old_primary_is_refused(own, away):
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="the consumer's assignment")
         with own.estate() as estate:
-            (obstacle,) = standing_obstacles(make_failback_plan(estate, "primary"))
+            (obstacle,) = standing_obstacles(make_failback_plan(estate, "primary"), waived=UNFENCED)
     finally:
         consumer.close()
     assert f"{names['live']} is active on primary" in obstacle.what
@@ -339,11 +358,17 @@ def test_a_topic_that_left_the_link_is_neither_deleted_nor_forgotten(own, away, 
     topic, _names = away
     with own.estate(without(own, topic)) as estate:
         plan = make_failback_plan(estate, "primary")
-        (obstacle,) = standing_obstacles(plan)
+        (obstacle,) = standing_obstacles(plan, waived=UNFENCED)
         assert obstacle.what == f"{topic}, mirrored by primary->dr, is no longer among its topics"
         assert "Put it back" in obstacle.remedy
         with pytest.raises(Refused, match="no longer among its topics"):
-            run_failback(estate, plan, reading_ports(own, tmp_path / "salvage"), cluster_id=cluster_id(own, "primary"))
+            run_failback(
+                estate,
+                plan,
+                reading_ports(own, tmp_path / "salvage"),
+                cluster_id=cluster_id(own, "primary"),
+                accept_unfenced=True,
+            )
     assert own.store.link_control(own.link.id).direction is Direction.SEALED
 
 
@@ -354,8 +379,11 @@ def test_late_writes_to_the_old_primary_are_salvaged_too(own, away, tmp_path):
     class WritesAfterwards:
         """Somebody goes on writing to the old primary while the first salvage is made."""
 
-        def salvage(self, link, through, out):
-            kept = ports.salvager.salvage(link, through, out)
+        def check(self, path):
+            ports.salvager.check(path)
+
+        def salvage(self, link, topics, positions, out):
+            kept = ports.salvager.salvage(link, topics, positions, out)
             if not wrote:
                 wrote.append(True)
                 own.produce("primary", topic, texts("late", 3))
@@ -365,12 +393,16 @@ def test_late_writes_to_the_old_primary_are_salvaged_too(own, away, tmp_path):
     with own.estate() as estate:
         plan = make_failback_plan(estate, "primary")
         meddled = replace(ports, salvager=WritesAfterwards())
-        first = run_failback(estate, plan, meddled, cluster_id=cluster_id(own, "primary"))
+        first = run_failback(estate, plan, meddled, cluster_id=cluster_id(own, "primary"), accept_unfenced=True)
         assert isinstance(first.error, Refused)
         assert "primary is still written" in first.error.what
         assert first.machine.state is State.CANCELLED
         second = run_failback(
-            estate, make_failback_plan(estate, "primary"), ports, cluster_id=cluster_id(own, "primary")
+            estate,
+            make_failback_plan(estate, "primary"),
+            ports,
+            cluster_id=cluster_id(own, "primary"),
+            accept_unfenced=True,
         )
     assert second.error is None
     assert second.machine.facts.salvaged == 20

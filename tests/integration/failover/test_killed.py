@@ -5,9 +5,6 @@ so; its outcome is written and the next stage not begun.
 """
 
 import shutil
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -21,15 +18,10 @@ from drkit.failover.service import resume_run, run_failover
 from drkit.model.journal import verify_chain
 from drkit.model.links import Direction
 from tests.support.estates import mirror, open_link, own_link, texts
+from tests.support.killing import BOUNDARIES, boundaries, killed
 from tests.support.rooms import reading_ports
 
 pytestmark = pytest.mark.lab
-
-BOUNDARIES = ((INTENT, "after"), (OUTCOME, "before"), (OUTCOME, "after"))
-
-
-def boundaries(kind):
-    return [(step.stage, event, when) for step in PATHS[kind] for event, when in BOUNDARIES]
 
 
 def with_hooks():
@@ -40,13 +32,6 @@ def with_hooks():
 
 HOOKS = [(hook, event, when) for hook in When for event, when in BOUNDARIES]
 """Their boundaries."""
-
-
-def killed(own, action, salvage, boundary):
-    """Carry the action out in a process that kills itself there."""
-    place = [sys.executable, "-m", "tests.support.killed_run", str(own.config_path), own.name, action, str(salvage)]
-    ended = subprocess.run([*place, *boundary], capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
 @pytest.fixture(scope="module")

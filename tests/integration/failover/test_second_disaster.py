@@ -13,7 +13,8 @@ from drkit.failover.abandon import abandon_run
 from drkit.failover.failback import make_failback_plan
 from drkit.failover.machine import Mode, State
 from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import resume_run, run_failback, run_failover
+from drkit.failover.preconditions import ACCEPT_UNFENCED
+from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.links import Direction
@@ -66,9 +67,9 @@ def written_file(own: OwnLink, tmp_path: Path, *, without: str) -> Path:
 def complete_failback(own: OwnLink, tmp_path: Path) -> None:
     with own.estate() as estate:
         plan = make_failback_plan(estate, "primary")
-        assert plan.obstacles == ()
+        assert not standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))  # where dr can't be fenced
         ports = reading_ports(own, tmp_path / "salvage")
-        result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "")
+        result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
     assert result.error is None
     assert result.machine.state is State.CLOSED
 
@@ -137,7 +138,9 @@ def test_dr_is_opened_at_once_where_the_move_back_fails_behind_its_fence(
 
     with own.estate() as estate:
         plan = make_failback_plan(estate, "primary")
-        paused = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", before_fence=wait)
+        paused = run_failback(
+            estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True, before_fence=wait
+        )
         assert paused.error is waits
         assert paused.machine.state is State.AUDITED
         assert write(secure_lab, "dr", topic) == "written"

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from drkit.failover.lease import RunLease
 from drkit.model.links import Direction
 from tests.support.estates import mirror, own_link, texts
+from tests.support.log_surgery import flip
 
 pytestmark = pytest.mark.lab
 
@@ -247,9 +248,14 @@ def test_failback_shows_and_refuses(own, orders):
     speculating = drkit(own, "failback", "--engine", "spark", "--spark-conf", "spark.speculation=true", "--yes", code=2)
     assert "spark.speculation is true" in speculating.stderr
     assert sum(planned["deleted_group_offsets"].values()) == 3
-    unconfirmed = drkit(own, "failback", "--yes", code=3)
+    unfenced = drkit(own, "failback", "--yes", code=3)
+    assert "dr can't be fenced" in unfenced.stderr
+    assert planned["needs"] == ["--accept-unfenced"]
+    unconfirmed = drkit(own, "failback", "--yes", "--accept-unfenced", code=3)
     assert "--cluster-id" in unconfirmed.stderr
-    wrong = document(own, "failback", "--yes", "--cluster-id", "not-this-one", code=3, schema="error")
+    wrong = document(
+        own, "failback", "--yes", "--accept-unfenced", "--cluster-id", "not-this-one", code=3, schema="error"
+    )
     assert "is not the id of primary" in wrong["error"]["what"]
     assert [len(values) for values in own.values("primary", topic).values()] == [41, 41]
     assert own.store.link_control(own.link.id).direction is Direction.SEALED
@@ -257,7 +263,7 @@ def test_failback_shows_and_refuses(own, orders):
 
 
 @pytest.mark.spark
-def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain, monkeypatch):
+def test_failback_with_sparks_salvage_and_audit(lab, own, orders, tmp_path, toolchain, monkeypatch):
     del toolchain  # fetched before the clock of the command runs
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where the audit's findings go
     topic, names = orders
@@ -273,11 +279,18 @@ def test_failback_with_sparks_salvage_and_audit(own, orders, tmp_path, toolchain
         "--to",
         "primary",
         "--yes",
+        "--accept-unfenced",
         "--cluster-id",
         cluster_id,
         "--salvage-dir",
         str(tmp_path / "kept"),
     )
+    data = lab.dir / "nodes" / "primary-1" / "data" / f"{topic}-0"
+    batch = flip(data, 0, -1, mask=0x01)
+    refused = drkit(own, *words, code=3, timeout=400)
+    assert f"{topic}:0 from offset {batch.base_offset} to {batch.last_offset}" in refused.stderr
+    flip(data, 0, -1, mask=0x01)  # as it was
+    assert [len(values) for values in own.values("primary", topic).values()] == [46, 46], "nothing is deleted"
     done = document(own, *words, timeout=400)
     assert (done["state"], done["kind"], done["mode"], done["to"]) == ("closed", "failback", "planned", "primary")
     assert done["salvaged"]["records"] == 12
@@ -300,7 +313,7 @@ def test_a_failback_that_deletes_nothing_with_sparks_audit(own, orders, tmp_path
     own.commit("dr", "g1", topic, {0: 45})
     on_dr = own.values("dr", topic)
     unread = {name: own.unread("dr", name, topic) for name in names}
-    done = document(own, "failback", "--to", "primary", "--yes", timeout=400)
+    done = document(own, "failback", "--to", "primary", "--yes", "--accept-unfenced", timeout=400)
     assert (done["state"], done["level"], done["audit"]["verdict"]) == ("closed", True, "clean")
     assert own.values("primary", topic) == on_dr
     assert {name: own.unread("primary", name, topic) for name in names} == unread

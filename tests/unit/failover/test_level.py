@@ -7,6 +7,7 @@ import pytest
 
 from drkit.failover.failback_plan import ScrubTopic
 from drkit.failover.level import is_level
+from drkit.failover.live_log import LiveLog
 from drkit.kafka.admin import TopicInfo
 from drkit.model.links import TopicState
 from drkit.model.offsets import Watermark
@@ -32,8 +33,8 @@ LIVE = TopicInfo("t", "id-live", 1, 1, internal=False)
 
 def level(topics=(TOPIC,), end=100, mark=MARK, live=LIVE, start=90):
     marks = {} if mark is None else {TP: mark}
-    starts = {} if start is None else {TP: start}
-    return is_level(topics, {TP: end}, marks, {"t": STATE}, {} if live is None else {"t": live}, starts)
+    logs = {} if start is None else {"t": LiveLog("id-live", {0: start}, {0: 200})}
+    return is_level(topics, {TP: end}, marks, {"t": STATE}, {} if live is None else {"t": live}, logs)
 
 
 def test_it_is_where_all_was_mirrored_and_the_rest_is_still_there():

@@ -1,0 +1,108 @@
+"""What the live cluster's log of a topic still holds of what the old primary's holds, by offsets. Pure.
+
+It only says what a plan can count without reading records. What is deleted rests on the salvage, which reads both logs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from drkit.model.offsets import OffsetMapping, Watermark
+
+MISSING = "is missing"
+RECREATED = "was made anew"
+STARTS_LATER = "starts later than what was mirrored"
+ENDS_EARLIER = "ends earlier than what was mirrored"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLog:
+    """A topic of the live cluster as it was seen: its id (None: it wasn't there), starts and ends by partition."""
+
+    topic_id: str | None = None
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def holds_all_of(self, earlier: LiveLog) -> bool:
+        """Whether nothing that the log held then was taken from its start or end, or with the topic, since."""
+        return self.topic_id == earlier.topic_id and all(
+            self.starts.get(number, start + 1) <= start and self.ends.get(number, -1) >= earlier.ends.get(number, 0)
+            for number, start in earlier.starts.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKept:
+    """What a salvage kept of a topic of the old primary, and what it saw when it began to read.
+
+    `path`: its folder. `ends`: the old primary's high watermarks; `live`: the live cluster's log; `offsets`: a digest
+    of the committed offsets on the topic there.
+    """
+
+    path: str
+    records: int
+    ends: dict[int, int]
+    live: LiveLog
+    offsets: str
+
+
+class OnlyHere(NamedTuple):
+    """How many offsets of a partition the live log can't hold; `gap`: why, None where they were never mirrored."""
+
+    offsets: int
+    gap: str | None
+
+
+def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
+    """The source offset whose record stands at a target offset, or else the first behind it. `rows`: ascending."""
+    above = bisect_right(rows, target_offset, key=lambda row: row.target_offset)
+    if above == 0:
+        return rows[0].source_offset
+    row = rows[above - 1]
+    found = row.source_offset + (target_offset - row.target_offset)
+    return found if above == len(rows) else min(found, rows[above].source_offset)
+
+
+def only_here(
+    log: tuple[int, int], mark: Watermark | None, rows: Sequence[OffsetMapping], live: tuple[int, int] | None
+) -> OnlyHere:
+    """What of the offsets `log` ([start, end)) the live cluster's log `live` can't hold.
+
+    Args:
+        log: the old primary's.
+        mark: of the configured link; None: nothing was mirrored.
+        rows: its mapping rows, ascending.
+        live: the live cluster's; None: it isn't there, or is another topic's.
+    """
+    start, end = log
+    if live is None or mark is None or not rows:
+        return OnlyHere(end - start, None)
+    low, through = source_at(rows, live[0]), mark.source_through
+    high = min(through, source_at(rows, live[1])) if live[1] < mark.target_end else through
+    gap = STARTS_LATER if start < min(low, end) and start < through else None
+    if gap is None and high < min(through, end):
+        gap = ENDS_EARLIER
+    return OnlyHere((end - start) - max(0, min(end, high) - max(start, low)), gap)
+
+
+def lost_since(kept: LiveLog, mark: Watermark | None, rows: Sequence[OffsetMapping], number: int) -> int:
+    """How many offsets of a live partition were there when its topic was scrubbed, and were not brought back.
+
+    Args:
+        kept: the live log then.
+        mark: of the way back; None: nothing was brought.
+        rows: its mapping rows, ascending.
+        number: the partition.
+    """
+    start, end = kept.starts.get(number, 0), kept.ends.get(number, 0)
+    if mark is None or not rows:
+        return end - start
+    return (end - start) - max(0, min(end, mark.source_through) - max(start, rows[0].source_offset))
+
+
+def gap_of(found: Mapping[int, OnlyHere]) -> str | None:
+    """Why a topic's live log lacks what was mirrored; None where no partition does."""
+    return next((each.gap for _, each in sorted(found.items()) if each.gap is not None), None)

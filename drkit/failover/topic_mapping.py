@@ -1,0 +1,76 @@
+"""The mapping from the old primary's offsets of a topic to the live cluster's, whichever direction recorded it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drkit.mapping.invert import invert_watermark
+from drkit.mapping.rows import conflict
+from drkit.mapping.translate import translate, unavailable
+from drkit.model.offsets import OffsetMapping, Translation, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Store
+
+
+class MappedTopic(NamedTuple):
+    """A topic of the old primary. `way_back`: a failback that was given up made it anew and filled it."""
+
+    name: str
+    live_topic: str
+    partitions: int
+    way_back: bool
+
+
+class PartitionMapping(NamedTuple):
+    """What is recorded of a partition: how far it goes (None: nothing), and the rows, ascending."""
+
+    mark: Watermark | None = None
+    rows: tuple[OffsetMapping, ...] = ()
+
+    def translate(self, tp: TopicPartition, offset: int) -> Translation:
+        """Where an offset of the old primary is on the live cluster."""
+        if self.mark is None or not self.rows:
+            return unavailable(offset, f"no mapping of {tp} is recorded")
+        wrong = conflict(self.rows)
+        if wrong is not None:
+            return unavailable(offset, wrong)
+        above = bisect_right(self.rows, offset, key=lambda row: row.source_offset)
+        return translate(
+            offset,
+            floor=self.rows[above - 1] if above else None,
+            following=self.rows[above] if above < len(self.rows) else None,
+            watermark=self.mark,
+            first=self.rows[0],
+        )
+
+
+def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> dict[TopicPartition, PartitionMapping]:
+    """By partition of the old primary, the source of `link`."""
+    back = link.reversed()
+    states, marks, back_marks = store.topic_states(link), store.watermarks(link), store.watermarks(back)
+    found = {}
+    for topic in topics:
+        for number in range(topic.partitions):
+            tp = TopicPartition(topic.name, number)
+            if topic.way_back:
+                found[tp] = _turned(store, back, TopicPartition(topic.live_topic, number), back_marks, topic.name)
+                continue
+            mark, state = marks.get(tp), states.get(topic.name)
+            if mark is None or state is None or mark.epoch != state.epoch:
+                found[tp] = PartitionMapping()
+                continue
+            found[tp] = PartitionMapping(mark, tuple(store.mappings(link, tp, mark.epoch)))
+    return found
+
+
+def _turned(
+    store: Store, back: LinkId, there: TopicPartition, marks: dict[TopicPartition, Watermark], name: str
+) -> PartitionMapping:
+    mark = marks.get(there)
+    if mark is None:
+        return PartitionMapping()
+    rows = {row.target_offset: row.source_offset for row in store.mappings(back, there, mark.epoch)}
+    turned = [OffsetMapping(name, there.partition, mark.epoch, here, live) for here, live in sorted(rows.items())]
+    return PartitionMapping(invert_watermark(mark, topic=name, epoch=mark.epoch), tuple(turned))
