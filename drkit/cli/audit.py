@@ -14,7 +14,7 @@ from rich.text import Text
 
 from drkit.cli.audit_continuous import register_watch
 from drkit.cli.audit_digest import digest_document, refuse_with_digest
-from drkit.cli.audit_group import register_group
+from drkit.cli.audit_group import FullOption, ReportOption, register_group
 from drkit.cli.audit_history import register_history
 from drkit.cli.audit_run import Failure, keep_run, new_run, overall
 from drkit.cli.audit_view import of_each_kind, print_audits
@@ -62,9 +62,7 @@ def audit(
         str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
     ] = None,
     timezone: TimezoneOption = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
-    ] = False,
+    full: FullOption = False,
     since_digest: Annotated[
         bool,
         typer.Option(
@@ -84,10 +82,7 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
-    ] = None,
+    report: ReportOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
     from drkit.audit.session import SparkRuntime
 
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
+]
 _SHOWN = 12
 _WIDTH_OF_COUNTS = 100
 """About what the table takes beside its partitions' names."""
@@ -63,13 +70,8 @@ def group_view(
         typer.Option("--run", metavar="RUN", help="By this failover (default: the last that moved the group)."),
     ] = None,
     topic: TopicsOption = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
-    ] = None,
+    full: FullOption = False,
+    report: ReportOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,

@@ -28,6 +28,10 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.seed.checks import seed_port
 
+ClusterIdOption = Annotated[
+    str | None,
+    typer.Option(CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."),
+]
 AcceptSalvageOnlyOption = Annotated[
     bool,
     typer.Option(
@@ -55,12 +59,7 @@ def failback(
     dry_run: DryRunOption = False,
     execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run).")] = False,
     yes: YesOption = False,
-    cluster_id: Annotated[
-        str | None,
-        typer.Option(
-            CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
-        ),
-    ] = None,
+    cluster_id: ClusterIdOption = None,
     accept_unfenced: AcceptUnfencedOption = False,
     accept_salvage_only: AcceptSalvageOnlyOption = False,
     pause_before: Annotated[

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.failback import AcceptSalvageOnlyOption, bring_back
+from drkit.cli.failback import AcceptSalvageOnlyOption, ClusterIdOption, bring_back
 from drkit.cli.failover import DryRunOption, YesOption
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
-from drkit.failover.failback import CLUSTER_ID
 from drkit.failover.preconditions import ACCEPT_SALVAGE_ONLY
 
 
@@ -24,12 +21,7 @@ def register(app: typer.Typer) -> None:
 def reprotect(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    cluster_id: Annotated[
-        str | None,
-        typer.Option(
-            CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."
-        ),
-    ] = None,
+    cluster_id: ClusterIdOption = None,
     accept_salvage_only: AcceptSalvageOnlyOption = False,
     salvage_dir: SalvageOption = None,
     engine: EngineOption = SeedEngine.MIRROR,

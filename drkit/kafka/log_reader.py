@@ -107,13 +107,13 @@ class LogReader:
         try:
             answer = await self._answer(asked, topic, partition, position, until)
         except _CorruptLog:
-            return await self._past_unreadable(topic, partition, position, until)
+            return await self._step_over(topic, partition, position, until)
         batches = list(parse(answer.records))
         if not batches:
             if len(answer.records):
-                return await self._past_unreadable(topic, partition, position, until)
+                return await self._step_over(topic, partition, position, until)
             if (answer.stable_offset if self._committed else answer.high_watermark) >= until:
-                return await self._past_nothing(topic, partition, position, until)
+                return await self._step_over(topic, partition, position, until, empty=True)
             await asyncio.sleep(_PAUSE)  # a new leader may not yet know how far its log is committed
             return None, None, position
         held, after = await self._with_ends(batches, topic, partition, position, until)
@@ -122,19 +122,14 @@ class LogReader:
         found = [each for each in held if _reaches(each, position, until) and _holds(committed, each)]
         return found, following, after
 
-    async def _past_nothing(
-        self, topic: str, partition: int, position: int, until: int
+    async def _step_over(
+        self, topic: str, partition: int, position: int, until: int, *, empty: bool = False
     ) -> tuple[list[Batch] | None, None, int]:
-        """Nothing is there although the log goes on: what compaction leaves at its end. Where something is behind it,
-        the broker stumbles over a batch whose length is damaged: it gives what follows an empty stretch."""
+        """Go on behind what can't be read. `empty`: nothing was answered although the log goes on, which is what
+        compaction leaves at a log's end; where something is behind it, the broker stumbles over a batch whose length is
+        damaged."""
         end = await self._end_of_unreadable(topic, partition, position, until)
-        return (None if end == until else [unreadable(position, end)]), None, end
-
-    async def _past_unreadable(
-        self, topic: str, partition: int, position: int, until: int
-    ) -> tuple[list[Batch], None, int]:
-        end = await self._end_of_unreadable(topic, partition, position, until)
-        return [unreadable(position, end)], None, end
+        return (None if empty and end == until else [unreadable(position, end)]), None, end
 
     async def _with_ends(
         self, batches: list[Batch], topic: str, partition: int, position: int, until: int

@@ -21,12 +21,11 @@ _NONE = encoded(-1)
 _FEW = len(NUMBERS)
 
 
-def decode(body: bytes, *, errors: str = _KEPT) -> tuple[bytes | None, bytes | None, list[Header]]:
+def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
     """Key, value and headers.
 
     Args:
         body: of one record (`drkit.kafka.records.Record.body`).
-        errors: what becomes of names that aren't UTF-8, as `bytes.decode` has it.
 
     Raises:
         IndexError: the body ends too early.
@@ -51,7 +50,7 @@ def decode(body: bytes, *, errors: str = _KEPT) -> tuple[bytes | None, bytes | N
     headers: list[Header] = []
     for _ in range(count):
         size, at = read_varint(body, at)
-        name = body[at : at + size].decode(errors=errors)
+        name = body[at : at + size].decode(errors=_KEPT)
         at += size
         size, at = read_varint(body, at)
         if size < 0:
