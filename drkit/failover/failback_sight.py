@@ -165,7 +165,7 @@ def _offsets(estate: Estate, alias: str, link: Link | None, topics: Sequence[str
     groups = [
         name
         for name, info in coordinator.list_groups().items()
-        if (link is None or link.covers_group(name)) and info.type != "share"
+        if (link is None or link.covers_group(name)) and info.commits_offsets
     ]
     names = set(topics)
     return tuple(found for found in coordinator.committed(groups) if found.topic in names)

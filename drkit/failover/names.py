@@ -11,7 +11,7 @@ from drkit.model.errors import ConfigError
 
 def check_names(world: World, selection: Selection) -> None:
     """Raise `ConfigError` where a group, topic or partition of the selection is nowhere."""
-    known_groups = {position.group for position in world.positions}
+    known_groups = {position.group for position in world.positions} | {each.group for each in world.unmovable}
     on_target = {group for group, _ in world.committed}
     for group in selection.named:
         if group in known_groups:

@@ -20,12 +20,16 @@ from drkit.failover.positions import Selection
 from drkit.failover.when import Moment
 from drkit.failover.world import ClusterView, PartitionView, World
 from drkit.kafka.admin import TopicInfo
+from drkit.kafka.groups import GroupListing
+from drkit.kafka.unmovable import read_unmovable
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotLetIn, Unreachable
 from drkit.model.links import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.unmovable import UnmovableGroup
+from drkit.store.unmovable import unmovable_groups
 from drkit.store.workers import live_workers
 
 
@@ -41,6 +45,7 @@ class _Side:
     offsets: tuple[GroupPosition, ...] | None = None
     members: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unmovable: tuple[UnmovableGroup, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,16 @@ def observe(
         stamped=stamped,
         stored=stored,
         left=memory.left,
+        unmovable=_unmovable(estate, link, source),
     )
+
+
+def _unmovable(estate: Estate, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
+    """The groups that commit no offsets: as the source says, else as the mirror last saw them."""
+    if source.unmovable is not None:
+        return source.unmovable
+    kept = unmovable_groups(estate.store, link.id)
+    return tuple(each for each in kept if link.covers_group(each.group))
 
 
 def mirror_at_work(estate: Estate, link: Link) -> str | None:
@@ -197,7 +211,8 @@ def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
     alias, topics = link.id.source, side.topics
     groups = estate.groups(alias, may_be_gone=True)
     at = now()
-    listed = [name for name, group in groups.list_groups().items() if link.covers_group(name) and group.type != "share"]
+    listing = GroupListing(groups.list_groups(), complete=True)
+    listed = [name for name, group in listing.groups.items() if link.covers_group(name) and group.commits_offsets]
     fetched = groups.fetch(listed)
     offsets = tuple(
         GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
@@ -210,7 +225,8 @@ def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
         f"the offsets of {group} on {alias} can't be read ({why}): its captured positions stand"
         for group, why in sorted(fetched.failures.items())
     )
-    return replace(side, offsets=offsets, members=members, notes=notes)
+    unmovable = read_unmovable(link, groups, listing, link.covers_topic)
+    return replace(side, offsets=offsets, members=members, notes=notes, unmovable=tuple(unmovable))
 
 
 def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:

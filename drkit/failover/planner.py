@@ -256,7 +256,8 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
             warnings.append(
                 f"the mirror last looked at {world.source.alias} {age:,.0f} s ago: what came since is lost, uncounted"
             )
-    unplaced = [position for position in plan.positions if position.target_offset is None]
+    unmovable = {each.group for each in world.unmovable}  # each has a warning of its own
+    unplaced = [p for p in plan.positions if p.target_offset is None and p.group not in unmovable]
     if unplaced:
         first = unplaced[0]
         warnings.append(
@@ -277,6 +278,12 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
 
 
 def _about_groups(world: World, request: Request, plan: FailoverPlan) -> Iterator[str]:
+    chosen = request.selection.groups
+    unmovable = [each for each in world.unmovable if not chosen or each.group in chosen]
+    for each in unmovable[:_SHOWN]:
+        yield f"{each.group} is not moved: {each.why(world.target.alias)}"
+    if len(unmovable) > _SHOWN:
+        yield f"and {counted(len(unmovable) - _SHOWN, 'more group')} commit no offsets and are not moved"
     missing = list(never_committed(world, request.selection).items())
     for group, tps in missing[:_SHOWN]:
         yield (

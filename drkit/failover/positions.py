@@ -172,7 +172,22 @@ def choose_positions(
         if key not in known:
             known[key] = place(position, world.partitions.get(tp), world, where)
         chosen.append(_bounded(_as_of(known[key], position, existing), world, final=final))
+    chosen += _unmovable(world, selection)
     return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
+
+
+def _unmovable(world: World, selection: Selection) -> list[Position]:
+    """Groups that commit no offsets, on each partition that they are known to read: none of them has a place."""
+    found = []
+    for group in world.unmovable:
+        for tp, start in group.starts.items():
+            if not selection.covers(group.group, tp):
+                continue
+            stands = GroupPosition(group.group, *tp, start or 0, "", group.captured_at)
+            topic = world.link.target_topic(tp.topic)
+            why = group.why(world.target.alias, TopicPartition(topic, tp.partition))
+            found.append(replace(Position.unplaced(stands, topic, why), source_offset=start))
+    return found
 
 
 def _as_of(placed: Position, position: GroupPosition, existing: int | None) -> Position:

@@ -193,7 +193,7 @@ def unreadable_places(kept: Salvaged) -> list[str]:
 def committed_on(groups: GroupAdmin, topics: Iterable[str]) -> list[CommittedOffset]:
     """What any group has committed on these topics, of whatever link."""
     names = set(topics)
-    listed = [name for name, info in groups.list_groups().items() if info.type != "share"]
+    listed = [name for name, info in groups.list_groups().items() if info.commits_offsets]
     return [found for found in groups.committed(listed) if found.topic in names]
 
 

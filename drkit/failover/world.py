@@ -14,6 +14,7 @@ from drkit.failover.past import Key, PastPosition
 from drkit.model.links import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.unmovable import UnmovableGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class World:
     what could not be read. `past`: where groups had committed at the moment asked for, where one was.
     `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
     `stored`: the positions that the store holds. `left`: topics that were mirrored once and are no longer among the
-    link's; nothing else here is about them.
+    link's; nothing else here is about them. `unmovable`: groups of the source that commit no offsets.
     """
 
     link: Link
@@ -117,6 +118,7 @@ class World:
     stamped: Mapping[int, Mapping[TopicPartition, int | None]] = field(default_factory=dict)
     stored: tuple[GroupPosition, ...] = ()
     left: tuple[str, ...] = ()
+    unmovable: tuple[UnmovableGroup, ...] = ()
 
     def news(self) -> list[GroupPosition]:
         """Positions that the source answered with and the store doesn't hold so; none where it didn't answer."""

@@ -29,12 +29,14 @@ from drkit.kafka.coordinator import (
 )
 from drkit.kafka.offsets_log import OFFSETS_TOPIC, OffsetsLog, look_at_log
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from drkit.kafka.schemas.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from drkit.kafka.wire import Again, Reach, Wire, WireClient, check, describe, error_class
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
 
+_COMMIT_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _GONE = frozenset({"Empty", "Dead"})
 _ACTIVE_GROUP = frozenset(
     {
@@ -59,6 +61,11 @@ class GroupInfo:
     group: str
     state: str
     type: str
+
+    @property
+    def commits_offsets(self) -> bool:
+        """Whether its positions are committed offsets. Share groups' aren't; of types yet to come it isn't known."""
+        return self.type in _COMMIT_OFFSETS
 
 
 @dataclass(slots=True)
@@ -135,7 +142,7 @@ class GroupAdmin(WireClient):
         return GroupListing(groups, complete and not failures)
 
     def committed(self, groups: Sequence[str] | None = None) -> list[CommittedOffset]:
-        """Committed offsets of these groups (None: of all but share groups), sorted; one request per coordinator.
+        """Committed offsets of these groups (None: of all that commit any), sorted; one request per coordinator.
 
         A group without commits, or that doesn't exist, has none.
 
@@ -143,7 +150,7 @@ class GroupAdmin(WireClient):
             DrkitError: a group's offsets can't be read, with the reason.
         """
         if groups is None:
-            groups = [group.group for group in self.list_groups().values() if group.type != "share"]
+            groups = [group.group for group in self.list_groups().values() if group.commits_offsets]
         fetched = self.fetch(groups)
         if fetched.failures:
             group, why = next(iter(fetched.failures.items()))
@@ -176,6 +183,40 @@ class GroupAdmin(WireClient):
                 raise
             fetched.failures.update(dict.fromkeys(left, str(error)))
         return fetched
+
+    def share_starts(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int | None]]:
+        """By share group, its start offset on each partition (KIP-932); None: the partition has none yet.
+
+        A group that can't be asked (brokers older than 4.1, a missing right) is left out.
+        """
+        left = dict.fromkeys(groups)
+        found: dict[str, dict[TopicPartition, int | None]] = {}
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            if wire.supports(DescribeShareGroupOffsetsRequest) is None:
+                left.clear()
+                return
+            group_type = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+            request = DescribeShareGroupOffsetsRequest(
+                groups=[group_type(group_id=group, topics=None) for group in chunk]
+            )
+            response = await wire.send(request, node)
+            for group in response.groups:
+                if group.error_code and error_class(group.error_code).retriable:
+                    continue
+                left.pop(group.group_id, None)
+                if not group.error_code:
+                    found[group.group_id] = {
+                        TopicPartition(topic.topic_name, each.partition_index): each.start_offset
+                        if each.start_offset >= 0
+                        else None
+                        for topic in group.topics
+                        for each in topic.partitions
+                        if not each.error_code
+                    }
+
+        self._on_coordinators("read start offsets of share groups", left, ask)
+        return found
 
     def offsets_log(self) -> OffsetsLog:
         """The coordinators' own log as it stands: while its end stands, no group in it has changed.

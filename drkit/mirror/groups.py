@@ -12,7 +12,7 @@ the timeline (`drkit.mirror.timeline`). A group that was deleted on the source i
 after a listing that all coordinators took part in. A single offset that its group no longer has stays as
 captured: its age shows, and a position too many is harmless where one too few is not.
 
-Share groups keep their positions elsewhere: they can't be read as offsets and are named in the log.
+Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.unmovable_groups` keeps their names.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from typing import Protocol
 from drkit.kafka.groups import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing
 from drkit.kafka.offsets_log import OffsetsLog, partition_of
 from drkit.mirror.timeline import Series, Timeline
+from drkit.mirror.unmovable_groups import UnmovableGroups
 from drkit.model.clock import now
 from drkit.model.offsets import GroupPosition
 from drkit.model.timeline import GroupState
 from drkit.model.topology import Link
-from drkit.store.api import MappingStore
+from drkit.store.api import LinkStore, MappingStore
 from drkit.store.timeline import TimelineStore
 
 log = logging.getLogger(__name__)
@@ -44,13 +45,12 @@ SWEEP_SECONDS = 60.0
 _ROWS_A_SECOND = 2_000
 _PURGE_SECONDS = 60.0
 _UNSAVED_STATES = 50_000
-_SHARE = "share"
 _DARK = "its coordinator is down"
 
 Key = tuple[str, str, int]
 
 
-class CaptureStore(MappingStore, TimelineStore, Protocol):
+class CaptureStore(MappingStore, TimelineStore, LinkStore, Protocol):
     """What a capture keeps."""
 
 
@@ -77,6 +77,7 @@ class GroupCapture:
         self._clock = clock
         self._changes = _Changes(source, clock)
         self._timeline = Timeline(link.timeline)
+        self._unmovable = UnmovableGroups(link, source, store, clock)
         self._unsaved: list[GroupState] = []
         self._purged_at: float | None = None
         self._kept: dict[Key, GroupPosition] = {}
@@ -99,6 +100,7 @@ class GroupCapture:
         changes = self._changes.look()
         if changes.any or not self._listing.complete:
             self._listing = self._source.list_reachable_groups()
+        self._unmovable.look(self._listing, self._covers)
         covered = self._wanted(self._listing.groups)
         asked = [group for group in covered if changes.may_have(group)]
         fetched = self._source.fetch(asked) if asked else FetchedOffsets()
@@ -130,15 +132,7 @@ class GroupCapture:
         self._standing[position.group, position.topic][position.partition] = (position.offset, position.metadata)
 
     def _wanted(self, groups: dict[str, GroupInfo]) -> list[str]:
-        wanted = []
-        for name, info in groups.items():
-            if not self._link.covers_group(name):
-                continue
-            if info.type == _SHARE:
-                self._say_once(name, f"group {name} is a share group: its position is unavailable, it isn't captured")
-            else:
-                wanted.append(name)
-        return wanted
+        return [name for name, info in groups.items() if info.commits_offsets and self._link.covers_group(name)]
 
     def _covers(self, topic: str) -> bool:
         covered = self._covered.get(topic)

@@ -21,7 +21,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.text import counted
 from drkit.model.topology import Link, is_canary
 from drkit.observe.fence import FENCED
-from drkit.observe.status import LinkStatus, link_statuses
+from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.store.api import Store
 
 STALE_POSITIONS_SECONDS = 10.0
@@ -78,6 +78,7 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
         *_problems(status),
         _positions_fresh(status),
         _positions_known(status),
+        *_unmovable(status),
         _clusters(status),
     ]
     if status.source_reachable:
@@ -154,13 +155,19 @@ def _gravity(problem: Problem) -> Outcome:
     return Outcome.FAIL if problem.halted and moves_data else Outcome.WARN
 
 
+def _moved(status: LinkStatus) -> list[GroupStatus]:
+    """The positions of groups that a failover moves."""
+    return [group for group in status.groups if group.type is None]
+
+
 def _positions_fresh(status: LinkStatus) -> Check:
     name = "group positions captured"
-    if not status.groups:
+    groups = _moved(status)
+    if not groups:
         return Check(name, Outcome.WARN, "no group position is known: no group would be moved", "Do groups commit?")
-    oldest = min(group.captured_at for group in status.groups)
+    oldest = min(group.captured_at for group in groups)
     age = (now() - oldest).total_seconds()
-    text = f"{len(status.groups):,} positions, the oldest captured {age:.1f} s ago"
+    text = f"{len(groups):,} positions, the oldest captured {age:.1f} s ago"
     if age > STALE_POSITIONS_SECONDS:
         return Check(name, Outcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?")
     return Check(name, Outcome.OK, text)
@@ -168,20 +175,28 @@ def _positions_fresh(status: LinkStatus) -> Check:
 
 def _positions_known(status: LinkStatus) -> Check:
     name = "group positions translatable"
-    if not status.groups:
+    groups = _moved(status)
+    if not groups:
         return Check(name, Outcome.UNKNOWN, "no group position is known")
-    missing = [g for g in status.groups if g.translation is Certainty.UNAVAILABLE]
+    missing = [g for g in groups if g.translation is Certainty.UNAVAILABLE]
     if missing:
         first = missing[0]
-        why = f"{len(missing)} of {len(status.groups)} can't be translated, first {first.group} on {first.topic}:"
+        why = f"{len(missing)} of {len(groups)} can't be translated, first {first.group} on {first.topic}:"
         return Check(
             name, Outcome.FAIL, f"{why}{first.partition}: {first.reason}", "`drkit status --verbose` lists them"
         )
-    rough = sum(g.translation is Certainty.CONSERVATIVE for g in status.groups)
+    rough = sum(g.translation is Certainty.CONSERVATIVE for g in groups)
     if rough:
-        why = f"{rough} of {len(status.groups)} are conservative: they read some records again and skip none"
+        why = f"{rough} of {len(groups)} are conservative: they read some records again and skip none"
         return Check(name, Outcome.OK, why)
-    return Check(name, Outcome.OK, f"all {len(status.groups)} exact")
+    return Check(name, Outcome.OK, f"all {len(groups)} exact")
+
+
+def _unmovable(status: LinkStatus) -> list[Check]:
+    return [
+        Check(f"{each.type} group {each.group}", Outcome.WARN, "it would not be moved", each.why(status.link.id.target))
+        for each in status.unmovable
+    ]
 
 
 def _clusters(status: LinkStatus) -> Check:
@@ -235,7 +250,7 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
 
 def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     name = "groups on the target"
-    groups = sorted({group.group for group in status.groups})
+    groups = sorted({group.group for group in _moved(status)})
     if not groups:
         return Check(name, Outcome.UNKNOWN, "no group position is known")
     members = clusters.groups(alias, may_be_gone=True).members(groups)

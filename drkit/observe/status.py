@@ -25,8 +25,10 @@ from drkit.model.links import OFFSETS_DIFFER, RECREATED, SOURCE_TRUNCATED, Direc
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.unmovable import UnmovableGroup
 from drkit.observe.fence import fence_problem
 from drkit.store.api import Store
+from drkit.store.unmovable import unmovable_groups
 from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
 
@@ -76,16 +78,20 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Where a group stands on the source, as captured, and where that is on the target."""
+    """Where a group stands on the source, as captured, and where that is on the target.
+
+    `type`: of a group that commits no offsets and so can't be moved (`drkit.model.unmovable`), else None.
+    """
 
     group: str
     topic: str
     partition: int
-    source_offset: int
+    source_offset: int | None
     target_offset: int | None
     translation: Certainty
     reason: str | None
     captured_at: datetime
+    type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,7 @@ class LinkStatus:
     recovery_point: RecoveryPoint
     workers: tuple[WorkerNote, ...] = ()
     statistics: tuple[WorkerStatistics, ...] = ()
+    unmovable: tuple[UnmovableGroup, ...] = ()
 
     @property
     def loss_means(self) -> str:
@@ -203,6 +210,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         fenced = fence_problem(store, link, control, ends.rules, at)
         problems = [fenced, *problems] if fenced is not None else problems
     translator = Translator(store, link.id)
+    unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, problems, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
@@ -225,7 +233,11 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         worker=lease.owner if lease is not None and led else next((each.owner for each in workers), None),
         observed_at=max((mark.observed_at for mark in watermarks.values()), default=None),
         partitions=partitions,
-        groups=tuple(_group(position, translator) for position in store.group_positions(link.id)),
+        groups=(
+            *(_group(position, translator) for position in store.group_positions(link.id)),
+            *_unmovable(link, unmovable),
+        ),
+        unmovable=unmovable,
         problems=tuple(problems),
         recovery_point=_recovery_point(partitions),
         workers=tuple(workers),
@@ -370,6 +382,24 @@ def _group(position: GroupPosition, translator: Translator) -> GroupStatus:
         reason=answer.reason,
         captured_at=position.captured_at,
     )
+
+
+def _unmovable(link: Link, groups: Sequence[UnmovableGroup]) -> Iterator[GroupStatus]:
+    """Groups that commit no offsets, on each partition that they are known to read."""
+    for each in groups:
+        for tp, start in each.starts.items():
+            there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+            yield GroupStatus(
+                group=each.group,
+                topic=tp.topic,
+                partition=tp.partition,
+                source_offset=start,
+                target_offset=None,
+                translation=Certainty.UNAVAILABLE,
+                reason=each.why(link.id.target, there),
+                captured_at=each.captured_at,
+                type=each.type,
+            )
 
 
 def _state(

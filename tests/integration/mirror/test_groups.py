@@ -16,6 +16,7 @@ from drkit.kafka.groups import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
+from drkit.store.unmovable import unmovable_groups
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
 
@@ -138,12 +139,17 @@ def test_a_share_group_is_named_as_unavailable(
         wait_until(
             lambda: consumer.poll(0.2) is not None and listed_type(groups, group) == "share", 60, "the share group"
         )
-        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups"):
+        with caplog.at_level(logging.WARNING, logger="drkit.mirror.unmovable_groups"):
             assert mirrored.catch_up().caught_up
     finally:
         consumer.close()
     assert captured(mirrored, group) == {}
     assert any("share group" in record.message and group in record.message for record in caplog.records)
+    (kept,) = unmovable_groups(mirrored.store, mirrored.link.id)
+    assert (kept.group, kept.type, list(kept.starts)) == (group, "share", [TopicPartition(topic, 0)])
+    groups.delete_groups([group])
+    assert mirrored.catch_up().caught_up
+    assert unmovable_groups(mirrored.store, mirrored.link.id) == []
 
 
 def shares(consumer: ShareConsumer) -> bool:

@@ -1,0 +1,105 @@
+"""A share group (KIP-932) can't be moved: it is named everywhere, with what an operator can do, and that works."""
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from confluent_kafka import ShareConsumer
+
+from drkit.config import ClusterConfig
+from drkit.failover.document import plan_document
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.positions import Selection
+from drkit.kafka.groups import GroupAdmin
+from drkit.lab.toolchain import ensure
+from drkit.model.offsets import Certainty
+from drkit.observe.readiness import Outcome, readiness
+from drkit.observe.status import observing
+from tests.support.estates import mirror, texts, without_primary
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def drkit(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "drkit", *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+
+
+def shared(own, topic, group, count):
+    """A share group that has acknowledged `count` records of the topic, from its beginning on."""
+    consumer = ShareConsumer({**own.client("primary"), "group.id": group, "log_level": 0})
+    with GroupAdmin("primary", ClusterConfig(bootstrap_servers=own.client("primary")["bootstrap.servers"])) as groups:
+        with closing(consumer):
+            consumer.subscribe([topic])
+            # its start offsets exist once it has been given its partitions; the default is to begin at the end
+            wait_until(lambda: consumer.poll(0.2) is not None and groups.share_starts([group]).get(group), 60, "starts")
+            own.produce("primary", topic, {0: [f"shared-{number}" for number in range(count)]})
+            got = 0
+
+            def all_received():
+                nonlocal got
+                got += len(consumer.poll(0.5) or ())
+                return got >= count
+
+            wait_until(all_received, 60, "the shared records")
+        return groups.share_starts([group])[group]
+
+
+def test_a_share_group_is_in_plan_json_status_and_doctor(own):
+    topic, group = own.create("primary", "orders", partitions=1), own.topic("sharers")
+    own.produce("primary", topic, texts("early", 10, [0]))
+    plain = own.commit("primary", "plain", topic, {0: 4})
+    shared(own, topic, group, 20)
+    mirror(own)
+    for config in (own.config, without_primary(own)):
+        with own.estate(config) as estate:
+            plan = make_plan(estate, Request("dr"))
+            alone = make_plan(estate, Request("dr", selection=Selection(groups=(group,))))
+        found = {position.group: position for position in plan.positions}
+        assert found[plain].translation is Certainty.EXACT
+        row = found[group]
+        assert (row.topic, row.partition, row.target_offset, row.translation) == (topic, 0, None, Certainty.UNAVAILABLE)
+        assert "kafka-share-groups.sh" in row.reason
+        assert any(text.startswith(f"{group} is not moved: a share group") for text in plan.warnings)
+        assert [position.group for position in alone.positions] == [group], "it can be named"
+        (json_row,) = [each for each in plan_document(plan)["groups"] if each["group"] == group]
+        assert (json_row["translation"], json_row["target_offset"]) == ("unavailable", None)
+    with observing(own.config, None) as clusters:
+        checks = {check.name: check for check in readiness(own.config, own.store, own.link, clusters).checks}
+    assert checks[f"share group {group}"].outcome is Outcome.WARN
+    assert "--reset-offsets" in checks[f"share group {group}"].remedy
+    assert checks["group positions translatable"].outcome is Outcome.OK
+    shown = json.loads(drkit("status", "--config", str(own.config_path), "--output", "json").stdout)
+    (row,) = [each for each in shown["links"][0]["groups"] if each["group"] == group]
+    assert (row["topic"], row["type"], row["translation"]) == (topic, "share", "unavailable")
+
+
+def test_what_the_plan_advises_brings_the_share_group_to_its_place(own):
+    topic, group = own.create("primary", "orders", partitions=1), own.topic("sharers")
+    own.produce("primary", topic, texts("early", 10, [0]))
+    shared(own, topic, group, 5)
+    mirror(own)
+    reset = [
+        str(ensure("mirrormaker").java),
+        "-cp",
+        ensure("mirrormaker").classpath("mirrormaker"),
+        "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+        *("--bootstrap-server", own.client("dr")["bootstrap.servers"], "--group", group, "--topic", f"{topic}:0"),
+        *("--reset-offsets", "--to-earliest", "--execute"),
+    ]
+    done = subprocess.run(reset, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    consumer = ShareConsumer({**own.client("dr"), "group.id": group, "log_level": 0})
+    with closing(consumer):
+        consumer.subscribe([topic])
+        got = []
+
+        def all_received():
+            got.extend(message.value() for message in consumer.poll(0.5) or () if message.error() is None)
+            return len(got) >= 15
+
+        wait_until(all_received, 60, "all records on dr")
