@@ -13,7 +13,7 @@ In a backlog machine code takes over (`drkit.kafka.compiled`), which does the sa
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
@@ -31,8 +31,10 @@ from drkit.kafka.batch import (
     shortest,
 )
 from drkit.kafka.compiled.limits import BACKLOG, FEW, LEAST, MOST, SMALL
-from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.records import NUMBERS, Record, encoded, read_plain, read_varint
+
+if TYPE_CHECKING:  # importing it loads Numba
+    from drkit.kafka.compiled.native import Kernel
 
 _LARGEST = 256 * 1024
 _ONE_BYTE = 0x80

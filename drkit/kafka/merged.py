@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from drkit.kafka import compiled
 from drkit.kafka.batch import DELETE_HORIZON, Batch
 from drkit.kafka.compiled.limits import BACKLOG, FARTHEST, GROWTH
-from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.records import Built, compress, decompress
+
+if TYPE_CHECKING:  # importing it loads Numba
+    from drkit.kafka.compiled.native import Kernel
 
 
 def merged(batches: Sequence[Batch], room: int) -> list[tuple[int, Built]] | None:

@@ -1,33 +1,33 @@
-"""The loops over single records as machine code, for sources that hardly batch. Optional: without it the same is done
-in plain Python, at several times the cost.
+"""The loops over single records, compiled by Numba, for sources that hardly batch. Optional: plain Python does the same
+at several times the cost.
 
     kernel.py       the loops, in the part of Python that Numba compiles
-    codegen.py      makes machine code of them, with Numba and LLVM
-    build.py        has that done once per machine and version, in a process of its own, and tries what comes out
-    kept.py         where the machine code lies
-    native.py       loads and calls it
+    native.py       calls them with bytes
     limits.py       what both ways of joining agree on
     castagnoli.py   the checksum's tables
 
-Numba and LLVM are only in the process that compiles; drkit's own map some 5 KB of machine code into memory, once a
-backlog of small batches is found (`want`): a steady stream doesn't need it. `DRKIT_COMPILED=0` in the environment
-leaves it out; `python -m drkit.kafka.compiled` has it compiled beforehand.
+Numba is imported only once a backlog of small batches is found (`want`): a steady stream doesn't need it. It keeps what
+it compiled in drkit's cache. `DRKIT_COMPILED=0` in the environment leaves it out; `python -m drkit.kafka.compiled`
+compiles beforehand.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import logging
 import os
-import subprocess
-import sys
 import threading
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from drkit.kafka.compiled import kept
-from drkit.kafka.compiled.native import Kernel, executable
+from drkit.config.cache import cache_dir
+
+if TYPE_CHECKING:
+    from drkit.kafka.compiled.native import Kernel
 
 log = logging.getLogger(__name__)
-
-_BUILD_SECONDS = 120.0
 
 
 class _State:
@@ -39,12 +39,12 @@ class _State:
 
 
 def ready() -> Kernel | None:
-    """The machine code, once it is loaded."""
+    """The compiled loops, once they are loaded."""
     return _State.kernel
 
 
 def want() -> None:
-    """Have it loaded in the background; returns at once. What can't be had is said once, and nothing else happens."""
+    """Load them in the background; returns at once. A failure is logged once, and plain Python continues."""
     if _State.wanted:
         return
     with _State.lock:
@@ -57,37 +57,38 @@ def want() -> None:
         _go_without(error)
 
 
-def _go_without(why: Exception) -> None:
-    log.warning("small batches are joined in plain Python, at several times the cost: %s", why)
+def load() -> Kernel:
+    """The compiled loops, from Numba's cache or compiled now (seconds).
+
+    Raises:
+        Exception: of whatever kind, where this machine can't have them.
+    """
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
+    kernel: Kernel = importlib.import_module("drkit.kafka.compiled.native").Kernel()
+    return kernel
+
+
+def numba_cache() -> Path:
+    """Numba's folder within drkit's cache.
+
+    Numba notices a change of the file that a function is in, not of the modules whose constants it uses: so each state
+    of the sources has a folder of its own.
+    """
+    digest = hashlib.sha256(version("numba").encode())
+    here = Path(__file__).parent
+    for source in (*sorted(here.glob("*.py")), here.parent / "batch.py"):
+        digest.update(source.read_bytes())
+    return cache_dir() / "numba" / digest.hexdigest()[:16]
 
 
 def _load() -> None:
     try:
         _State.kernel = load()
-    except Exception as error:  # noqa: BLE001 - whatever it is, plain Python goes on
+    except Exception as error:  # noqa: BLE001 - whatever it is, plain Python continues
         _go_without(error)
     else:
-        log.info("small batches are joined by machine code from now on")
+        log.info("small batches are coalesced by compiled code from now on")
 
 
-def load(*, again: bool = False) -> Kernel:
-    """The machine code, built where there is none for this machine yet (seconds). `again`: also where the attempt to
-    build it was killed once.
-
-    Raises:
-        Exception: of whatever kind, where this machine can't have it.
-    """
-    executable(b"\0")
-    path = kept.place()
-    code = kept.kept(path)
-    if code is None:
-        # -P: a numba.py in the folder where drkit was started isn't meant; a session of its own: nor is a Ctrl-C
-        command = [sys.executable, "-P", "-m", "drkit.kafka.compiled.build", str(path), *["again"] * again]
-        built = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=_BUILD_SECONDS, start_new_session=True
-        )
-        code = kept.kept(path)
-        if code is None:
-            said = built.stderr.strip().splitlines()
-            raise RuntimeError(f"it can't be compiled: {said[-1] if said else f'exit code {built.returncode}'}")
-    return Kernel(code)
+def _go_without(why: Exception) -> None:
+    log.warning("small batches are coalesced in plain Python, at several times the cost: %s", why)

@@ -1,10 +1,11 @@
-"""The loops over single records that decide what badly batched sources cost, in the part of Python that Numba compiles.
+"""The loops over single records that decide what badly batched sources cost, compiled by Numba when this is imported.
 
-Only `.codegen` imports this module, in a process of its own: what runs in drkit is the machine code that comes of it.
-`drkit.kafka.joined` and `drkit.kafka.records` say the same in plain Python, and tests compare the two byte for byte.
+`drkit.kafka.joined` and `drkit.kafka.records` do the same in plain Python, and tests compare the two byte for byte.
+They are C callbacks (`numba.cfunc`), which take plain pointers: over arrays Numba would check each index for being
+negative, at twice the cost. Compiled code is cached (`cache=True`).
 
-Of what the bytes say nothing is trusted: each place is checked against their end before it is read, and a batch that
-isn't what its header says is left out. That a whole header lies at `at` is the caller's promise.
+Nothing that the bytes say is trusted: each place is checked against their end before it is read, and a batch that
+isn't what its header says is left out. The caller ensures that a whole header lies at `at`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, MAGIC
+from drkit.kafka.compiled.castagnoli import tables
 from drkit.kafka.compiled.limits import FARTHEST, FEW, GROWTH, LEAST, MOST, SMALL
 
 _STEP = 8
 _BYTES: Any = types.CPointer(types.uint8)  # type: ignore[no-untyped-call]
 _NUMBERS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
-_TABLES: Any = types.CPointer(types.uint32)  # type: ignore[no-untyped-call]
 _INT = types.int64
+_TABLES = np.array(tables(), dtype=np.uint32)
 _BROKEN = -1
 _MORE, _LOW, _BITS = 0x80, 0x7F, 64
 """Of a varint: the bit that says that it goes on, the seven below it, and how many its value has."""
@@ -39,7 +41,7 @@ def _int64(data: Any, at: Any) -> Any:
 
 
 @njit
-def _checksum(tables: Any, data: Any, at: Any, end: Any) -> Any:
+def _checksum(data: Any, at: Any, end: Any) -> Any:
     """CRC-32C, eight bytes a step; see `drkit.kafka.compiled.castagnoli`."""
     crc = np.uint32(0xFFFFFFFF)
     low = np.uint32(0xFF)
@@ -47,13 +49,13 @@ def _checksum(tables: Any, data: Any, at: Any, end: Any) -> Any:
         word = np.uint32(data[at]) | (np.uint32(data[at + 1]) << np.uint32(8))
         word |= (np.uint32(data[at + 2]) << np.uint32(16)) | (np.uint32(data[at + 3]) << np.uint32(24))
         word ^= crc
-        crc = tables[7 * 256 + (word & low)] ^ tables[6 * 256 + ((word >> np.uint32(8)) & low)]
-        crc ^= tables[5 * 256 + ((word >> np.uint32(16)) & low)] ^ tables[4 * 256 + (word >> np.uint32(24))]
-        crc ^= tables[3 * 256 + data[at + 4]] ^ tables[2 * 256 + data[at + 5]]
-        crc ^= tables[256 + data[at + 6]] ^ tables[data[at + 7]]
+        crc = _TABLES[7 * 256 + (word & low)] ^ _TABLES[6 * 256 + ((word >> np.uint32(8)) & low)]
+        crc ^= _TABLES[5 * 256 + ((word >> np.uint32(16)) & low)] ^ _TABLES[4 * 256 + (word >> np.uint32(24))]
+        crc ^= _TABLES[3 * 256 + data[at + 4]] ^ _TABLES[2 * 256 + data[at + 5]]
+        crc ^= _TABLES[256 + data[at + 6]] ^ _TABLES[data[at + 7]]
         at += _STEP
     while at < end:
-        crc = tables[(crc ^ data[at]) & low] ^ (crc >> np.uint32(8))
+        crc = _TABLES[(crc ^ data[at]) & low] ^ (crc >> np.uint32(8))
         at += 1
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
@@ -128,8 +130,8 @@ def _renumbered(
     return (place if at == end else np.int64(_BROKEN)), highest
 
 
-@cfunc(_INT(_TABLES, _BYTES, _INT, _INT, _BYTES, _INT, _NUMBERS))
-def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
+@cfunc(_INT(_BYTES, _INT, _INT, _BYTES, _INT, _NUMBERS), cache=True)
+def join(data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
     """Join the small plain batches from `at` on into one payload, as `drkit.kafka.joined` does.
 
     `result`: where the first that isn't joined begins, records, bytes written, the highest timestamp, their
@@ -150,7 +152,7 @@ def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result:
             break
         if place + length + GROWTH * records > room:
             break
-        if _checksum(tables, data, at + CRC_FROM, after) != _int32(data, at + 17) & 0xFFFFFFFF:
+        if _checksum(data, at + CRC_FROM, after) != _int32(data, at + 17) & 0xFFFFFFFF:
             break
         since = stamp - base_stamp
         written, most = _renumbered(data, at + HEADER_BYTES, after, out, place, records, since, count, highest)
@@ -164,7 +166,7 @@ def join(tables: Any, data: Any, at: Any, end: Any, out: Any, room: Any, result:
     return batches
 
 
-@cfunc(_INT(_BYTES, _INT, _BYTES, _INT, _INT, _INT, _INT, _INT, _NUMBERS))
+@cfunc(_INT(_BYTES, _INT, _BYTES, _INT, _INT, _INT, _INT, _INT, _NUMBERS), cache=True)
 def renumber(
     data: Any, end: Any, out: Any, place: Any, room: Any, records: Any, since: Any, number: Any, result: Any
 ) -> Any:

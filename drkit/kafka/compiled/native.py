@@ -1,24 +1,20 @@
-"""Makes the kernel's machine code callable. Other threads go on while it runs: ctypes lets go of the interpreter."""
+"""The compiled loops, called with bytes. Other threads continue while they run: ctypes releases the GIL."""
 
 from __future__ import annotations
 
 import ctypes
-import mmap
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from drkit.kafka.batch import HEADER_BYTES
-from drkit.kafka.compiled import castagnoli
-from drkit.kafka.compiled.kept import Code
+from drkit.kafka.compiled.kernel import join, renumber
 from drkit.kafka.compiled.limits import FEW, GROWTH
 
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
-_JOIN = ctypes.CFUNCTYPE(_INT, _POINTER, ctypes.c_char_p, _INT, _INT, _POINTER, _INT, _POINTER)
+_JOIN = ctypes.CFUNCTYPE(_INT, ctypes.c_char_p, _INT, _INT, _POINTER, _INT, _POINTER)
 _RENUMBER = ctypes.CFUNCTYPE(_INT, ctypes.c_char_p, _INT, _POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER)
-_ALIGNED = 64
 _RESULT = ctypes.c_int64 * 5
 _LOWEST = -(2**63)
 
@@ -34,8 +30,8 @@ class JoinedBatches(NamedTuple):
     payload: bytes
 
 
-class _Desk(threading.local):
-    """Room to work in, of each thread its own: making it anew would cost more than joining two batches."""
+class _Workspace(threading.local):
+    """Memory to work in, each thread its own: making it anew would cost more than joining two batches."""
 
     def __init__(self) -> None:
         self._bytes, self._room = ctypes.create_string_buffer(0), 0
@@ -49,20 +45,11 @@ class _Desk(threading.local):
 
 
 class Kernel:
-    """The functions of `drkit.kafka.compiled.kernel` as machine code.
+    """The functions of `drkit.kafka.compiled.kernel`, which importing this module compiles or loads from the cache."""
 
-    Raises:
-        PermissionError: this process may not run what it has written into memory.
-    """
-
-    def __init__(self, code: Code) -> None:
-        begin = -len(code.join) % _ALIGNED + len(code.join)
-        self._pages = executable(code.join.ljust(begin, b"\0") + code.renumber)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
-        self._join, self._renumber = _JOIN(address), _RENUMBER(address + begin)
-        tables = castagnoli.tables()
-        self._tables = (ctypes.c_uint32 * len(tables))(*tables)
-        self._desk = _Desk()
+    def __init__(self) -> None:
+        self._join, self._renumber = _JOIN(join.address), _RENUMBER(renumber.address)
+        self._workspace = _Workspace()
 
     def join(self, chunk: bytes, at: int) -> JoinedBatches:
         """The small plain batches from `at` on as one payload; none where not even the first is one.
@@ -72,8 +59,8 @@ class Kernel:
         """
         if not 0 <= at <= len(chunk) - HEADER_BYTES:
             raise ValueError(f"no batch header at {at} of {len(chunk)} bytes")
-        out, room, result = self._desk.for_bytes(len(chunk) - at + FEW * GROWTH)
-        batches = self._join(self._tables, chunk, at, len(chunk), out, room, result)
+        out, room, result = self._workspace.for_bytes(len(chunk) - at + FEW * GROWTH)
+        batches = self._join(chunk, at, len(chunk), out, room, result)
         after, count, size, highest, epoch = result
         return JoinedBatches(batches, after, count, highest, epoch, ctypes.string_at(out, size))
 
@@ -88,7 +75,7 @@ class Kernel:
             The payload and the highest stamp, in ms from the first one's beginning; None where a part isn't what it
             should be.
         """
-        out, room, result = self._desk.for_bytes(sum(len(plain) + GROWTH * records for plain, records, _ in parts))
+        out, room, result = self._workspace.for_bytes(sum(len(plain) + GROWTH * records for plain, records, _ in parts))
         result[0] = _LOWEST
         place = number = 0
         for plain, records, since in parts:
@@ -97,20 +84,3 @@ class Kernel:
                 return None
             number += records
         return ctypes.string_at(out, place), result[0]
-
-
-def executable(code: bytes) -> mmap.mmap:
-    """Memory that holds some machine code, to be run and no longer written.
-
-    Raises:
-        PermissionError: this process may not have such.
-    """
-    pages = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    pages.write(code)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    protect.argtypes = (_POINTER, ctypes.c_size_t, ctypes.c_int)
-    if protect(address, len(code), mmap.PROT_READ | mmap.PROT_EXEC):
-        why = os.strerror(ctypes.get_errno())
-        raise PermissionError(f"this process may not make memory executable ({why}; systemd: MemoryDenyWriteExecute)")
-    return pages
