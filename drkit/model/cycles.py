@@ -95,7 +95,7 @@ def sharing(links: Sequence[Link], clusters: Clusters, names: Iterable[str]) -> 
 
 
 def names_to_try(links: Sequence[Link]) -> list[str]:
-    """Names of topics that stand for all that these links can tell apart."""
+    """Names of topics that these links name, or that their patterns match."""
     patterns: dict[str, None] = {}
     for link in links:
         patterns.update(dict.fromkeys((*link.topics, *link.exclude_topics)))

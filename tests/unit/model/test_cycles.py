@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 import pytest
@@ -108,36 +107,26 @@ def test_a_mesh_and_long_lists_take_no_time_to_speak_of() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern",
+    ("pattern", "example"),
     [
-        ".*",
-        "orders[.].*",
-        "a|b+",
-        r"x(y|z){2,3}\d",
-        "^t-[^a-z]+$",
-        r"\w{1,3}",
-        "(?:ab)*c?",
-        "[a-c_]|z",
-        r"v\.\D",
-        "a{0,2}b",
-        ".{300}",
-        "(?P<n>a)b",
+        ("orders", "orders"),
+        (".*", "x"),
+        (r"orders\..*", "orders.x"),
+        ("orders[.](eu|us)", "orders.eu"),
+        ("a|b+", "a"),
+        (r"x(y|z)\d", "xy0"),
+        ("^t-[^a-z]+$", "t-0"),
+        ("(?:ab)*c?", "abc"),
+        ("(?P<n>a)b", "ab"),
+        (r"v(?:1|2)?\.[A-Z]{1,3}", "v1.A"),
+        ("x{3}", None),
+        (r"(a)\1", None),
+        ("a(?=b).*", None),
     ],
 )
-def test_examples_match(pattern: str) -> None:
-    found = examples([pattern])
-    assert all(re.fullmatch(pattern, name) for name in found)
-    assert found or pattern == ".{300}"
+def test_an_example_of_a_pattern(pattern: str, example: str | None) -> None:
+    assert examples([pattern]) == ([] if example is None else [example])
 
 
-@pytest.mark.parametrize("pattern", [r"(a)\1", "a(?=b).*", "(?i)x", "a(?!b).", "x^y"])
-def test_what_is_not_regular_takes_no_part(pattern: str) -> None:
-    assert examples([pattern]) == []
-    assert examples([pattern, "plain"]) == ["plain"]
-
-
-def test_there_is_an_example_of_every_combination() -> None:
-    patterns = ["a.*", ".*b", "[^c]*"]
-    found = examples(patterns)
-    combinations = {tuple(bool(re.fullmatch(each, name)) for each in patterns) for name in found}
-    assert len(combinations) == 7, "all but none of them"
+def test_patterns_that_are_alike_have_one_example() -> None:
+    assert examples(["a.*", "ax", "b"]) == ["ax", "b"]
