@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from drkit.kafka.batch import HEADER_BYTES
 from drkit.kafka.compiled.kernel import join, renumber
@@ -48,7 +48,7 @@ class Kernel:
     """The functions of `drkit.kafka.compiled.kernel`, which importing this module compiles or loads from the cache."""
 
     def __init__(self) -> None:
-        self._join, self._renumber = _JOIN(join.address), _RENUMBER(renumber.address)
+        self._join, self._renumber = _JOIN(cast("int", join.address)), _RENUMBER(cast("int", renumber.address))
         self._workspace = _Workspace()
 
     def join(self, chunk: bytes, at: int) -> JoinedBatches:
