@@ -11,24 +11,30 @@ compared or to the one that is replayed into, is conflicting.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from aiokafka import AIOKafkaProducer, errors
+from aiokafka.partitioner import DefaultPartitioner
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Place
 
 from drkit.audit.salvage_folder import PARQUET, checked_manifest
-from drkit.config import Config
+from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.clients import confluent_config
+from drkit.kafka.clients import aiokafka_config, confluent_config
+from drkit.kafka.stream import StreamError
 from drkit.model.audit import Standing, TopicChoice
-from drkit.model.errors import ConfigError, Refused, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.links import Direction
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
@@ -37,9 +43,13 @@ PROVENANCE = "drkit-salvaged-from"
 """The header that says where a replayed record came from."""
 
 _RECORDS_A_TRANSACTION = 5_000
-_SECONDS = 30.0
-_ATTEMPTS = 4
+_BATCH_BYTES = 512 * 1024
+_LARGEST_BYTES = 1 << 30  # the broker says what is too large
+_SECONDS = 60.0
+_CLOSE_SECONDS = 10.0
 _MOST_SILENCE_SECONDS = 60.0
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
+_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})  # noqa: SLF001 - as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ def replay(
             raise Refused(
                 f"topic {topic} does not exist on {link.target}", remedy="Create it, then run the replay again"
             )
-        writer = _Writer(confluent_config(cluster, linger_ms=20), link.target, topic, found.partitions)
+        partitions = found.partitions
         tps = [TopicPartition(topic, number) for number in range(found.partitions)]
         bounds = _bounds(admin, tps)
         compared = _compared(manifest)
@@ -108,19 +118,20 @@ def replay(
     say("looking for keys that were written since the salvage")
     _read(client, link.target, {tp: each for tp, each in since.items() if tp not in bounds}, seen.add_key)
     written = already = aside = elsewhere = since_then = 0
-    for everything in _batches(folder):
-        chosen = [row for row in everything if _is_chosen(row, topics)]
-        elsewhere += len(everything) - len(chosen)
-        standings = [seen.standing(row) for row in chosen]
-        since_then += sum(row["standing"] != stands for row, stands in zip(chosen, standings, strict=True))
-        rows = [row for row, stands in zip(chosen, standings, strict=True) if stands in approved]
-        aside += len(chosen) - len(rows)
-        left = [(row, name) for row in rows if (name := seen.provenance(row)) not in seen.there]
-        already += len(rows) - len(left)
-        if left:
-            writer.write(left)
-            written += len(left)
-            say(f"{written:,} records written to {topic}")
+    with _Writer(cluster, link.target, topic, partitions) as writer:
+        for everything in _batches(folder):
+            chosen = [row for row in everything if _is_chosen(row, topics)]
+            elsewhere += len(everything) - len(chosen)
+            standings = [seen.standing(row) for row in chosen]
+            since_then += sum(row["standing"] != stands for row, stands in zip(chosen, standings, strict=True))
+            rows = [row for row, stands in zip(chosen, standings, strict=True) if stands in approved]
+            aside += len(chosen) - len(rows)
+            left = [(row, name) for row in rows if (name := seen.provenance(row)) not in seen.there]
+            already += len(rows) - len(left)
+            if left:
+                writer.write(left)
+                written += len(left)
+                say(f"{written:,} records written to {topic}")
     return Replayed(topic, written, already, aside, elsewhere, since_then)
 
 
@@ -255,60 +266,100 @@ def _batches(folder: Path) -> Iterator[list[dict[str, Any]]]:
                 yield batch.to_pylist()
 
 
+def _unread(alias: str, message: Message, error: KafkaError) -> DrkitError:
+    """What can't be read may hold records that were put back already, or newer values of their keys."""
+    return Refused(
+        f"{message.topic()}:{message.partition()} on {alias} can't be read at offset {message.offset()}: {error.str()}",
+        meaning="What stands there may be a salvaged record that was put back before, or a newer value of its key: "
+        "nothing more is written",
+        remedy="Replay into another topic; `drkit audit` names the offsets that can't be read",
+    )
+
+
 class _Writer:
-    """Writes records in transactions; whoever opened the topic's replay before is fenced off."""
+    """Writes records in transactions; whoever opened the topic's replay before is fenced off.
 
-    def __init__(self, client: Mapping[str, Any], alias: str, topic: str, partitions: int) -> None:
+    aiokafka's producer writes a record as it is given; librdkafka's takes a stamp of 0 for none, and puts its own.
+    """
+
+    def __init__(self, cluster: ClusterConfig, alias: str, topic: str, partitions: int) -> None:
         self._alias, self._topic, self._partitions = alias, topic, partitions
-        self._producer = Producer(
-            dict(client) | {"transactional.id": f"drkit-replay-{topic}", "partitioner": "murmur2_random"}
-        )
-        self._sure("prepare the replay", lambda: self._producer.init_transactions(_SECONDS))
+        self._runner = asyncio.Runner()
+        self._config = aiokafka_config(cluster)
+        self._producer: AIOKafkaProducer | None = None
+        self._partitioner = DefaultPartitioner()
 
-    def write(self, rows: Iterable[tuple[Mapping[str, Any], bytes]]) -> None:
+    def __enter__(self) -> Self:
+        try:
+            self._sure("prepare the replay", self._open)
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(*StreamError), self._runner:
+            self._runner.run(asyncio.wait_for(self._opened().stop(), _CLOSE_SECONDS))
+
+    def write(self, rows: Sequence[tuple[Mapping[str, Any], bytes]]) -> None:
         """Write these records, all or none."""
-        self._sure("begin a transaction", self._producer.begin_transaction)
-        for row, name in rows:
-            headers = [(header["key"], header["value"]) for header in row["headers"]]
-            place = {"partition": row["partition"]} if row["partition"] < self._partitions else {}
-            while True:
-                try:
-                    self._producer.produce(
-                        self._topic,
-                        key=row["key"],
-                        value=row["value"],
-                        timestamp=row["timestamp_ms"],
-                        headers=[*headers, (PROVENANCE, name)],
-                        **place,
-                    )
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-        self._sure("commit a transaction", lambda: self._producer.commit_transaction(_SECONDS))
+        self._sure("write a transaction", lambda: self._transaction(rows))
 
-    def _sure(self, what: str, step: Callable[[], object]) -> None:
-        """Take a step, again as long as the client says that this helps."""
-        for _ in range(_ATTEMPTS):
-            try:
-                step()
-            except KafkaException as failure:
-                error: KafkaError = failure.args[0]
-                if error.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:  # noqa: SLF001 - librdkafka's own codes begin so
-                    raise Refused(
-                        f"another replay into {self._topic} has begun", remedy="Let it end, then run this again"
-                    ) from failure
-                if error.retriable():
-                    continue
-                raise Unreachable(
-                    f"{self._alias} failed to {what}: {error.str()}",
-                    remedy="Run it again: what was written is not written twice",
-                ) from failure
-            else:
-                return
-        raise Unreachable(
-            f"{self._alias} did not answer in time to {what}",
-            remedy="Run it again: what was written is not written twice",
+    async def _open(self) -> None:
+        self._producer = AIOKafkaProducer(
+            **self._config,
+            transactional_id=f"drkit-replay-{self._topic}",
+            max_batch_size=_BATCH_BYTES,
+            max_request_size=_LARGEST_BYTES,
         )
+        await self._producer.start()
+
+    def _opened(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            raise RuntimeError("not opened")
+        return self._producer
+
+    async def _transaction(self, rows: Sequence[tuple[Mapping[str, Any], bytes]]) -> None:
+        producer = self._opened()
+        written: list[asyncio.Future[Any]] = []
+        filling: dict[int, Any] = {}
+        await producer.begin_transaction()
+        for row, name in rows:
+            headers = [*((header["key"], header["value"]) for header in row["headers"]), (PROVENANCE, name)]
+            content = {"key": row["key"], "value": row["value"], "timestamp": row["timestamp_ms"], "headers": headers}
+            partition = self._partition(row)
+            batch = filling.get(partition)
+            if batch is None:
+                batch = filling[partition] = producer.create_batch()
+            if batch.append(**content) is None:  # it is full
+                written.append(await producer.send_batch(batch, self._topic, partition=partition))
+                batch = filling[partition] = producer.create_batch()
+                batch.append(**content)
+        for partition, batch in filling.items():
+            written.append(await producer.send_batch(batch, self._topic, partition=partition))
+        await asyncio.gather(*written)
+        await producer.commit_transaction()
+
+    def _partition(self, row: Mapping[str, Any]) -> int:
+        numbers = list(range(self._partitions))
+        if row["partition"] in numbers:
+            return int(row["partition"])
+        return int(self._partitioner(row["key"], numbers, numbers))
+
+    def _sure(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        again = "Run it again: what was written is not written twice"
+        try:
+            self._runner.run(asyncio.wait_for(step(), _SECONDS))
+        except (errors.ProducerFenced, errors.InvalidProducerEpoch) as failure:
+            raise Refused(
+                f"another replay into {self._topic} has begun", remedy="Let it end, then run this again"
+            ) from failure
+        except TimeoutError as failure:
+            raise Unreachable(f"{self._alias} did not answer in time to {what}", remedy=again) from failure
+        except StreamError as failure:
+            raise Unreachable(f"{self._alias} failed to {what}: {failure!r}", remedy=again) from failure
 
 
 def _read(
@@ -323,7 +374,7 @@ def _read(
         return
     consumer = Consumer(
         dict(client)
-        | {"group.id": f"drkit-replay-{uuid.uuid4().hex}", "isolation.level": "read_committed"}
+        | {"group.id": f"drkit-replay-{uuid.uuid4().hex}", "isolation.level": "read_committed", "check.crcs": True}
         | {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
     )
     try:
@@ -332,8 +383,11 @@ def _read(
         while left:
             messages = consumer.consume(1_000, 0.5)
             for message in messages:
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     take(message)
+                elif error.code() not in {_END, *_PASSING}:
+                    raise _unread(alias, message, error)
             heard = time.monotonic() if messages else heard
             for place in consumer.position([Place(tp.topic, tp.partition) for tp in left]):
                 if place.offset >= left[TopicPartition(place.topic, place.partition)]:

@@ -21,7 +21,7 @@ from drkit.cli.spark import (
     topic_choices,
 )
 from drkit.model.audit import AuditRequest, Standing
-from drkit.model.errors import ConfigError
+from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def salvage_verb(
 
     With --replay-to they are written back too, with a header that names where each came from: those that are new, or
     what --approve names, of all topics or those that --topic names. Running it again with the same DIR writes only
-    what isn't there yet.
+    what isn't there yet. Exits 8 where the source itself can't give some offsets, which are named: all else is kept.
     """
     with command(config, output, verbose) as run:
         links = run.links(link)
@@ -102,6 +102,8 @@ def salvage_verb(
                 )
         document = kept | {"replayed": None if written is None else _replayed(written)}
         run.writer.emit(document, lambda console: _print(console, document, made=made))
+        if made and document["unreadable"]:
+            run.exit(ExitCode.UNKNOWN)
 
 
 def _salvage(

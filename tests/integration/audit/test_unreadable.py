@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from drkit.audit.replay import replay
 from drkit.audit.salvage import salvage
 from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, parse
 from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice, Verdict
+from drkit.model.errors import Refused
 from tests.support import raw
 from tests.support.batches import batch_bytes, retouched
 from tests.support.damage import STAMP, Record, dense, forwarded, records, seeded
@@ -171,3 +173,25 @@ def test_a_salvage_keeps_what_the_target_can_t_give_and_names_what_the_source_ca
     stands = Counter((row["key"] is None, row["standing"]) for row in rows)
     assert {standing for keyless, standing in stands if not keyless} == {Standing.CONFLICTING}
     assert {standing for keyless, standing in stands if keyless} <= {Standing.NEW}
+
+
+def test_a_replay_writes_stamps_as_they_are_and_nothing_where_it_can_t_read_what_is_there(
+    bench, spark, unique_name, tmp_path
+):
+    """A stamp of 0, one before 1970, a null header, neither key nor value; then a bit of what was written is turned."""
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    rows = [(0, b"a", b"zero", []), (-5_000, b"b", b"before", [("h", None)]), (STAMP, None, None, [])]
+    batch = next(parse(memoryview(batch_bytes(rows))))
+    raw.produce(bench.config.clusters["primary"].bootstrap_servers, topic, 0, forwarded(batch))
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+    assert salvage(request, bench.store, bench.config, spark).total == 3
+    what = (tmp_path / "kept", into, bench.link.id, bench.config, bench.store)
+
+    assert replay(*what).written == 3
+
+    there = [each.record for each in bench.read("dr", into, 0)]
+    assert [(each.stamp, each.key, each.value, list(each.headers)[:-1]) for each in there] == rows
+    assert replay(*what).written == 0
+    flip(folder(bench, "dr", into), 0, HEADER_BYTES + 3, mask=0x01)
+    with pytest.raises(Refused, match=f"{into}:0 on dr can't be read at offset"):
+        replay(*what)
