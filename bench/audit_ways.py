@@ -144,7 +144,6 @@ def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> i
         epoch=0,
         partitions=job.partitions,
         created_by_drkit=True,
-        engine="batch",
     )
     store.put_topic_states(link.id, [state])
     store.append_mappings(link.id, [OffsetMapping(topic, number, 0, 0, 0) for number in range(job.partitions)])

@@ -118,7 +118,7 @@ def _headline(status: LinkStatus) -> Text:
             )
     for worker in status.statistics:
         line.append(
-            f"\n  {words.short(worker.worker)}, {worker.engine}: {words.throughput(worker)}, "
+            f"\n  {words.short(worker.worker)}: {words.throughput(worker)}, "
             f"{words.in_flight(worker.statistics)} in flight, {words.treatment(worker.statistics)}",
             "dim",
         )

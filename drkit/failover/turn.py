@@ -57,7 +57,6 @@ def turn_round(store: Store, link: Link, before: Mapping[str, Before], reason: s
                 epoch=epoch,
                 partitions=state.partitions,
                 created_by_drkit=known.created_by_drkit if known is not None else False,
-                engine=state.engine,
                 reason=reason,
             )
         )

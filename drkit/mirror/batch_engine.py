@@ -62,8 +62,6 @@ class BatchEngine:
         alteration: what is done to each record; None: nothing, batches are forwarded as they are.
     """
 
-    name = "batch"
-
     def __init__(
         self,
         source: tuple[str, ClusterConfig],

@@ -20,7 +20,7 @@ class ProgressEvent:
     `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
     `halted`: partitions (or, with partition None, topics) that stand still. `statistics`: what the engine
     counts. `latency`: of the canary, None where the link has none. `worker`: its name in the store;
-    `engine`: what moves the records; `started_at`: when the runtime began.
+    `started_at`: when the runtime began.
     """
 
     link: LinkId
@@ -35,7 +35,6 @@ class ProgressEvent:
     bytes_per_second: float
     latency: Latency | None
     worker: str
-    engine: str
     started_at: datetime
 
     @property
@@ -57,7 +56,6 @@ class ProgressEvent:
             self.started_at,
             self.state,
             self.reason,
-            self.engine,
             len(self.watermarks),
             self.records_per_second,
             self.bytes_per_second,
@@ -72,7 +70,6 @@ class ProgressEvent:
             "link": str(self.link),
             "at": self.at,
             "worker": self.worker,
-            "engine": self.engine,
             "started_at": self.started_at,
             "state": self.state,
             "reason": self.reason,

@@ -146,7 +146,6 @@ class Visible:
             bytes_per_second,
             latency,
             run.worker,
-            run.engine.name,
             self._started_at,
         )
         self._newest = report.numbers()

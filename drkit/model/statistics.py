@@ -98,8 +98,7 @@ class Latency:
 class WorkerStatistics:
     """One worker of a link, as of `at`. Rates are per second over the last few seconds.
 
-    `worker` is the owner's name in the lease; `engine` names what moves the records; `latency` is None where
-    the link has no canary.
+    `worker` is the owner's name in the lease; `latency` is None where the link has no canary.
     """
 
     worker: str
@@ -107,7 +106,6 @@ class WorkerStatistics:
     started_at: datetime
     state: str
     reason: str | None
-    engine: str
     partitions: int
     records_per_second: float
     bytes_per_second: float
@@ -122,7 +120,6 @@ class WorkerStatistics:
             "started_at": self.started_at,
             "state": self.state,
             "reason": self.reason,
-            "engine": self.engine,
             "partitions": self.partitions,
             "records_per_second": round(self.records_per_second, 1),
             "bytes_per_second": round(self.bytes_per_second, 1),

@@ -82,12 +82,11 @@ def _link(status: LinkStatus) -> str:
 def _workers(workers: Sequence[WorkerStatistics]) -> str:
     if not workers:
         return ""
-    head = ["worker", "engine", "throughput", "in flight", "end to end", "batches", "as of"]
+    head = ["worker", "throughput", "in flight", "end to end", "batches", "as of"]
     rows = [
         _row(
             [
                 words.short(worker.worker),
-                worker.engine,
                 words.throughput(worker),
                 words.in_flight(worker.statistics),
                 words.latency(worker.latency),

@@ -114,7 +114,6 @@ def _counters(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metri
 
 def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]:
     state = GaugeMetricFamily("drkit_mirror_state", "1 for the worker's state", labels=[*_LABELS, "state"])
-    engine = GaugeMetricFamily("drkit_mirror_engine_info", "What moves its records", labels=[*_LABELS, "engine"])
     partitions = GaugeMetricFamily("drkit_mirror_partitions", "Partitions that it mirrors", labels=_LABELS)
     records = GaugeMetricFamily("drkit_mirror_in_flight_records", "Records not yet acknowledged", labels=_LABELS)
     size = GaugeMetricFamily("drkit_mirror_in_flight_bytes", "Bytes of them", labels=_LABELS)
@@ -126,7 +125,6 @@ def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]
         labels = [link, worker.worker]
         for each in STATES:
             state.add_metric([*labels, each], 1 if worker.state == each else 0)
-        engine.add_metric([*labels, worker.engine], 1)
         for family, value in (
             (partitions, worker.partitions),
             (records, worker.statistics.in_flight_records),
@@ -138,7 +136,7 @@ def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]
         ):
             if value is not None:
                 family.add_metric(labels, value)
-    return [state, engine, partitions, records, size, record_rate, byte_rate, seen, started]
+    return [state, partitions, records, size, record_rate, byte_rate, seen, started]
 
 
 def _latencies(found: Sequence[tuple[str, str, Latency | None]]) -> Iterable[Metric]:

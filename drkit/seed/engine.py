@@ -73,8 +73,6 @@ class SparkEngine:
         bytes_per_second: the link's bandwidth limit, for all tasks together.
     """
 
-    name = "batch"
-
     def __init__(
         self,
         jobs: Jobs,

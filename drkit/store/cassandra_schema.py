@@ -46,7 +46,7 @@ _VERSION_1 = (
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.topic_state (
         link text, topic text, target_topic text, source_topic_id text, target_topic_id text, epoch int,
-        partitions int, created_by_drkit int, engine text, reason text,
+        partitions int, created_by_drkit int, reason text,
         PRIMARY KEY (link, topic)
     )""",
     # `partition` is -1 where the problem concerns the whole topic

@@ -90,10 +90,10 @@ _CQL = {
     ),
     "put_topic_state": (
         "INSERT INTO {k}.topic_state (link, topic, target_topic, source_topic_id, target_topic_id, epoch, partitions,"
-        " created_by_drkit, engine, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " created_by_drkit, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     ),
     "topic_states": (
-        "SELECT topic, target_topic, source_topic_id, target_topic_id, epoch, partitions, created_by_drkit, engine,"
+        "SELECT topic, target_topic, source_topic_id, target_topic_id, epoch, partitions, created_by_drkit,"
         " reason FROM {k}.topic_state WHERE link = ?"
     ),
     "forget_topic_states": "DELETE FROM {k}.topic_state WHERE link = ?",

@@ -186,7 +186,6 @@ def topic_state_row(state: TopicState) -> tuple[Any, ...]:
         state.epoch,
         state.partitions,
         int(state.created_by_drkit),
-        state.engine,
         state.reason,
     )
 
@@ -199,7 +198,6 @@ def read_topic_state(
     epoch: int,
     partitions: int,
     created_by_drkit: int,
-    engine: str,
     reason: str,
 ) -> TopicState:
     """As `topic_state_row` wrote it."""
@@ -211,7 +209,6 @@ def read_topic_state(
         epoch,
         partitions,
         created_by_drkit=bool(created_by_drkit),
-        engine=engine,
         reason=reason,
     )
 

@@ -170,14 +170,14 @@ class SqliteStore(SqliteTimeline, SqliteDigests):
     def put_topic_states(self, link: LinkId, states: Sequence[TopicState]) -> None:
         name = str(link)
         self._put(
-            "INSERT OR REPLACE INTO topic_state VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO topic_state VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             ((name, *codec.topic_state_row(state)) for state in states),
         )
 
     def topic_states(self, link: LinkId) -> dict[str, TopicState]:
         found = self._db.rows(
             "SELECT topic, target_topic, source_topic_id, target_topic_id, epoch, partitions, created_by_drkit,"
-            " engine, reason FROM topic_state WHERE link = ? ORDER BY topic",
+            " reason FROM topic_state WHERE link = ? ORDER BY topic",
             (str(link),),
         )
         return {state.topic: state for state in (codec.read_topic_state(*row) for row in found)}

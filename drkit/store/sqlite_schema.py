@@ -38,7 +38,7 @@ _VERSION_1 = (
     """CREATE TABLE topic_state (
         link TEXT NOT NULL, topic TEXT NOT NULL, target_topic TEXT NOT NULL, source_topic_id TEXT NOT NULL,
         target_topic_id TEXT NOT NULL, epoch INTEGER NOT NULL, partitions INTEGER NOT NULL,
-        created_by_drkit INTEGER NOT NULL, engine TEXT NOT NULL, reason TEXT NOT NULL,
+        created_by_drkit INTEGER NOT NULL, reason TEXT NOT NULL,
         PRIMARY KEY (link, topic)
     ) STRICT, WITHOUT ROWID""",
     # `partition` is -1 where the problem concerns the whole topic: NULL can't be part of a primary key

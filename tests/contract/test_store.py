@@ -225,8 +225,8 @@ def test_a_change_of_a_link_that_was_never_decided_needs_none(store, link):
 
 
 def test_topic_states(store, link):
-    one = TopicState("flights", "primary.flights", "id-1", "id-2", 0, 6, created_by_drkit=True, engine="record")
-    two = TopicState(TP.topic, TP.topic, "id-3", "", 4, 1, created_by_drkit=False, engine="batch", reason="zstd")
+    one = TopicState("flights", "primary.flights", "id-1", "id-2", 0, 6, created_by_drkit=True)
+    two = TopicState(TP.topic, TP.topic, "id-3", "", 4, 1, created_by_drkit=False, reason="zstd")
     store.put_topic_states(link, [two, one])
     assert store.topic_states(link) == {"flights": one, TP.topic: two}
     assert list(store.topic_states(link)) == ["flights", TP.topic]
@@ -282,7 +282,7 @@ def test_forgetting_a_link_leaves_its_control_its_notes_and_other_links(store, l
         store.append_mappings(each, [*rows(TP, (1, 1)), *rows(PLAIN, (1, 1), epoch=4)])
         store.put_watermarks(each, [watermark(TP, 5)])
         store.put_group_positions(each, [GroupPosition("g", *TP, 1, "", AT)])
-        store.put_topic_states(each, [TopicState("t", "t", "1", "2", 0, 1, created_by_drkit=True, engine="record")])
+        store.put_topic_states(each, [TopicState("t", "t", "1", "2", 0, 1, created_by_drkit=True)])
         store.put_problem(each, Problem("k", "t", None, "r", "m", halted=False, since=AT))
         store.put_notes(each, "acl", {"a": "b"})
     store.set_link_control(control, expected_version=None)
@@ -309,7 +309,7 @@ def test_forgetting_a_topic_leaves_the_others_and_other_links(store, link):
         store.append_mappings(each, [*rows(TP, (1, 1)), *rows(TP, (9, 9), epoch=2), *rows(PLAIN, (1, 1))])
         store.put_watermarks(each, [watermark(TP, 5), watermark(PLAIN, 5)])
         store.put_group_positions(each, [GroupPosition("g", *tp, 1, "", AT) for tp in (TP, PLAIN)])
-        states = [TopicState(tp.topic, "t", "1", "2", 0, 1, created_by_drkit=True, engine="e") for tp in (TP, PLAIN)]
+        states = [TopicState(tp.topic, "t", "1", "2", 0, 1, created_by_drkit=True) for tp in (TP, PLAIN)]
         store.put_topic_states(each, states)
         for tp in (TP, PLAIN):
             store.put_problem(each, Problem("k", tp.topic, tp.partition, "r", "m", halted=False, since=AT))

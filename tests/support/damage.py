@@ -217,7 +217,6 @@ class Bench:
             epoch=epoch,
             partitions=len(places),
             created_by_drkit=True,
-            engine="record",
         )
         self.store.put_topic_states(self.link.id, [state])
         for partition, taken in places.items():

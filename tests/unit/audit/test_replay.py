@@ -138,7 +138,7 @@ def test_topics_that_the_salvage_does_not_hold_are_refused(tmp_path: Path, store
 def test_nothing_is_replayed_into_what_a_mirror_writes(
     store: Store, link: LinkId, direction: Direction | None, cluster: str, *, refused: bool
 ) -> None:
-    state = TopicState("t", "t", "a", "b", 0, 1, created_by_drkit=True, engine="batch")
+    state = TopicState("t", "t", "a", "b", 0, 1, created_by_drkit=True)
     store.put_topic_states(link, [state])
     if direction is not None:
         control = LinkControl(LINK, direction, version=1, changed_at=now(), reason="")

@@ -27,7 +27,7 @@ MARK = Watermark(
     observed_at=datetime(2026, 11, 20, tzinfo=UTC),
     behind_since=None,
 )
-STATE = TopicState("t", "t", "id-old", "id-live", 3, 1, created_by_drkit=True, engine="batch")
+STATE = TopicState("t", "t", "id-old", "id-live", 3, 1, created_by_drkit=True)
 LIVE = TopicInfo("t", "id-live", 1, 1, internal=False)
 
 

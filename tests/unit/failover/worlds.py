@@ -126,9 +126,7 @@ def world(
         source=ClusterView("primary", reachable=source_reachable, cluster_id="old" if source_reachable else None),
         target=ClusterView("dr", reachable=target_reachable, cluster_id="new", brokers=1),
         control=control,
-        topics={
-            topic: TopicState(topic, link.target_topic(topic), "s-id", "t-id", 1, 1, True, "record") for topic in topics
-        },
+        topics={topic: TopicState(topic, link.target_topic(topic), "s-id", "t-id", 1, 1, True) for topic in topics},
         partitions={view.tp: view for view in views},
         positions=tuple(positions),
         positions_live=positions_live,

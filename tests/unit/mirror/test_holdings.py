@@ -76,7 +76,7 @@ def test_one_of_two_workers_is_fenced_by_the_other(store: Store) -> None:
 
 
 def ready() -> dict[str, ReadyTopic]:
-    state = TopicState("t", "t", "a", "b", 1, 2, True, "batch")
+    state = TopicState("t", "t", "a", "b", 1, 2, True)
     return {"t": ReadyTopic(state, 2, 1_000_000, False)}
 
 

@@ -54,7 +54,7 @@ class World:
         self.store = open_store("sqlite:///:memory:")
         self.source, self.target = Cluster(), Cluster()
         self.at = 0.0
-        self.states = {t: TopicState(t, t, f"s-{t}", f"t-{t}", 1, 1, created_by_drkit=True, engine="e") for t in topics}
+        self.states = {t: TopicState(t, t, f"s-{t}", f"t-{t}", 1, 1, created_by_drkit=True) for t in topics}
         self.target_ids = {topic: f"t-{topic}" for topic in topics}
         self.others = 5
         self.store.put_topic_states(LINK.id, list(self.states.values()))
@@ -186,7 +186,7 @@ def test_what_is_not_drkits_is_never_touched(change: str) -> None:
     if change == "another id":
         world.target_ids["a"] = "t-other"
     else:
-        state = TopicState("a", "a", "s-a", "t-a", 1, 1, created_by_drkit=False, engine="e")
+        state = TopicState("a", "a", "s-a", "t-a", 1, 1, created_by_drkit=False)
         world.store.put_topic_states(LINK.id, [state])
     assert world.looks("a") == ["a"]
     assert world.target.deleted == {}

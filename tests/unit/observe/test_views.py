@@ -75,7 +75,7 @@ def worker(**changes: object) -> WorkerStatistics:
         in_flight_bytes=3_400,
     )
     plain = WorkerStatistics(
-        "host:12:99:abcd", at, at - timedelta(hours=1), "mirroring", None, "batch", 1, 1234.5, 4_500_000.0, counted
+        "host:12:99:abcd", at, at - timedelta(hours=1), "mirroring", None, 1, 1234.5, 4_500_000.0, counted
     )
     return replace(plain, **changes)
 
