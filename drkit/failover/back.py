@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 
 from drkit.failover.clients import publish
@@ -32,7 +33,7 @@ from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
-from drkit.model.links import Direction, TopicState
+from drkit.model.links import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.text import and_more
 from drkit.model.topology import Link, LinkId
@@ -121,7 +122,6 @@ class Reverse:
                 epoch=1,
                 partitions=info.partitions,
                 created_by_drkit=True,
-                engine="batch",  # the mirror puts its own in, and why
                 reason=f"made anew by failback {context.run}",
             )
             for name, info in live.items()
@@ -400,13 +400,19 @@ def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int
         # What a mirror held outlives it for a while where it was killed.
         context.say(f"{worker} is at work on {context.link.id}: waiting until it has caught up, or is gone")
         said: set[str] = set()
-        over = partial(_caught_up_or_gone, context, ends, said)
-        if not context.wait(over, CATCH_UP_SECONDS):
-            halted = [problem for problem in context.estate.store.problems(context.link.id) if problem.halted]
-            why = f": {halted[0].reason}" if halted else ""
+        begun = now()
+        over = partial(_caught_up_or_gone, context, ends, said, begun)
+        in_time = context.wait(over, CATCH_UP_SECONDS)
+        halted = _halted(context, begun)
+        if halted and _behind(context, ends):
             raise PartlyDone(
-                f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s{why}",
-                remedy=f"{halted[0].remedy if halted else 'See `drkit status`'}, then drkit resume {context.run}",
+                f"{worker} does not catch up on {context.link.id}: {halted[0].reason}",
+                remedy=f"{halted[0].remedy.rstrip('.')}. Then drkit resume {context.run}",
+            )
+        if not in_time:
+            raise PartlyDone(
+                f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",
+                remedy=f"See `drkit status`, then drkit resume {context.run}",
             )
         if not _behind(context, ends):
             return f"{worker} has caught up", _through(context) - before
@@ -420,12 +426,21 @@ def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
     return bool(behind(observe(context.estate, context.link, settle=False, target_groups=False), ends))
 
 
-def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set[str]) -> bool:
+def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set[str], begun: datetime) -> bool:
     for problem in context.estate.store.problems(context.link.id):
         if problem.halted and problem.reason not in said:
             said.add(problem.reason)
             context.say(f"{context.link.id} waits: {problem.reason}. {problem.remedy}")
-    return mirror_at_work(context.estate, context.link) is None or not _behind(context, ends)
+    over = mirror_at_work(context.estate, context.link) is None or bool(_halted(context, begun))
+    return over or not _behind(context, ends)
+
+
+def _halted(context: StageContext, begun: datetime) -> list[Problem]:
+    """Problems for which partitions of the way back stand still for so long by now that waiting on is in vain."""
+    if now() - begun < timedelta(seconds=MIRROR_SECONDS):
+        return []
+    since = now() - timedelta(seconds=MIRROR_SECONDS)
+    return [each for each in context.estate.store.problems(context.link.id) if each.halted and each.since <= since]
 
 
 def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:

@@ -15,6 +15,8 @@ from drkit.failover.planner import Request, make_plan
 from drkit.failover.ports import AuditVerdict
 from drkit.failover.positions import Strategy
 from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.kafka.filler import FillerTrimmer
+from drkit.mirror.control import go_on
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction
 from drkit.model.standby import ALIGNING, OWN_SETTINGS
@@ -160,6 +162,46 @@ def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_l
     own.produce("primary", topic, texts("after", 5))
     assert mirror(own) == 10
     assert own.records("primary", topic) == own.records("dr", topic)
+
+
+def test_a_reseed_that_can_not_be_aligned_stops_and_says_why_and_what_it_would_have_destroyed_is_kept(
+    own, tmp_path, monkeypatch
+):
+    """A producer that nobody stopped writes to the new topic of the old primary while it is aligned."""
+    topic = own.create("primary", "t", partitions=1)
+    own.produce("primary", topic, texts("before", 50, [0]))
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2, [0]))
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 5, [0]))
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topic, 0): 40})
+    live, only_there = own.values("dr", topic), own.values("primary", topic)[0][:40] + texts("only-here", 2, [0])[0]
+    trim = FillerTrimmer.trim
+    guests = []
+
+    def comes(trimmer, target, producer_id, begin, below):
+        if not guests:  # before the first filler
+            guests.append(target)
+            own.produce("primary", topic, texts("guest", 3, [0]))
+        trim(trimmer, target, producer_id, begin, below)
+
+    monkeypatch.setattr(FillerTrimmer, "trim", comes)
+    _plan, result = fail_back(own, tmp_path, accept_salvage_only=True)
+    assert isinstance(result.error, PartlyDone)
+    assert "that drkit did not write as filler" in str(result.error)
+    assert result.machine.state is State.REVERSED
+    assert own.values("dr", topic) == live, "the cluster that serves is as it was"
+    assert own.values("primary", topic) == texts("guest", 3, [0]), "nobody's records are removed"
+    (salvage,) = (tmp_path / "salvage").glob("*/records.jsonl")
+    assert [json.loads(line)[3] for line in salvage.read_text().splitlines()] == only_there
+    back = own.link.reversed()
+    with own.estate() as estate:
+        estate.admin("primary").delete_records({TopicPartition(topic, 0): 3})  # whose they were has them elsewhere
+        go_on(own.store, back, topic)
+        resumed = resume_run(estate, result.run, reading_ports(own, tmp_path / "salvage"))
+    assert resumed.error is None
+    assert own.records("primary", topic) == own.records("dr", topic), "by offset"
 
 
 def test_a_primary_that_holds_nothing_of_its_own_is_not_scrubbed(own, tmp_path):
