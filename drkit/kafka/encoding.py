@@ -92,8 +92,9 @@ def compact_count(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def compact_string(view: memoryview, at: int) -> tuple[str, int]:
-    """A compact string."""
+    """A compact string; null is the empty one."""
     size, at = compact_count(view, at)
+    size = max(0, size)
     return str(view[at : at + size], "utf-8"), at + size
 
 

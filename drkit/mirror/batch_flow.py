@@ -18,6 +18,11 @@ from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
+_ABOUT_TARGET = frozenset(
+    {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED, IncidentKind.TOPIC_GONE}
+)
+"""After one of these no acknowledgement counts any more."""
+
 
 class Throttle(Protocol):
     """A bandwidth limit: how long to wait before so many bytes may go."""
@@ -132,7 +137,7 @@ class Flow:
         if partition.incident is None:
             partition.incident = Incident(partition.tp, kind, reason, remedy)
             self.free(partition.drop_queue())
-            if kind in {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED}:
+            if kind in _ABOUT_TARGET:
                 partition.window.stop(reason)
         self.settle(partition)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from drkit.kafka.batch import header, next_sequence
 from drkit.kafka.batch_digest import placed_digest
-from drkit.kafka.messages import Payload
+from drkit.kafka.messages import Payload, id_bytes
 from drkit.mirror.engine import Incident, PartitionStart
 from drkit.mirror.inflight import InFlight, Mark
 from drkit.mirror.pieces import Hole, Piece, Rules, Run
@@ -89,11 +89,13 @@ class BatchPartition:
     `apart`: nothing may follow what was sent last before that is answered. `keeping`: rows are being made
     durable, nothing that needs them is sent. `ranges`: folds what is acknowledged into range digests, where they
     are kept. `shared`: its target has other writers too, so that no offset is expected and no row is kept.
+    `source_topic_id`, `target_topic_id`: Kafka's 16 bytes; none where it isn't known.
     """
 
     __slots__ = (
         "_budget",
         "_budget_at",
+        "_topic_ids",
         "apart",
         "aside",
         "asleep",
@@ -126,8 +128,10 @@ class BatchPartition:
         "sequence",
         "shared",
         "source_epochs",
+        "source_topic_id",
         "stuck_since",
         "target_topic",
+        "target_topic_id",
         "tp",
         "wanted",
         "window",
@@ -136,6 +140,8 @@ class BatchPartition:
     def __init__(self, start: PartitionStart, *, matches: bool = True) -> None:
         self.tp = start.tp
         self.target_topic = start.target_topic
+        self._topic_ids = start.source_topic_id, start.target_topic_id
+        self.source_topic_id, self.target_topic_id = map(id_bytes, self._topic_ids)
         self.epoch = start.epoch
         self.limit = self.most = start.max_message_bytes
         self.delta = start.delta
@@ -250,6 +256,8 @@ class BatchPartition:
             sequence=self.sequence,
             preserve=self.preserve,
             leader_epoch=self.source_epochs.below(self.next_source),
+            source_topic_id=self._topic_ids[0],
+            target_topic_id=self._topic_ids[1],
         )
 
     def _row(self, rows: list[OffsetMapping], source: int, target: int) -> None:

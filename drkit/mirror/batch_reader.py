@@ -24,12 +24,12 @@ from aiokafka.errors import for_code
 
 from drkit.kafka.joined import Found, scan
 from drkit.kafka.line import Connection
-from drkit.kafka.messages import FIRST_EPOCH, Fetch, FetchAnswer, Fetched, FetchPlace
+from drkit.kafka.messages import FIRST_EPOCH, Fetch, FetchAnswer, Fetched, FetchPlace, TopicIds
 from drkit.kafka.stream import StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import BatchPartition
-from drkit.mirror.engine import NOT_MOVING, IncidentKind, Notice
+from drkit.mirror.engine import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, IncidentKind, Notice
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
 _OUT_OF_RANGE = 1
-_SESSION_LOST = frozenset({70, 71})
+_SESSION_LOST = frozenset({70, 71, 106})
 _UNREADABLE = frozenset({29})
 _CORRUPT = 2
 
@@ -89,6 +89,8 @@ class Fetcher:
         self._asked: dict[TopicPartition, tuple[BatchPartition, int]] = {}  # what the session asks for
         self._session = 0
         self._epoch = FIRST_EPOCH
+        self._anew = False
+        self._topic_ids = TopicIds()  # of all topics of the session
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
@@ -102,6 +104,11 @@ class Fetcher:
     def add(self, partition: BatchPartition) -> None:
         """Read a partition that this broker leads."""
         self._places[partition.tp] = partition
+        known = self._topic_ids.by_name.get(partition.tp.topic)
+        if known not in {None, partition.source_topic_id}:
+            self._anew = True  # the session still has the topic that had the name before
+        if partition.source_topic_id:
+            self._topic_ids.put(partition.tp.topic, partition.source_topic_id)
         self.touch(partition)
 
     def remove(self, tp: TopicPartition) -> None:
@@ -198,6 +205,8 @@ class Fetcher:
 
     def _ask(self, connection: Connection) -> asyncio.Future[FetchAnswer]:
         """Send a request for what is to be read now."""
+        if self._anew:
+            self._forget_session()
         fresh = self._epoch == FIRST_EPOCH
         # a quarter: one answer is being written while the next is read, each once as it comes and once as it stays
         most = max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
@@ -226,6 +235,7 @@ class Fetcher:
             max_wait_ms=_SHORT_WAIT_MS if asleep else _WAIT_MS,
             max_bytes=most,
             rack=self._rack,
+            topic_ids=self._topic_ids,
         )
         return connection.send(request)
 
@@ -238,6 +248,7 @@ class Fetcher:
 
     def _forget_session(self) -> None:
         self._session, self._epoch = 0, FIRST_EPOCH
+        self._anew = False
         self._asked.clear()
 
     # -- what came ---------------------------------------------------------------------------------
@@ -285,8 +296,12 @@ class Fetcher:
             where = f"offset {partition.next_fetch} of {partition.tp}"
             reason = f"the source has no {where} (its log starts at {each.log_start})"
             self._flow.stand_still(partition, IncidentKind.OUT_OF_RANGE, reason)
+        elif each.error in ANOTHER_TOPIC:
+            why = f"the source's broker {self.node} has no {partition.tp} that is the topic mirrored: it answers {name}"
+            self._flow.source.refresh()
+            self._flow.stand_still(partition, IncidentKind.TOPIC_GONE, why)
         elif each.error in _UNREADABLE:
-            remedy = f"Grant drkit's principal READ on {partition.tp.topic} on the source"
+            remedy = f"Grant drkit's principal READ on {partition.tp.topic} on the source. {TRIED_AGAIN}"
             self._flow.stand_still(partition, IncidentKind.UNREADABLE, f"the source can't be read: {name}", remedy)
         else:
             why = f"the source's broker {self.node} answers {name} to a read at source offset {partition.next_fetch}"

@@ -29,12 +29,12 @@ from typing import Any
 from drkit.kafka.line import Connection, Reply, Told
 from drkit.kafka.log_end import LogEnds, LogEndsAnswer
 from drkit.kafka.markers import MarkersAnswer, WriteTxnMarkers
-from drkit.kafka.messages import Payload, Produce, ProduceAnswer, Produced
+from drkit.kafka.messages import Payload, Produce, ProduceAnswer, Produced, TopicIds
 from drkit.kafka.stream import StreamError
 from drkit.kafka.wire import describe, error_class
 from drkit.mirror.batch_flow import Flow
 from drkit.mirror.batch_partition import Append, BatchPartition, Markers
-from drkit.mirror.engine import IncidentKind, Notice
+from drkit.mirror.engine import ANOTHER_TOPIC, TRIED_AGAIN, IncidentKind, Notice
 from drkit.model.errors import BrokerTooOld
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ _STUCK_SECONDS = 3.0
 _PRODUCE_TIMEOUT_MS = 10_000
 _REST_SECONDS = 1.0
 """So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
-_RETRY = "Then `drkit link resume` the topic: it is tried again"
 
 _TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
 _SMALLEST_LIMIT = 1_024
@@ -56,7 +55,7 @@ _REFUSED = {
     "producer there: batches that the broker compresses anew may be larger",
     18: "Raise segment.bytes of {topic} on the target above its size",
     29: "Grant drkit's principal WRITE on {topic} on the target",
-    32: "Raise message.timestamp.after.max.ms of {topic} on the target",
+    32: "Raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic} on the target",
     44: "Remove the policy that refuses it on the target",
     76: "The target's brokers don't know the codec: bring them to a newer version",
     87: "Remove the cause named on the target",
@@ -68,7 +67,7 @@ _REPEATED = {
     **_REFUSED,
     19: "Bring the brokers back that hold replicas of {topic} on the target, or lower its min.insync.replicas there",
     20: "Bring the brokers back that hold replicas of {topic} on the target, or lower its min.insync.replicas there",
-    56: "A broker of the target can't write its log: make room on its disk, or mend it, and restart the broker",
+    56: "A broker of the target can't write its log: free space on its disk or replace it, then restart the broker",
     89: "The target throttles drkit's principal: raise its quota",
 }
 """What to do where one of these comes again and again."""
@@ -89,6 +88,7 @@ class Sender:
         self.stuck = False
         self._flow = flow
         self._led: set[BatchPartition] = set()
+        self._topic_ids = TopicIds()
         self._ready: dict[BatchPartition, None] = {}
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -99,7 +99,10 @@ class Sender:
 
     def offer(self, partition: BatchPartition) -> None:
         """A partition led by this broker has something to be written."""
-        self._led.add(partition)
+        if partition not in self._led:
+            self._led.add(partition)
+            if partition.target_topic_id:
+                self._topic_ids.put(partition.target_topic, partition.target_topic_id)
         if partition.queue:
             self._ready[partition] = None
 
@@ -174,7 +177,7 @@ class Sender:
         self._flow.in_flight_records += sum(item.count for _, item in taken)
         if self._flow.throttle is not None:
             self._not_before = time.monotonic() + self._flow.throttle.take(size)
-        request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS)
+        request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=self._topic_ids)
         self._hand_over(connection, request, partial(self._settle_batches, taken))
         for _, item in taken:
             self._flow.memory.sent(item)
@@ -342,7 +345,8 @@ class Sender:
                 f"({item.size} bytes) {result.message}"
             )
             remedy = _REPEATED.get(result.error, "").format(topic=partition.target_topic)
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, reason.strip(), remedy)
+            kind = IncidentKind.TOPIC_GONE if result.error in ANOTHER_TOPIC else IncidentKind.UNCERTAIN
+            flow.stand_still(partition, kind, reason.strip(), remedy)
         flow.settle(partition)
 
     @staticmethod
@@ -357,7 +361,7 @@ class Sender:
             f"the target refuses {what} source offset {item.source_first} of {partition.tp} "
             f"({item.size} bytes): {name} {result.message}".rstrip()
         )
-        remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {_RETRY}"
+        remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {TRIED_AGAIN}"
         self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
 
     def _settle_markers(self, partition: BatchPartition, item: Markers, reply: Reply, *, last: bool) -> None:

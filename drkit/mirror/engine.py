@@ -56,6 +56,20 @@ class Withdrawn(Exception):
 NOT_MOVING = "not_moving"
 """The kind of notice that a try to move a partition failed; of the problem that none of many succeeded."""
 
+RECORD_REJECTED = "record_rejected"
+SOURCE_UNREADABLE = "source_unreadable"
+
+RETRIED = frozenset({NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE})
+"""Kinds of problems whose partitions are tried again by themselves: whoever mends the cause (a setting, a right) need
+not tell drkit. Each clears when its partition moves."""
+
+TRIED_AGAIN = "It is tried again by itself, and at once after `drkit link resume` of the topic"
+"""The end of the remedy of such a problem."""
+
+
+ANOTHER_TOPIC = frozenset({3, 100, 103})
+"""Kafka's errors of a broker that has no such topic (yet), or another one of its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStart:
@@ -69,6 +83,8 @@ class PartitionStart:
     begun at `fill_from`: nothing below that is filler. `shared`: the target has other writers too: records land
     anywhere above `target_offset`, and no rows are kept. `leader_epoch`: the source's, of the batch below
     `source_offset`; -1 where that isn't known: a source whose log has another one there isn't read from.
+    `source_topic_id`, `target_topic_id`: Kafka's, in its text form: no other topic of the name is read or written,
+    where brokers go by ids; "" where it isn't known.
     """
 
     tp: TopicPartition
@@ -85,6 +101,8 @@ class PartitionStart:
     shared: bool = False
     leader_epoch: int = -1
     fill_from: int = 0
+    source_topic_id: str = ""
+    target_topic_id: str = ""
 
 
 class Position(NamedTuple):
@@ -101,9 +119,10 @@ class IncidentKind(StrEnum):
 
     OUT_OF_RANGE = "out_of_range"  # the source doesn't have the next offset
     DIVERGED = "diverged"  # the source's log isn't the one that was read before: it lost its tail
+    TOPIC_GONE = "topic_gone"  # a side has no such topic (now), or another one of its name
     UNCERTAIN = "uncertain"  # what the target holds isn't known: observe it again
     MISPLACED = "misplaced"  # records landed at other offsets than expected: read what stands there
-    REJECTED = "rejected"  # the target refuses a record for good
+    REJECTED = "rejected"  # the target refuses a record as long as its settings and rights are as they are
     UNREADABLE = "unreadable"  # the source refuses or can't give a record
     NOT_ALIGNED = "not_aligned"  # the target partition holds what isn't filler where filler is to be removed
 
@@ -139,8 +158,6 @@ def gathered(incidents: queue.SimpleQueue[Incident], wait_seconds: float) -> lis
 
 class Engine(Protocol):
     """Moves the records of one link."""
-
-    name: str
 
     def start(self, partitions: Sequence[PartitionStart]) -> None:
         """Begin (or begin again) to mirror these partitions."""

@@ -91,6 +91,8 @@ class SharedResumer(Resumer):
         start = PartitionStart(
             tp=seen.tp,
             target_topic=seen.topic.state.target_topic,
+            source_topic_id=seen.topic.state.source_topic_id,
+            target_topic_id=seen.topic.state.target_topic_id,
             epoch=seen.topic.state.epoch,
             source_offset=source_offset,
             target_offset=end,

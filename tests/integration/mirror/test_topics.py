@@ -165,6 +165,26 @@ def test_a_source_topic_recreated_under_a_running_mirror(mirrored: Mirrored) -> 
     assert [r.value for r in mirrored.target.read(topic)][-5:] == [b"anew%d" % n for n in range(5)]
 
 
+def test_a_target_topic_recreated_under_a_live_connection_gets_nothing(mirrored: Mirrored) -> None:
+    topic = mirrored.name("replaced")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, 50)
+    with mirrored.running(looks=60.0) as running:
+        mirrored.wait_through(topic)
+        mirrored.target.delete(topic)
+        mirrored.target.create(topic)
+        write(mirrored.source, topic, 10, text="later")
+        wait_until(lambda: mirrored.problems("target_recreated"), what="the problem")
+        assert mirrored.through(topic) == 50
+    assert running.error is None
+    assert mirrored.target.read(topic, committed=False) == []
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert told.returncode == 0, told.stderr
+    assert mirrored.catch_up().caught_up
+    mirrored.assert_same(topic)
+    mirrored.assert_translates(topic)
+
+
 def test_a_target_topic_deleted_under_the_mirror_stands_still(mirrored: Mirrored) -> None:
     topic, other = mirrored.name("target"), mirrored.name("other")
     for name in (topic, other):

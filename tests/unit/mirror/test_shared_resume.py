@@ -29,7 +29,10 @@ MARK = Watermark(
     observed_at=now(),
 )
 TOPIC: Any = SimpleNamespace(
-    state=SimpleNamespace(target_topic="t", epoch=1), max_message_bytes=1_000, preserve=False, compacted=False
+    state=SimpleNamespace(target_topic="t", epoch=1, source_topic_id="s", target_topic_id="d"),
+    max_message_bytes=1_000,
+    preserve=False,
+    compacted=False,
 )
 SEEN = Observed(TP, TOPIC, 0, 60, 60, 0, 90, MARK, 41, leader_epoch=3)
 
