@@ -165,9 +165,14 @@ def _move(world: World, side: Side, chance: random.Random) -> str:
     for topic in topics:
         for number, replicas in side.replicas(topic).items():
             orders[topic, number] = chance.sample(replicas, k=len(replicas))
+    lead(side, orders)
+    return f"new leaders for {len(orders)} partitions of {', '.join(topics)} on {side.alias}"
+
+
+def lead(side: Side, orders: dict[tuple[str, int], list[int]]) -> None:
+    """Set the replicas of partitions (the same ones, in another order), and have the first of each lead it."""
     _reorder(side, orders)
     wait_for(f"leaders moved on {side.alias}", _HEALTHY_SECONDS, lambda: _elected(side))
-    return f"new leaders for {len(orders)} partitions of {', '.join(topics)} on {side.alias}"
 
 
 @contextmanager

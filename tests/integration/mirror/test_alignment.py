@@ -249,3 +249,33 @@ def test_a_refusal_that_repeats_is_a_problem_until_the_partition_moves(
         mirrored.wait_through(topic)
         wait_until(lambda: not mirrored.problems(), what="the problem to clear by itself")
     _offsets_are_equal(mirrored, topic)
+
+
+def test_a_target_topic_that_is_deleted_meanwhile_is_aligned_anew_once_accepted(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = mirrored.name("gone")
+    mirrored.source.create(topic)
+    _begin_at(mirrored, topic, 1_100_000)
+    _write(mirrored.source, topic, 5)
+    deleted: list[int] = []
+
+    def deletes(_begin: int, below: int) -> None:
+        if below == 500_000 and not deleted:
+            deleted.append(below)
+            mirrored.target.delete(topic)
+
+    Trims(monkeypatch, deletes)
+    with mirrored.running() as running:
+        (problem,) = wait_until(lambda: mirrored.problems("target_recreated"), what="the problem")
+        assert problem.halted
+        assert mirrored.target.partitions(topic) == 0, "it is not made anew by itself"
+        with _administer(mirrored.source) as source, _administer(mirrored.target) as target:
+            accept_recreated(mirrored.store, mirrored.link, topic, source=source, target=target)
+        wait_until(lambda: mirrored.target.partitions(topic) == 1, what="the topic again")
+        mirrored.wait_through(topic)
+        wait_until(lambda: not mirrored.problems(), what="the problems to clear by themselves")
+    assert running.error is None
+    assert deleted
+    _offsets_are_equal(mirrored, topic)
+    mirrored.assert_translates(topic)

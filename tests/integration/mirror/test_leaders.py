@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
+from chaos.soak.faults import lead
 from chaos.soak.sides import Side
 from chaos.soak.world import BROKER_CONFIG
 from drkit.lab import Lab
@@ -208,6 +209,30 @@ def test_the_mirror_and_the_targets_leader_die_together(wide: Mirrored, stamp: i
         process.terminate()
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, (output, errors)
+    finally:
+        load.ending.set()
+    assert_exact(wide, topic)
+
+
+@pytest.mark.parametrize("alias", ["dr", pytest.param("primary", marks=pytest.mark.long)])
+def test_leaders_that_move_away_and_back_under_load(wide: Mirrored, alias: str) -> None:
+    """Nobody dies: a former leader knows its partitions still, and leads them again a moment later."""
+    topic = wide.name("moved")
+    create(wide, topic)
+    load = Load(wide, topic, NOW)
+    load.start()
+    try:
+        with wide.running() as running:
+            wait_moving(wide, topic)
+            cluster = side(wide.lab, alias)
+            first = cluster.replicas(topic)
+            for turned in (1, 0, 2, 0):
+                orders = {(topic, number): [*each[turned:], *each[:turned]] for number, each in first.items()}
+                lead(cluster, orders)
+            wait_moving(wide, topic)
+            load.end()
+            wait_moving(wide, topic)
+        assert running.error is None
     finally:
         load.ending.set()
     assert_exact(wide, topic)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
@@ -23,7 +25,7 @@ from drkit.model.audit import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place
 from tests.support.guard import Guard
-from tests.support.mirroring import Mirrored, Side
+from tests.support.mirroring import Mirrored, Pair, Side
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -39,20 +41,10 @@ def trio(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator
     lab.down()
 
 
-class Pair:
-    """Two clusters of different labs, under the aliases that a link of `Mirrored` has."""
-
-    def __init__(self, primary: str, dr: str) -> None:
-        self._servers = {"primary": primary, "dr": dr}
-
-    def bootstrap(self, alias: str) -> str:
-        return self._servers[alias]
-
-
 @pytest.fixture
 def from_trio(trio: Lab, lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mirrored]:
     """A link from the three brokers to a single one."""
-    world = Mirrored(Pair(trio.bootstrap("trio"), lab.bootstrap("dr")), tmp_path, unique_name)  # type: ignore[arg-type]  # all it asks a lab for
+    world = Mirrored(Pair(trio.bootstrap("trio"), lab.bootstrap("dr")), tmp_path, unique_name)
     yield world
     world.close()
 
@@ -60,7 +52,7 @@ def from_trio(trio: Lab, lab: Lab, tmp_path: Path, unique_name: str) -> Iterator
 @pytest.fixture
 def to_trio(trio: Lab, lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mirrored]:
     """A link from a single broker to the three."""
-    world = Mirrored(Pair(lab.bootstrap("primary"), trio.bootstrap("trio")), tmp_path, unique_name)  # type: ignore[arg-type]  # as above
+    world = Mirrored(Pair(lab.bootstrap("primary"), trio.bootstrap("trio")), tmp_path, unique_name)
     yield world
     world.close()
 
@@ -231,3 +223,54 @@ def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: 
     assert values[50:80] == [b"lost%d" % number for number in range(30)]
     assert values[80:] == [record.value for record in from_trio.source.read(topic)]
     from_trio.assert_same(other)
+
+
+_MIB = 1 << 20
+_BUFFER = 16 * _MIB
+
+
+def test_what_a_frozen_target_broker_keeps_in_memory_is_bounded(trio: Lab, to_trio: Mirrored) -> None:
+    """192 MiB come meanwhile, for partitions of all three brokers: of each answer a part waits for the frozen one."""
+    to_trio.configure(f"buffer_bytes = {_BUFFER}\n[links.topic_settings]\nreplication_factor = 1")
+    topic = to_trio.name("frozen")
+    to_trio.source.create(topic, 6)
+    write_blocks(to_trio, topic, 1)
+    process = psutil.Process(to_trio.process().pid)
+    for number in range(6):
+        to_trio.wait_through(topic, number)
+    before = process.memory_info().rss
+    leaders = {
+        n: p.leader for n, p in to_trio.target.admin.list_topics(topic, timeout=10).topics[topic].partitions.items()
+    }
+    frozen = leaders[0]
+    others = [number for number, node in leaders.items() if node != frozen]
+    assert others
+    most = before
+    trio.pause(f"trio-{frozen}")
+    try:
+        write_blocks(to_trio, topic, 320)
+        goals = {number: to_trio.source.end(topic, number) for number in others}
+
+        def moved() -> bool:
+            nonlocal most
+            most = max(most, process.memory_info().rss)
+            return all(to_trio.through(topic, number) >= goal for number, goal in goals.items())
+
+        wait_until(moved, 60, "the partitions of the other brokers")
+    finally:
+        trio.resume(f"trio-{frozen}")
+    for number in range(6):
+        to_trio.wait_through(topic, number)
+        to_trio.assert_same(topic, number)
+    # what is read and not acknowledged, what waits for the frozen broker counted apart, what connections have copied
+    assert most - before < 6 * _BUFFER, f"{(most - before) / _MIB:.0f} MiB more than at rest"
+
+
+def write_blocks(world: Mirrored, topic: str, count: int) -> None:
+    """So many records of 100 kB to each of six partitions."""
+    producer = world.source.producer(batch_size=900_000, linger_ms=50)
+    blocks = [os.urandom(100_000) for _ in range(7)]
+    for number in range(count * 6):
+        producer.produce(topic, value=blocks[number % 7], partition=number % 6)
+        producer.poll(0)
+    assert producer.flush(60) == 0
