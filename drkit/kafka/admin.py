@@ -72,8 +72,12 @@ class ClusterAdmin(WireClient):
 
     # -- topics ------------------------------------------------------------------------------------
 
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
-        """Topics by name: all that may be seen, or those of `names` that exist."""
+    def topics(self, names: Iterable[str] | None = None, *, denied: set[str] | None = None) -> dict[str, TopicInfo]:
+        """Topics by name: all that may be seen, or those of `names` that exist.
+
+        `denied` takes those of `names` that drkit's principal may not see: whether they exist isn't known. None: such a
+        one is `Refused`.
+        """
         wanted = None if names is None else list(names)
         if wanted is not None and not wanted:
             return {}
@@ -83,6 +87,9 @@ class ClusterAdmin(WireClient):
             error = error_class(topic.error_code)
             if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
                 continue
+            if error is kafka_errors.TopicAuthorizationFailedError and denied is not None:
+                denied.add(topic.name)
+                continue
             if topic.error_code and not error.retriable:
                 raise Refused(
                     f"cluster {self.alias} does not show topic {topic.name}: {describe(error)}",
@@ -91,18 +98,21 @@ class ClusterAdmin(WireClient):
             found[topic.name] = topic_info(topic)
         return found
 
-    def topic_configs(self, names: Iterable[str], *, keys: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+    def topic_configs(
+        self, names: Iterable[str], *, keys: Sequence[str] | None = None, denied: set[str] | None = None
+    ) -> dict[str, dict[str, str]]:
         """Effective configuration of topics (broker defaults included), by topic.
 
         `keys` restricts it to these settings (far cheaper over many topics). Topics that don't exist
-        and settings without a value are left out.
+        and settings without a value are left out. `denied` takes topics whose settings drkit's principal may not read;
+        None: such a one is `Refused`.
         """
         wanted = list(names)
         found: dict[str, dict[str, str]] = {}
 
         async def step(wire: Wire) -> None:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
-                found.update(await describe_configs(wire, wanted[start : start + TOPICS_A_REQUEST], keys))
+                found.update(await describe_configs(wire, wanted[start : start + TOPICS_A_REQUEST], keys, denied))
 
         if wanted:
             self._wire.call("read topic configurations", step)
@@ -130,9 +140,11 @@ class ClusterAdmin(WireClient):
         an attempt of ours whose answer was lost.
         """
         left = {topic.name: topic for topic in new}
-        existing = self.topics(left) if left else {}
+        denied: set[str] = set()
+        existing = self.topics(left, denied=denied) if left else {}
         failures = dict.fromkeys(existing, "TOPIC_ALREADY_EXISTS")
-        for name in existing:
+        failures.update(dict.fromkeys(denied, "TOPIC_AUTHORIZATION_FAILED"))
+        for name in failures:
             del left[name]
         asked: set[str] = set()
 

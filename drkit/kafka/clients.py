@@ -141,7 +141,7 @@ def _checked(cluster: ClusterConfig) -> dict[str, str]:
         properties = cluster.properties()
     except ValueError as error:
         raise ConfigError(
-            f"a client property can't be read: {error}", remedy="Set the variable or mend the file"
+            f"a client property can't be read: {error}", remedy="Set the variable or correct the file"
         ) from None
     protocol = properties.get("security.protocol")
     if protocol is not None:
@@ -369,4 +369,4 @@ def _escaped(text: str, *, key: bool) -> str:
 
 
 def _bad(name: str, expected: str) -> ConfigError:
-    return ConfigError(f"client property {name} {expected}", remedy="Mend the cluster's [clusters.….client] table")
+    return ConfigError(f"client property {name} {expected}", remedy="Correct the cluster's [clusters.….client] table")

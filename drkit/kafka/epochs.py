@@ -63,11 +63,12 @@ def kept_of(through: int, epoch: int, end: EpochEnd) -> Kept | None:
 
 
 def leader_epochs(wire: Wire, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
-    """The epoch of each partition's leader as the metadata says; those without a leader are left out."""
+    """The epoch of each partition's leader as the metadata says; those without a leader, and those that drkit's
+    principal may not see, are left out."""
     found: dict[TopicPartition, int] = {}
 
     async def step(wire: Wire) -> None:
-        await find_leaders(wire, list(tps), set(), found)
+        await find_leaders(wire, list(tps), set(), found, denied=set())
 
     if tps:
         wire.call("find leader epochs", step)
@@ -77,7 +78,8 @@ def leader_epochs(wire: Wire, tps: Mapping[TopicPartition, object]) -> dict[Topi
 def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
     """Where each partition's epoch ends on its leader.
 
-    Partitions that don't exist, and those that no leader answers for soon, are left out: of them nothing is known.
+    Partitions that don't exist, those that drkit's principal may not see, and those that no leader answers for soon are
+    left out: of them nothing is known.
     """
     found: dict[TopicPartition, EpochEnd] = {}
     pending = dict(epochs)
@@ -101,7 +103,8 @@ def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPa
 def epochs_below(wire: Wire, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
 
-    Partitions that don't exist, and those that no leader answers for soon, are left out.
+    Partitions that don't exist, those that drkit's principal may not read, and those that no leader answers for soon
+    are left out.
     """
     found: dict[TopicPartition, int] = {}
     pending = {tp: Asked(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
@@ -133,9 +136,9 @@ def _ask_leaders(
     """
 
     async def step(wire: Wire) -> None:
-        absent: set[TopicPartition] = set()
-        leaders = await find_leaders(wire, list(pending), absent, now)
-        for tp in absent:
+        gone: set[TopicPartition] = set()
+        leaders = await find_leaders(wire, list(pending), gone, now, denied=gone)
+        for tp in gone:
             pending.pop(tp, None)
         reasons = [await _or_say(ask, wire, leader, tps) for leader, tps in leaders.items()]
         if pending:
@@ -186,6 +189,9 @@ async def _ask_ends(
         for partition in topic.partitions:
             tp = TopicPartition(topic.topic, partition.partition)
             error = error_class(partition.error_code)
+            if error is kafka_errors.TopicAuthorizationFailedError:
+                pending.pop(tp, None)
+                continue
             if partition.error_code and not _passes(error):
                 raise error(str(tp))
             if partition.error_code:
@@ -206,6 +212,9 @@ def _take_batch(
         if error is kafka_errors.OffsetOutOfRangeError:
             del pending[tp]
             found[tp] = UNKNOWN_EPOCH
+            return ""
+        if error is kafka_errors.TopicAuthorizationFailedError:
+            del pending[tp]
             return ""
         if not _passes(error):
             raise error(str(tp))

@@ -310,7 +310,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         except kafka_errors.KafkaTimeoutError:
             transport.close()
             raise kafka_errors.KafkaConnectionError(
-                f"{node.host}:{node.port} accepted the connection and did not go on with TLS"
+                f"{node.host}:{node.port} accepted the connection and did not continue with TLS"
             ) from None
         except Exception as error:
             raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
@@ -349,7 +349,7 @@ def _tls_refusal(broker: str, error: ssl.SSLError) -> HandshakeRefused | None:
     if isinstance(error, ssl.SSLCertVerificationError):
         return HandshakeRefused(
             f"the certificate of broker {broker} can't be trusted: {error.verify_message}",
-            _REMEDIES.get(error.verify_code, "Mend that certificate, or ssl.ca.location"),
+            _REMEDIES.get(error.verify_code, "Correct that certificate, or ssl.ca.location"),
         )
     reason = (error.reason or "").replace("_", " ").lower()
     if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):

@@ -34,11 +34,14 @@ class _View(NamedTuple):
 
 @dataclass(slots=True)
 class _Answers:
-    """What came back so far. `absent`: no such partition; `pending`: why the others have no answer yet."""
+    """What came back so far. `absent`: no such partition; `pending`: why the others have no answer yet; `denied`: those
+    that may not be seen, None where that is an error.
+    """
 
     found: dict[TopicPartition, int] = field(default_factory=dict)
     absent: set[TopicPartition] = field(default_factory=set)
     pending: dict[TopicPartition, str] = field(default_factory=dict)
+    denied: set[TopicPartition] | None = None
 
 
 def list_offsets(
@@ -53,18 +56,19 @@ def list_offsets(
     """Offsets by timestamp (ms, or `EARLIEST` / `LATEST`) of each partition; -1: no such record.
 
     Partitions that don't exist are left out. A partition without a leader is retried until the
-    timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it. `LATEST` is the high
+    timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it. One that drkit's principal may not
+    see is left out, too, where the answer may be `partial`, else `Refused`. `LATEST` is the high
     watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader.
     """
     if not times:
         return {}
-    answers = _Answers(pending=dict.fromkeys(times, "not asked yet"))
+    answers = _Answers(pending=dict.fromkeys(times, "not asked yet"), denied=set() if partial else None)
     view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
     async def step(wire: Wire) -> None:
-        leaders = await find_leaders(wire, list(answers.pending), answers.absent)
-        for tp in [tp for tp in answers.pending if tp in answers.absent]:
-            del answers.pending[tp]
+        leaders = await find_leaders(wire, list(answers.pending), answers.absent, denied=answers.denied)
+        for tp in answers.absent | (answers.denied or set()):
+            answers.pending.pop(tp, None)
         await wire.together(_ask_or_leave(wire, leader, tps, times, view, answers) for leader, tps in leaders.items())
         if answers.pending:
             tp, why = next(iter(answers.pending.items()))
@@ -83,10 +87,13 @@ async def find_leaders(
     tps: Iterable[TopicPartition],
     absent: set[TopicPartition],
     epochs: dict[TopicPartition, int] | None = None,
+    *,
+    denied: set[TopicPartition] | None = None,
 ) -> dict[int, list[TopicPartition]]:
     """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
 
-    Partitions without a leader are in neither. `epochs` takes the leaders' epochs.
+    Partitions without a leader are in neither. `epochs` takes the leaders' epochs. `denied` takes partitions of topics
+    that drkit's principal may not see; None: that is an error.
     """
     wanted: dict[str, set[int]] = defaultdict(set)
     for tp in tps:
@@ -97,12 +104,10 @@ async def find_leaders(
     )
     leaders: dict[int, list[TopicPartition]] = defaultdict(list)
     for topic in response.topics:
-        error = error_class(topic.error_code)
-        if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
-            absent.update(TopicPartition(topic.name, partition) for partition in wanted[topic.name])
+        left_out = _why_left_out(topic.error_code, topic.name, absent, denied)
+        if left_out is not None:
+            left_out.update(TopicPartition(topic.name, partition) for partition in wanted[topic.name])
             continue
-        if topic.error_code and not error.retriable:
-            check(topic.error_code, topic.name)
         known = {partition.partition_index: partition for partition in topic.partitions}
         for partition in wanted[topic.name]:
             tp = TopicPartition(topic.name, partition)
@@ -114,6 +119,20 @@ async def find_leaders(
                 if epochs is not None:
                     epochs[tp] = known[partition].leader_epoch
     return leaders
+
+
+def _why_left_out(
+    code: int, topic: str, absent: set[TopicPartition], denied: set[TopicPartition] | None
+) -> set[TopicPartition] | None:
+    """Which of the two a topic's partitions belong to; None: to neither. Raises what can't be left out."""
+    error = error_class(code)
+    if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+        return absent
+    if error is kafka_errors.TopicAuthorizationFailedError and denied is not None:
+        return denied
+    if code and not error.retriable:
+        check(code, topic)
+    return None
 
 
 async def _ask_or_leave(
@@ -163,6 +182,10 @@ async def _ask(
                 answers.pending.pop(tp, None)
                 continue
             error = error_class(partition.error_code)
+            if error is kafka_errors.TopicAuthorizationFailedError and answers.denied is not None:
+                answers.denied.add(tp)
+                answers.pending.pop(tp, None)
+                continue
             if not error.retriable:
                 raise error(str(tp))
             answers.pending[tp] = describe(error)

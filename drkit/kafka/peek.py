@@ -84,24 +84,18 @@ class _Look:
 
 
 def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
-    """What stands at each place; one that can't be read, or not in time, says why.
+    """What stands at each place; one that can't or may not be read, or not in time, says why.
 
     Args:
         wire: the cluster.
         places: where to look; each distinct one is looked at once.
         seconds: at most so long for all of them.
-
-    Raises:
-        Refused: the cluster denies reading.
     """
     look = _look_for(places)
     deadline = time.monotonic() + seconds
 
     async def step(wire: Wire) -> None:
-        absent: set[TopicPartition] = set()
-        leaders = await find_leaders(wire, list(look.wanted), absent)
-        for tp in absent:
-            look.settle(tp, Peeked(reason="there is no such partition", outside=True))
+        leaders = await _find_leaders(wire, look)
         moved = True
         while moved and time.monotonic() < deadline:
             moved = False
@@ -120,6 +114,17 @@ def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, 
         for tp in list(look.wanted):
             look.settle(tp, Peeked(reason=f"not read in time: {look.why}"))
     return look.found
+
+
+async def _find_leaders(wire: Wire, look: _Look) -> dict[int, list[TopicPartition]]:
+    absent: set[TopicPartition] = set()
+    denied: set[TopicPartition] = set()
+    leaders = await find_leaders(wire, list(look.wanted), absent, denied=denied)
+    for tp in absent:
+        look.settle(tp, Peeked(reason="there is no such partition", outside=True))
+    for tp in denied:
+        look.settle(tp, Peeked(reason=describe(kafka_errors.TopicAuthorizationFailedError)))
+    return leaders
 
 
 def _look_for(places: Iterable[Place]) -> _Look:

@@ -61,16 +61,16 @@ class ProducerAdmin(WireClient):
         """The last sequence number of a producer in each partition, as the leader knows it.
 
         None where it knows nothing of the producer (it never wrote there, or the broker has forgotten:
-        it goes by the records' timestamps); -1 where it wrote markers only. Partitions that don't exist
-        or that no leader answers for are left out.
+        it goes by the records' timestamps); -1 where it wrote markers only. Partitions that don't exist,
+        that no leader answers for, or that drkit's principal may not read are left out.
         """
         found: dict[TopicPartition, int | None] = {}
         pending = dict.fromkeys(tps, "not asked yet")
 
         async def step(wire: Wire) -> None:
-            absent: set[TopicPartition] = set()
-            leaders = await find_leaders(wire, list(pending), absent)
-            for tp in absent:
+            gone: set[TopicPartition] = set()
+            leaders = await find_leaders(wire, list(pending), gone, denied=gone)
+            for tp in gone:
                 pending.pop(tp, None)
             for leader, led in leaders.items():
                 for start in range(0, len(led), _PARTITIONS_A_REQUEST):
@@ -118,6 +118,8 @@ async def _ask(
             if partition.error_code == 0:
                 states = {state.producer_id: state.last_sequence for state in partition.active_producers}
                 found[tp] = states.get(producer_id)
+                pending.pop(tp, None)
+            elif failed is kafka_errors.TopicAuthorizationFailedError:
                 pending.pop(tp, None)
             elif failed.retriable:
                 pending[tp] = describe(failed)

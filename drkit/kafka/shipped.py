@@ -36,7 +36,7 @@ def packed(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
         properties = cluster.properties()
     except ValueError as error:
         raise ConfigError(
-            f"a client property of {alias} can't be read: {error}", remedy="Set the variable or mend the file"
+            f"a client property of {alias} can't be read: {error}", remedy="Set the variable or correct the file"
         ) from None
     files = {name: _text(alias, name, path) for name, path in properties.items() if name.endswith(_FILE)}
     client = {name: value for name, value in properties.items() if name not in files}
@@ -84,5 +84,5 @@ def _text(alias: str, name: str, path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"client property {name} of {alias}: {path} can't be read as PEM: {error}",
-            remedy=f"Mend [clusters.{alias}.client], or make the file readable for drkit",
+            remedy=f"Correct [clusters.{alias}.client], or make the file readable for drkit",
         ) from None

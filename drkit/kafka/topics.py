@@ -127,8 +127,12 @@ def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
     return f"{describe(error)}: {message}" if message else describe(error)
 
 
-async def describe_configs(wire: Wire, names: Sequence[str], keys: Sequence[str] | None) -> dict[str, dict[str, str]]:
-    """Effective settings by topic (within a step); topics that don't exist are left out."""
+async def describe_configs(
+    wire: Wire, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """Effective settings by topic (within a step); topics that don't exist are left out. `denied` takes those whose
+    settings may not be read; None: that is an error.
+    """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     response = await wire.send(
         DescribeConfigsRequest(
@@ -146,6 +150,9 @@ async def describe_configs(wire: Wire, names: Sequence[str], keys: Sequence[str]
     found = {}
     for result in response.results:
         if error_class(result.error_code) is kafka_errors.UnknownTopicOrPartitionError:
+            continue
+        if denied is not None and error_class(result.error_code) is kafka_errors.TopicAuthorizationFailedError:
+            denied.add(result.resource_name)
             continue
         check(result.error_code, f"topic {result.resource_name}")
         found[result.resource_name] = {entry.name: entry.value for entry in result.configs if entry.value is not None}

@@ -81,7 +81,7 @@ class AclSync:
         try:
             self._bring_in_step(topics)
         except Unreachable as error:
-            log.info("%s: access rules are looked at again later: %s", self._link.id, error.what)
+            log.info("%s: access rules are checked again later: %s", self._link.id, error.what)
         except DrkitError as error:
             self._problems.put(
                 "acls_unavailable",

@@ -119,6 +119,14 @@ class Assignment:
             self._pauses[incident.tp] = (at, pause)
             self._wanted[incident.tp] = at + pause
 
+    def hurry(self, topic: str) -> None:
+        """Somebody has mended what kept partitions of the topic: those that wait for their next try needn't."""
+        with self._lock:
+            for tp in self._wanted:
+                if tp.topic == topic:
+                    self._wanted[tp] = 0.0
+                    self._pauses.pop(tp, None)
+
     def halted(self, tps: Iterable[TopicPartition]) -> None:
         """These stand still until their problem is cleared."""
         with self._lock:

@@ -20,7 +20,7 @@ from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import IncidentKind, KeepRows, Notice, Stopped, Withdrawn
+from drkit.mirror.engine import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
 from drkit.mirror.pieces import Piece, TooLarge, pieces
 from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.errors import DrkitError
@@ -30,9 +30,8 @@ from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 
-RETRY = "Then `drkit link resume` the topic: it is tried again"
 
-_MEND = "Mend the callable and start the mirror anew with it; or, where it was passing: `drkit link resume` the topic"
+_MEND = f"Correct the callable and restart the mirror, or wait until what it needs is back. {TRIED_AGAIN}"
 
 _TRANSLATED = "Nothing is lost: offsets are translated from there on (`drkit translate`)"
 
@@ -190,6 +189,6 @@ def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | Too
         return IncidentKind.REJECTED, str(error), _MEND
     if isinstance(error, Damaged):
         return IncidentKind.UNREADABLE, f"the source's records of {partition.tp} can't be read: {error}", ""
-    remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {RETRY}"
+    remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {TRIED_AGAIN}"
     reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
     return IncidentKind.REJECTED, reason, remedy

@@ -72,7 +72,7 @@ def _refusal(link: Link, control: LinkControl) -> Refused:
         return Refused(
             f"link {link.id} is reversed{by}{why}",
             meaning=f"Its data flows the other way now: {link.id.reversed()}",
-            remedy="Start `drkit mirror` anew: it runs the way back; `drkit failback` ends it",
+            remedy="Restart `drkit mirror`: it runs the way back; `drkit failback` ends it",
         )
     return Refused(
         f"link {link.id} is sealed{by}{why}",
@@ -126,7 +126,7 @@ def go_on(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkC
             return replace(control, direction=Direction.ACTIVE, reason="", paused_topics=frozenset())
         if control.direction is Direction.PAUSED:
             raise Refused(
-                f"link {link.id} is paused as a whole", remedy=f"`drkit link resume '{link.id}'` lets all topics go on"
+                f"link {link.id} is paused as a whole", remedy=f"`drkit link resume '{link.id}'` resumes all topics"
             )
         return replace(control, paused_topics=control.paused_topics - {topic})
 
@@ -185,7 +185,7 @@ def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], Link
         if control.direction in {Direction.SEALED, Direction.REVERSED}:
             by = f" by run {control.run}" if control.run else ""
             raise Refused(
-                f"link {link} is {control.direction}{by}: it can't be held or let go on",
+                f"link {link} is {control.direction}{by}: it can't be paused or resumed",
                 remedy=f"`drkit failback` brings it back; the way back is a link of its own, {link.reversed()}",
             )
         wanted = decide(control)

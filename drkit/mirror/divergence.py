@@ -63,9 +63,10 @@ class Divergence:
         """What to do, for the problem."""
         return (
             f"The lost records are on {link.target} only. Find out why {link.source} lost them (an unclean leader "
-            f"election, a disk?). To go on with what {link.target} holds: `drkit failover --to {link.target}`. To go "
-            f"on with what {link.source} has: `drkit link resume '{link}' --topic {self.tp.topic} --accept-recreated` "
-            f"mirrors the whole topic again, behind what {link.target} holds of it ({self.target_end} offsets of "
+            f"election, a disk?). To continue with what {link.target} holds: `drkit failover --to {link.target}`. To "
+            f"continue with what {link.source} has: `drkit link resume '{link}' --topic {self.tp.topic} "
+            f"--accept-recreated` mirrors the whole topic again, behind what {link.target} holds of it "
+            f"({self.target_end} offsets of "
             f"partition {self.tp.partition}, which stay); to have exactly the source's records there, delete the topic "
             f"on {link.target} first"
         )

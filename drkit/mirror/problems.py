@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from drkit.mirror.engine import NOT_MOVING
+from drkit.mirror.engine import NOT_MOVING, RETRIED
 from drkit.model.clock import now
 from drkit.model.links import Problem
 from drkit.model.topology import LinkId, TopicPartition
@@ -186,8 +186,13 @@ class Problems:
             return [problem for place, problem in self._known.items() if problem.halted and place in self._found]
 
     def halts(self, tp: TopicPartition) -> bool:
-        """Whether a partition is not tried again because of one (its own or its topic's)."""
+        """Whether a partition stands still because of one (its own or its topic's), and more tries are in vain as long
+        as nobody mends the cause."""
         return any(_is_of(problem, tp) for problem in self.halted() if problem.kind != NOT_MOVING)
+
+    def awaits_operator(self, tp: TopicPartition) -> bool:
+        """Whether a partition is not even tried again until an operator clears one (its own or its topic's)."""
+        return any(_is_of(problem, tp) for problem in self.halted() if problem.kind not in RETRIED)
 
     def stalls(self, tp: TopicPartition, seconds: float) -> bool:
         """Whether a partition is tried again and again, and hasn't moved for so long."""

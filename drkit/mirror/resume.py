@@ -46,7 +46,7 @@ from drkit.mirror.tail import Tail, TailVerifier
 from drkit.mirror.topics import ReadyTopic
 from drkit.model.alignment import Alignment
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.links import RECORDS_MISPLACED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -57,9 +57,7 @@ log = logging.getLogger(__name__)
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
-RESUME_KINDS = frozenset(
-    {KIND, "foreign_writer", "mapping_conflict", "record_rejected", "source_unreadable", "alignment_refused"}
-)
+RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "alignment_refused"})
 """Problems for which a partition stands still; a start that succeeds settles them."""
 
 
@@ -122,6 +120,10 @@ class Resumer:
         self._committed = committed
         self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
+        self.denied: dict[TopicPartition, DrkitError] = {}
+        """Of the last call of `resume`: partitions that a cluster denied looking at; the others went on."""
+        self.replaced: set[TopicPartition] = set()
+        """Of the last call, too: partitions whose topic isn't the known one any more on some side, or isn't there."""
 
     def resume(
         self,
@@ -137,6 +139,7 @@ class Resumer:
             Unreachable: a cluster or the store doesn't answer.
         """
         resumed = []
+        self.denied.clear()
         wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
         observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
         doubted = {*doubted, *self._doubted(observations)}
@@ -148,6 +151,9 @@ class Resumer:
                 outcome = self._decide(observed, doubted=observed.tp in doubted)
             except _LeaderMoved:
                 continue  # it is asked for again
+            except Refused as error:
+                self.denied[observed.tp] = error
+                continue
             if isinstance(outcome, Halt):
                 self._problems.put(
                     outcome.kind,
@@ -213,8 +219,8 @@ class Resumer:
     def _of_known_incarnation(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
         """Those whose topics are still the ones known on both sides; the others are for the next look at topics."""
         states = [ready.state for ready in wanted.values()]
-        ours = self._source.topics({state.topic for state in states})
-        theirs = self._target.topics({state.target_topic for state in states})
+        ours = self._source.topics({state.topic for state in states}, denied=set())
+        theirs = self._target.topics({state.target_topic for state in states}, denied=set())
 
         def known(ready: ReadyTopic) -> bool:
             state = ready.state
@@ -225,7 +231,8 @@ class Resumer:
                 and (source.topic_id, target.topic_id) == (state.source_topic_id, state.target_topic_id)
             )
 
-        return {tp: ready for tp, ready in wanted.items() if known(ready)}
+        self.replaced = {tp for tp, ready in wanted.items() if not known(ready)}
+        return {tp: ready for tp, ready in wanted.items() if tp not in self.replaced}
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
         """The target's log ends, of those that two reads in a row agree about."""
@@ -266,7 +273,7 @@ class Resumer:
             point = resume_point(
                 rows, watermark, seen.target_end, source_start=seen.source_start, source_end=seen.source_end
             )
-        except Unreachable:
+        except (Unreachable, Refused):
             raise
         except DrkitError as error:
             return Halt("mapping_conflict", error.what, error.remedy)
@@ -436,6 +443,8 @@ class Resumer:
         start = PartitionStart(
             tp=seen.tp,
             target_topic=seen.topic.state.target_topic,
+            source_topic_id=seen.topic.state.source_topic_id,
+            target_topic_id=seen.topic.state.target_topic_id,
             epoch=seen.topic.state.epoch,
             source_offset=source_offset,
             target_offset=target_offset,

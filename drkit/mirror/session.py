@@ -29,7 +29,16 @@ from drkit.mirror.assignment import Assignment
 from drkit.mirror.catch_up import CatchUp
 from drkit.mirror.change_permission import ChangePermission
 from drkit.mirror.control import Orders, check_not_held, read_orders
-from drkit.mirror.engine import NOT_MOVING, Engine, Incident, IncidentKind, Stopped
+from drkit.mirror.engine import (
+    NOT_MOVING,
+    RECORD_REJECTED,
+    SOURCE_UNREADABLE,
+    TRIED_AGAIN,
+    Engine,
+    Incident,
+    IncidentKind,
+    Stopped,
+)
 from drkit.mirror.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.groups import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.lease import TTL_SECONDS, WorkerLease
@@ -60,11 +69,7 @@ _LOOK_SECONDS = 0.2
 _RESUMED_AT_ONCE = 500
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
 _UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
-_HALTING = {
-    IncidentKind.REJECTED: "record_rejected",
-    IncidentKind.UNREADABLE: "source_unreadable",
-    IncidentKind.NOT_ALIGNED: "alignment_refused",
-}
+_REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,13 @@ class Session:
         self._work = LinkWork(config, link, self._source, self._target)
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
         self._sharing = Sharing(
-            target, link, store, lease, partial(Assignment, self._problems.halts), self._inbox.put, self._ending
+            target,
+            link,
+            store,
+            lease,
+            partial(Assignment, self._problems.awaits_operator),
+            self._inbox.put,
+            self._ending,
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
         self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
@@ -141,7 +152,6 @@ class Session:
             self._target,
             store,
             self._problems,
-            engine=self._engine.name,
             links=[each.link().id for each in config.links],
         )
         self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
@@ -224,7 +234,7 @@ class Session:
             except Stopped:
                 log.debug("%s: told to stop while waiting", self._link.id)
             self._raise_troubles()
-            self._finish()
+            self._finish(caught_up=caught_up)
         finally:
             self._close()
         report = MirrorReport(
@@ -317,6 +327,7 @@ class Session:
         followed, self._followed = self._followed, not leads
         for problem in self._problems.follow() if followed or not leads else self._problems.cleared():
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
+            self._assignment.hurry(problem.topic)
         ready = self._sync.look() if leads else self._sync.follow()
         if not self._work.may_run(ready):
             return
@@ -343,32 +354,46 @@ class Session:
                 for each in resumed:
                     del left[each.start.tp]
                     self._doubted.discard(each.start.tp)
-                self._assignment.halted(tp for tp in left if self._problems.halts(tp))
-                for tp in [] if self._ending.is_set() else left:
-                    if tp in claimed and not self._problems.halts(tp):
-                        self._stalls.failed(tp, _UNSEEN, _UNSEEN_REMEDY)
+                self._assignment.halted(tp for tp in left if self._problems.awaits_operator(tp))
+                if claimed and not self._ending.is_set():
+                    self._note_failed([tp for tp in left if tp in claimed])
                 if resumed:
                     self._inbox.put(partial(self._start, resumed, take))
             except Fenced as error:
                 self._sharing.fenced(error)
             finally:
-                self._assignment.give_back(tp for tp in left if not self._problems.halts(tp))
+                self._assignment.give_back(tp for tp in left if not self._problems.awaits_operator(tp))
             if not more:
                 return
 
+    def _note_failed(self, tps: Sequence[TopicPartition]) -> None:
+        """These could not be started now, and are tried again, but for those that an operator must decide about."""
+        if self._resumer.replaced:
+            self._topics.wake()  # a look at the topics tells what becomes of them
+        for tp in tps:
+            if not self._problems.awaits_operator(tp):
+                denied = self._resumer.denied.get(tp)
+                why = (_UNSEEN, _UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy)
+                self._stalls.failed(tp, *why)
+
     def _settle(self, incident: Incident) -> None:
         tp = incident.tp
-        kind = _HALTING.get(incident.kind)
-        if kind is not None:
-            remedy = incident.remedy or "Remove the cause, then `drkit link resume` the topic"
-            self._problems.put(kind, tp.topic, tp.partition, incident.reason, remedy, halted=True)
+        if incident.kind is IncidentKind.NOT_ALIGNED:
+            reason, remedy = incident.reason, incident.remedy
+            self._problems.put("alignment_refused", tp.topic, tp.partition, reason, remedy, halted=True)
             self._assignment.halted([tp])
             return
-        log.warning("%s %s: looking at both sides again: %s", self._link.id, tp, incident.reason)
-        self._stalls.failed(tp, incident.reason, incident.remedy)
+        if incident.kind in _REFUSED:
+            kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
+            self._stalls.refused(tp, kind, incident.reason, remedy, self._engine.positions().get(tp))
+        else:
+            log.warning("%s %s: checking both sides again: %s", self._link.id, tp, incident.reason)
+            self._stalls.failed(tp, incident.reason, incident.remedy)
         self._keep_progress()
         if incident.kind is IncidentKind.MISPLACED:
             self._doubted.add(tp)
+        if incident.kind in {IncidentKind.TOPIC_GONE, IncidentKind.MISPLACED}:
+            self._topics.wake()
         self._assignment.observe_again(incident)
 
     def _keep_progress(self) -> None:
@@ -436,7 +461,7 @@ class Session:
         """Waiting doesn't make a broker newer."""
         return thread.not_let_in if isinstance(thread.not_let_in, BrokerTooOld) else None
 
-    def _finish(self) -> None:
+    def _finish(self, *, caught_up: bool = False) -> None:
         """Settle what is in flight and keep it, while this worker still holds it."""
         if not self._worker.valid():
             self._engine.cut()
@@ -449,7 +474,10 @@ class Session:
         try:
             if self._worker.valid():
                 self._keep_last_progress()
-                self._stalls.look((), self._engine.positions(), healthy=False)
+                positions = self._engine.positions()
+                self._stalls.look((), positions, healthy=False)
+                if caught_up:
+                    self._stalls.settle(positions)
                 if self._options.until_caught_up and self._worker.leads():
                     self._groups.join(_JOIN_SECONDS)
                     self._capture.capture()

@@ -3,7 +3,7 @@
 A try fails for whatever reason: an append that the target refuses, a read that the source refuses, a partition that
 can't be aligned, offsets that nobody tells. One failure means nothing; where one after the other fails and the
 partition stands where it stood, or where nothing fails and it still doesn't move though it is behind, an operator must
-know.
+know. A refusal that lasts as long as a setting or a right is as it is (`refused`) is told at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from drkit.mirror.engine import NOT_MOVING
+from drkit.mirror.engine import NOT_MOVING, RETRIED
 from drkit.mirror.problems import Problems
 from drkit.mirror.watchdog import Sight, Watchdog
 from drkit.model.topology import LinkId, TopicPartition
@@ -78,6 +78,26 @@ class Stalls:
             stall.last, stall.tries = at, stall.tries + 1
             stall.reason, stall.remedy = reason, remedy or _REMEDY
 
+    def refused(
+        self, tp: TopicPartition, kind: str, reason: str, remedy: str, position: tuple[int, int] | None
+    ) -> None:
+        """A try failed as each one will until somebody mends the cause; told at once.
+
+        Args:
+            tp: the partition.
+            kind: of the problem, one of `RETRIED`.
+            reason: what refuses it.
+            remedy: what to do.
+            position: where the partition is, on the source and on the target.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=True)
+        at = self._clock()
+        with self._lock:
+            self._stalls[tp] = _Stall(at, at, 0, "", "", position, told=reason)
+
     def look(
         self, sights: Iterable[Sight], positions: Mapping[TopicPartition, tuple[int, int]], *, healthy: bool
     ) -> None:
@@ -93,21 +113,33 @@ class Stalls:
         """
         seen = {sight.tp: sight for sight in sights}
         self._find_silent(seen, healthy=healthy)
-        for tp in self._problems.with_kind(NOT_MOVING):
-            if tp in seen:
-                self._adopt(tp)
+        for kind in RETRIED:
+            for tp in self._problems.with_kind(kind):
+                if tp in seen:
+                    self._adopt(tp)
         with self._lock:
             stalls = dict(self._stalls)
         for tp, stall in stalls.items():
             if self._is_over(stall, seen.get(tp), positions.get(tp)):
                 with self._lock:
                     self._stalls.pop(tp, None)
-                self._problems.settle(tp.topic, kinds=frozenset({NOT_MOVING}), partition=tp.partition)
+                self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
             elif healthy and self._is_due(stall):
                 self._tell(tp, stall)
             elif not healthy and stall.told is None:  # an outage is told elsewhere: the tries begin anew after it
                 with self._lock:
                     self._stalls.pop(tp, None)
+
+    def settle(self, tps: Iterable[TopicPartition]) -> None:
+        """These are where they were to come: what earlier runs have left of them, and this one hasn't found, is over.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        kept = {tp for kind in RETRIED for tp in self._problems.with_kind(kind)}
+        for tp in kept.intersection(tps):
+            if not self._problems.halts(tp) and not self._problems.stalls(tp, 0.0):
+                self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
 
     def _find_silent(self, seen: Mapping[TopicPartition, Sight], *, healthy: bool) -> None:
         for stuck in self._silent.look(seen.values(), healthy=healthy):
@@ -126,9 +158,10 @@ class Stalls:
 
     def _is_over(self, stall: _Stall, sight: Sight | None, position: tuple[int, int] | None) -> bool:
         if position is not None:
-            if stall.position is not None and position != stall.position:
+            if stall.position is None:
+                stall.position = position
+            elif position[0] > stall.position[0] or position[1] > stall.position[1]:
                 return True
-            stall.position = position
         if self._clock() - stall.last < CALM_SECONDS:
             return False
         gone = sight is None and position is None  # nobody tries it any more

@@ -25,7 +25,7 @@ from drkit.kafka.client_log import client_log
 from drkit.kafka.clients import confluent_config
 from drkit.mirror.misplaced_tail import CopiedRun, find_run
 from drkit.mirror.offset_alignment.shifted_tail import Realigned, realign
-from drkit.model.errors import Unreachable
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 
@@ -180,6 +180,11 @@ class TailVerifier:
                     if error is not None:
                         if error.code() == _END and (each.offset() or 0) >= end:
                             return
+                        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                            raise Refused(
+                                f"{topic}:{partition} can't be read back: TOPIC_AUTHORIZATION_FAILED",
+                                remedy=f"Grant drkit's principal READ on {topic}; it is tried again by itself",
+                            )
                         continue  # at an end that lies lower: what the log holds isn't replicated yet, so wait for it
                     if (each.offset() or 0) >= end:
                         return

@@ -188,7 +188,7 @@ class TopicDeletions:
         if known != cluster:
             return _Hold(
                 f"{link.id.source} is another cluster now (id {cluster}, it was {known})",
-                f"If {link.id.source} was moved for good, start a link under another name; else mend its "
+                f"If {link.id.source} was moved for good, start a link under another name; else correct its "
                 "bootstrap_servers",
                 always=True,
             )

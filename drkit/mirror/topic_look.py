@@ -34,7 +34,8 @@ class Look:
     """What one look found, and what it decides. Dictionaries by source topic, but for the target's, by its own.
 
     `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
-    `ready`: the topics that may be mirrored. `changed`: states to be kept.
+    `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);
+    they are in none of the others. `ready`: the topics that may be mirrored. `changed`: states to be kept.
     """
 
     source: dict[str, TopicInfo]
@@ -44,6 +45,8 @@ class Look:
     target_settings: dict[str, dict[str, str]]
     brokers: int
     source_topics: int
+    source_denied: set[str] = field(default_factory=set)
+    target_denied: set[str] = field(default_factory=set)
     ready: dict[str, ReadyTopic] = field(default_factory=dict)
     changed: dict[str, TopicState] = field(default_factory=dict)
 

@@ -71,7 +71,8 @@ class TopicWriter:
             for new in plain:
                 del failures[new.name]
             failures.update(self._target.create_topics(plain))
-        look.target.update(self._target.topics([name for name in names if name not in failures]))
+        denied = look.target_denied
+        look.target.update(self._target.topics([name for name in names if name not in failures], denied=denied))
         for name, topic in names.items():
             if name in failures and "ALREADY_EXISTS" not in failures[name]:
                 self._problems.put(
@@ -189,7 +190,7 @@ class TopicWriter:
             None,
             f"the brokers of {self._link.id.target} know no topic setting {', '.join(settings.unknown)}, which "
             "topic_settings puts on this topic",
-            "Mend its name in the overrides of the link, and start the mirror again",
+            "Correct its name in the overrides of the link, and restart the mirror",
             halted=False,
         )
 

@@ -7,7 +7,8 @@ nothing is mirrored into or out of a topic that isn't the one that was mirrored 
 tell).
 
 A topic that isn't listed counts as gone only when two looks in a row miss it: a broker that has
-just started may know less than the cluster.
+just started may know less than the cluster. One that a side doesn't show to drkit's principal is not gone: nothing is
+known of it, and it stands still until it is shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from drkit.mirror.topic_deletions import TopicDeletions
 from drkit.mirror.topic_look import Look, ReadyTopic
 from drkit.mirror.topic_settings import READ
 from drkit.mirror.topic_writer import TopicWriter
-from drkit.model.links import TopicState
+from drkit.model.links import SOURCE_TOPIC_DENIED, TopicState
 from drkit.model.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, LinkId, OffsetMode
@@ -41,6 +42,8 @@ TOPIC_KINDS = frozenset(
         "topic_recreated",
         "target_recreated",
         "source_topic_deleted",
+        SOURCE_TOPIC_DENIED,
+        "target_topic_denied",
         "target_topic_refused",
         "deletion_held",
         "deletion_refused",
@@ -60,7 +63,6 @@ class TopicSync:
         target: the target cluster.
         store: where topic states are kept.
         problems: where what an operator must know goes.
-        engine: the engine's name, for the topic states.
         links: the configuration's.
         clock: monotonic seconds.
     """
@@ -73,7 +75,6 @@ class TopicSync:
         store: Store,
         problems: Problems,
         *,
-        engine: str,
         links: Sequence[LinkId] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,7 +84,6 @@ class TopicSync:
         self._target = target
         self._store = store
         self._problems = problems
-        self._engine = engine
         self._forwarding = how_forwarded(link)
         self._preserves = link.offsets is OffsetMode.PRESERVE and not link.alters
         self._missed: set[tuple[str, str]] = set()
@@ -109,7 +109,8 @@ class TopicSync:
         """
         look = self._observe()
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
-        absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in look.target]
+        there = look.target.keys() | look.target_denied
+        absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
         if self._preserves:
             self._aligning.begin(look, absent)
         else:
@@ -155,15 +156,23 @@ class TopicSync:
         self._waiting = not covered
         states = self._store.topic_states(self._link.id)
         wanted = {self._link.target_topic(topic) for topic in {*covered, *states}}
-        target = self._target.topics(wanted)
+        ours: set[str] = set()
+        theirs: set[str] = set()
+        unlisted = [topic for topic in states if topic not in listed and self._link.mirrors_topic(topic)]
+        self._source.topics(unlisted, denied=ours)
+        target = self._target.topics(wanted, denied=theirs)
+        source_settings = self._source.topic_configs(covered, keys=READ, denied=ours)
+        target_settings = self._target.topic_configs(target, keys=self._writer.keys(covered), denied=theirs)
         return Look(
-            source=covered,
-            target=target,
+            source={topic: info for topic, info in covered.items() if topic not in ours},
+            target={name: info for name, info in target.items() if name not in theirs},
             states=states,
-            source_settings=self._source.topic_configs(covered, keys=READ),
-            target_settings=self._target.topic_configs(target, keys=self._writer.keys(covered)),
+            source_settings=source_settings,
+            target_settings=target_settings,
             brokers=len(self._target.brokers()),
             source_topics=len(listed),
+            source_denied=ours,
+            target_denied=theirs,
         )
 
     # -- incarnations ------------------------------------------------------------------------------
@@ -193,7 +202,6 @@ class TopicSync:
             epoch=known.epoch if known is not None else 1,
             partitions=info.partitions,
             created_by_drkit=created,
-            engine=self._engine,
             reason=reason,
         )
         look.keep(state)
@@ -203,7 +211,12 @@ class TopicSync:
     def _judge(self, look: Look, topic: str) -> None:
         """Whether a topic may be mirrored; if so it is ready."""
         info = look.source[topic]
-        target = look.target.get(self._link.target_topic(topic))
+        name = self._link.target_topic(topic)
+        target = look.target.get(name)
+        if name in look.target_denied:
+            rights = "DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE"
+            self._halt_denied("target_topic_denied", topic, f"{name} on {self._link.id.target}", rights)
+            return
         if topic not in look.states or self._must_exist(look, topic):
             if target is None:
                 return  # could not be created: its problem says why
@@ -216,9 +229,9 @@ class TopicSync:
             self._halt_target(look, state, target)
             return
         self._missed.discard(("target", topic))
-        if state.engine != self._engine or not state.reason.startswith(self._forwarding):
+        if not state.reason.startswith(self._forwarding):
             others = [each for each in state.reason.split("; ") if not each.startswith(PHRASES)]
-            state = replace(state, engine=self._engine, reason="; ".join([self._forwarding, *others]))
+            state = replace(state, reason="; ".join([self._forwarding, *others]))
             look.keep(state)
         self._problems.settle(topic, kinds=TOPIC_KINDS)
         settings = look.target_settings.get(target.name) or look.source_settings.get(topic, {})
@@ -239,8 +252,8 @@ class TopicSync:
             state.topic,
             None,
             f"{state.topic} on {self._link.id.source} is a new topic of the same name "
-            f"(id {info.topic_id}, mirrored was {state.source_topic_id}); what was read of it before this was "
-            "noticed may be on the target already",
+            f"(id {info.topic_id}, mirrored was {state.source_topic_id}); from brokers older than Kafka 3.1, what was "
+            "read of it before this was noticed may be on the target already",
             f"Where that is meant: `drkit link resume '{self._link.id}' --topic {state.topic} --accept-recreated` "
             "mirrors the new topic from its start, behind what the target holds",
             halted=True,
@@ -260,6 +273,17 @@ class TopicSync:
             halted=True,
         )
 
+    def _halt_denied(self, kind: str, topic: str, where: str, rights: str) -> None:
+        self._problems.put(
+            kind,
+            topic,
+            None,
+            f"{where} may not be seen by drkit's principal (TOPIC_AUTHORIZATION_FAILED): whether it is the topic that "
+            "was mirrored, or exists at all, is not known, and nothing of it is mirrored",
+            f"Grant drkit's principal {rights} on it (`drkit acls` names all rights); it is tried again by itself",
+            halted=True,
+        )
+
     def _note_source(self, look: Look) -> None:
         """Keep what the source has of the settings that the target gets only at the switch."""
         if self._noted is None:
@@ -275,9 +299,13 @@ class TopicSync:
             self._noted.update(changed)
 
     def _note_gone(self, look: Look) -> None:
+        for topic in look.source_denied:
+            self._missed.discard(("source", topic))
+            rights = "DESCRIBE, DESCRIBE_CONFIGS and READ"
+            self._halt_denied(SOURCE_TOPIC_DENIED, topic, f"{topic} on {self._link.id.source}", rights)
         gone = []
         for topic in look.states:
-            if topic in look.source:
+            if topic in look.source or topic in look.source_denied:
                 self._missed.discard(("source", topic))
             elif self._link.mirrors_topic(topic) and not self._first_miss(look, "source", topic):
                 gone.append(topic)

@@ -55,7 +55,7 @@ class Stuck:
 
     def error(self, link: LinkId, waits_for: str | None, others: int) -> DrkitError:
         """What an operator must know; `others`: how many more partitions are stuck."""
-        more = f"; {others} more partitions of the link stand likewise" if others else ""
+        more = f"; {others} more partitions of the link are stuck too" if others else ""
         return DrkitError(
             f"{self.tp} of link {link} is stuck at source offset {self.mirrored_through} of {self.source_end}: "
             f"nothing moved for {self.seconds:.0f} s, waiting for {waits_for or 'its start'}{more}",

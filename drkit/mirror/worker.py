@@ -171,7 +171,7 @@ class Worker:
         if leads and not led:
             log.info("%s: this worker leads now", self._link)
         elif led and not leads:
-            log.warning("%s: %s leads now; this worker goes on with its share", self._link, self._lease.lost_to)
+            log.warning("%s: %s leads now; this worker continues with its share", self._link, self._lease.lost_to)
 
     def _announce(self) -> None:
         at = time.monotonic()

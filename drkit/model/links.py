@@ -49,13 +49,15 @@ class TopicState:
     epoch: int
     partitions: int
     created_by_drkit: bool
-    engine: str
     reason: str = ""
 
 
 SOURCE_TRUNCATED = "source_truncated"
 """Kind of the problem that the source lost what was mirrored."""
 
+
+SOURCE_TOPIC_DENIED = "source_topic_denied"
+"""Kind of the problem that drkit's principal may not see a topic on the source: what it holds now isn't known."""
 
 RECREATED = frozenset({"topic_recreated", "target_recreated"})
 """Kinds of the problem that a topic of the same name is another one than was mirrored."""

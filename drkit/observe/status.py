@@ -21,7 +21,16 @@ from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_de
 from drkit.model.clock import now
 from drkit.model.errors import NotLetIn, Refused, Unreachable
 from drkit.model.gate import serving_cluster
-from drkit.model.links import OFFSETS_DIFFER, RECREATED, SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
+from drkit.model.links import (
+    OFFSETS_DIFFER,
+    RECREATED,
+    SOURCE_TOPIC_DENIED,
+    SOURCE_TRUNCATED,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -72,7 +81,6 @@ class PartitionStatus:
     delta: int | None
     lag_records: int | None
     lag_seconds: float | None
-    engine: str | None = None
     engine_reason: str | None = None
 
 
@@ -314,7 +322,9 @@ def _partition(
     source_end = source.end.get(tp, mark.source_end)
     through, parted = still_mirrored(mark, problems)
     lag: int | None = None
-    if through is not None:
+    if tp not in source.end and any(p.kind == SOURCE_TOPIC_DENIED and p.topic == tp.topic for p in problems):
+        lag = None  # its end was last seen before that
+    elif through is not None:
         lag = max(0, source_end - through)
     elif tp in source.start:
         lag = source_end - source.start[tp]  # all of it
@@ -333,7 +343,6 @@ def _partition(
         lag_seconds=None
         if lag is None
         else _lag_seconds(mark, lag, at, parted, running=running, live=tp in source.end),
-        engine=None if topic is None else topic.engine,
         engine_reason=None if topic is None else topic.reason or None,
     )
 

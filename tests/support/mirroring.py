@@ -6,6 +6,7 @@ mirror's store is checked against.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from drkit.model.topology import Link
 from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store
 from drkit.store.api import Store
+from tests.support.lab import USERS
 from tests.support.wait import wait_until
 
 _END = KafkaError._PARTITION_EOF
@@ -172,10 +174,20 @@ class Running:
         return self.report
 
 
+class Pair:
+    """Two clusters of different labs, under the aliases that a link of `Mirrored` has."""
+
+    def __init__(self, primary: str, dr: str) -> None:
+        self._servers = {"primary": primary, "dr": dr}
+
+    def bootstrap(self, alias: str) -> str:
+        return self._servers[alias]
+
+
 class Mirrored:
     """A link that covers only topics and groups with the test's own prefix, with a store of its own."""
 
-    def __init__(self, lab: Lab, folder: Path, prefix: str, store_url: str | None = None) -> None:
+    def __init__(self, lab: Lab | Pair, folder: Path, prefix: str, store_url: str | None = None) -> None:
         self.lab = lab
         self.folder = folder
         self.prefix = prefix
@@ -229,14 +241,14 @@ groups = ["{prefix}.*"]
         for side in (self.source, self.target):
             with ClusterAdmin("side", ClusterConfig(bootstrap_servers=side.bootstrap)) as admin:
                 ids.append(admin.topics([topic])[topic].topic_id)
-        state = TopicState(topic, topic, *ids, 1, 1, created_by_drkit=True, engine="batch")
+        state = TopicState(topic, topic, *ids, 1, 1, created_by_drkit=True)
         self.store.put_topic_states(self.link.id, [state])
 
     # -- running the mirror ------------------------------------------------------------------------
 
-    def runtime(self, **options: Any) -> MirrorRuntime:
-        """A runtime of the link, looking at topics often."""
-        return MirrorRuntime(self.config, self.link, self.store, topic_seconds=0.3, **options)
+    def runtime(self, looks: float = 0.3, **options: Any) -> MirrorRuntime:
+        """A runtime of the link, looking at topics often (every `looks` seconds)."""
+        return MirrorRuntime(self.config, self.link, self.store, topic_seconds=looks, **options)
 
     def catch_up(self) -> MirrorReport:
         """Run until caught up."""
@@ -351,3 +363,22 @@ groups = ["{prefix}.*"]
             assert answer.certainty.value == "exact", (commit, answer)
             assert answer.target_offset is not None
             assert first <= answer.target_offset <= last, (commit, answer)
+
+
+def as_restricted(lab: Lab, world: Mirrored) -> Mirrored:
+    """The same link; its mirror is the user `mirror` of the secured lab, who has no rights by itself."""
+    text = world.config_path.read_text()
+    for alias in ("primary", "dr"):
+        client = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "mirror",
+            "sasl.password": USERS["mirror"],
+        }
+        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in client.items()]
+        servers = f'bootstrap_servers = "{lab.bootstrap(alias, sasl=True)}"'
+        table = "\n".join([servers, f"[clusters.{alias}.client]", *lines])
+        text = text.replace(f'bootstrap_servers = "{lab.bootstrap(alias)}"', table)
+    world.config_path.write_text(text)
+    world.configure("")
+    return world

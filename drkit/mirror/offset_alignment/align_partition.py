@@ -69,7 +69,7 @@ class PartitionAligner:
             remedy = f"{error.remedy}, then `drkit link resume` the topic. {_KEEP}"
             flow.stand_still(partition, IncidentKind.NOT_ALIGNED, f"{error.what}. {error.meaning}", remedy)
         except DrkitError as error:
-            remedy = "Undo what keeps records from being deleted there; it is tried again by itself"
+            remedy = "Undo what prevents the deletion of records there; it is tried again by itself"
             flow.stand_still(partition, IncidentKind.UNCERTAIN, f"{target} can't be aligned: {error.what}", remedy)
         else:
             if self._goes_on:

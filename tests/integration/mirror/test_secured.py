@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,7 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.acls import Acl
-from tests.support.lab import USERS
-from tests.support.mirroring import Mirrored
+from tests.support.mirroring import Mirrored, as_restricted
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -38,21 +36,7 @@ def rule(resource: str, name: str, operation: str, pattern: str = "literal") -> 
 @pytest.fixture
 def secured(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mirrored]:
     """A link whose mirror is the user `mirror`; the tests' own readers and writers may do everything."""
-    world = Mirrored(secure_lab, tmp_path, unique_name)
-    text = world.config_path.read_text()
-    for alias in ("primary", "dr"):
-        plain, sasl = secure_lab.bootstrap(alias), secure_lab.bootstrap(alias, sasl=True)
-        client = {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "PLAIN",
-            "sasl.username": "mirror",
-            "sasl.password": USERS["mirror"],
-        }
-        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in client.items()]
-        table = "\n".join([f'bootstrap_servers = "{sasl}"', f"[clusters.{alias}.client]", *lines])
-        text = text.replace(f'bootstrap_servers = "{plain}"', table)
-    world.config_path.write_text(text)
-    world.configure("")
+    world = as_restricted(secure_lab, Mirrored(secure_lab, tmp_path, unique_name))
     yield world
     world.close()
 

@@ -11,7 +11,7 @@ FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def topics(epoch: int = 1, partitions: int = 2) -> dict[str, ReadyTopic]:
-    state = TopicState("t", "t", "source-id", "target-id", epoch, partitions, True, "record")
+    state = TopicState("t", "t", "source-id", "target-id", epoch, partitions, True)
     return {"t": ReadyTopic(state, partitions, 1_000_000, False)}
 
 
@@ -93,3 +93,17 @@ def test_an_incident_is_looked_at_at_once_and_later_each_time_it_repeats() -> No
     first_pause = book._pauses[FIRST][1]
     book.observe_again(incident(FIRST))
     assert book._pauses[FIRST][1] > first_pause
+
+
+def test_a_partition_that_waits_for_its_next_try_is_tried_at_once_when_its_cause_is_mended() -> None:
+    book = Assignment(lambda _: False, _all)
+    book.update(topics(partitions=1))
+    for _ in range(5):
+        _, take = book.take(MOST)
+        book.started(FIRST, 1, take)
+        book.observe_again(incident(FIRST))
+    assert book.take(MOST)[0] == {}
+    book.hurry("other")
+    assert book.take(MOST)[0] == {}
+    book.hurry("t")
+    assert set(book.take(MOST)[0]) == {FIRST}

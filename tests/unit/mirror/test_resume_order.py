@@ -49,13 +49,15 @@ class Moving:
         source = SimpleNamespace(
             start_offsets=self.starts,
             end_offsets=self.offsets,
-            topics=lambda _: {"t": SimpleNamespace(topic_id="s")},
+            topics=lambda _, **__: {"t": SimpleNamespace(topic_id="s")},
             leader_epochs=lambda tps: dict.fromkeys(tps, 3),
             epoch_ends=lambda _: {},
             epochs_below=lambda offsets: dict.fromkeys(offsets, 3),
         )
         target = SimpleNamespace(
-            start_offsets=self.starts, log_ends=self.log_ends, topics=lambda _: {"t": SimpleNamespace(topic_id="d")}
+            start_offsets=self.starts,
+            log_ends=self.log_ends,
+            topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
         )
         store = SimpleNamespace(
             watermarks=self.watermarks,

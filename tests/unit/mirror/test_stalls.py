@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.engine import NOT_MOVING
+from drkit.mirror.engine import NOT_MOVING, RECORD_REJECTED
 from drkit.mirror.problems import Problems
 from drkit.mirror.stalls import CALM_SECONDS, SECONDS, SILENT_SECONDS, TRIES, Stalls
 from drkit.mirror.watchdog import Sight
@@ -115,3 +115,32 @@ def test_a_problem_that_an_operator_cleared_comes_again_where_it_holds(world: Wo
     world.store.clear_problem(LINK, problem)
     world.problems.cleared()
     assert world.look()
+
+
+def test_a_refusal_is_told_at_once_and_stays_until_the_partition_moves(world: World) -> None:
+    world.stalls.refused(TP, RECORD_REJECTED, "the target refuses it", "Grant it", (10, 10))
+    (problem,) = world.store.problems(LINK)
+    assert (problem.kind, problem.halted, problem.reason) == (RECORD_REJECTED, True, "the target refuses it")
+    assert world.problems.halts(TP)
+    assert not world.problems.awaits_operator(TP), "it is tried again"
+    world.at += 10 * CALM_SECONDS
+    world.stalls.refused(TP, RECORD_REJECTED, "the target refuses it", "Grant it", (10, 10))
+    assert world.look(through=9) == [problem], "a look from before it was there"
+    assert world.look(through=10) == [problem]
+    world.look(through=10, healthy=False)
+    assert world.look(through=10) == [problem], "an outage in between changes nothing"
+    assert world.look(through=11) == []
+    assert len(world.told) == 1
+
+
+def test_what_an_earlier_run_left_is_settled_by_one_that_has_caught_up(world: World) -> None:
+    world.stalls.refused(TP, RECORD_REJECTED, "the target refuses it", "Grant it", (10, 10))
+    later = Problems(world.store, LINK, world.told.append)
+    later.load()
+    stalls = Stalls(LINK, later, lambda _: "a broker", lambda: world.at)
+    world.stalls.settle([TP])
+    assert len(world.store.problems(LINK)) == 1, "whoever found it knows that it holds"
+    stalls.settle([TopicPartition("other", 0)])
+    assert len(world.store.problems(LINK)) == 1
+    stalls.settle([TP])
+    assert world.store.problems(LINK) == []
