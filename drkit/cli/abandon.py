@@ -31,7 +31,7 @@ def abandon(
     Nothing is deleted, and what was salvaged stays. Exits 0 where the cluster that serves is open, 7 where its fence
     still stands, 3 where the run can be taken to its end.
     """
-    with command(config, output, verbose) as run, Estate(run.config, run.store(create=False)) as estate:
+    with command(config, output, verbose) as run, Estate(run.config, run.store()) as estate:
         done = abandon_run(estate, run_id, run.writer.log.print)
         run.writer.emit(
             {

@@ -16,7 +16,7 @@ from drkit.cli.audit_continuous import register_watch
 from drkit.cli.audit_digest import digest_document, refuse_with_digest
 from drkit.cli.audit_group import FullOption, ReportOption, register_group
 from drkit.cli.audit_history import register_history
-from drkit.cli.audit_run import Failure, keep_run, new_run, overall
+from drkit.cli.audit_run import Failure, KeptRun, keep_run, new_run, overall
 from drkit.cli.audit_view import of_each_kind, print_audits
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
@@ -109,7 +109,9 @@ def audit(
             refuse_with_digest({"--full": full, "--from": since, "--until": until})
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
-        store = run.store(create=False)
+        store, missing = run.store_if_any()
+        if missing is not None:
+            run.writer.log.print(Text(str(missing)))
         links = flowing_links(run, link, store)
         folder = out or results_folder("audits", began)
         from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
@@ -137,7 +139,7 @@ def audit(
                     )
                 except DrkitError as error:
                     failures.append(Failure(each.id, error))
-        kept = keep_run(store, name, results, failures, began)
+        kept = keep_run(store, name, results, failures, began) if missing is None else KeptRun(None, missing.what)
         if kept.problem is not None:
             run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
         if failures and not results:

@@ -118,7 +118,7 @@ def run_group_view(
         ConfigError: no topic that was asked for is one of the group's.
         Refused: no failover moved the group, or what it did can't be told any more.
     """
-    store = run.store(create=False)
+    store = run.store()
     with Estate(run.config, store) as estate:
         move = _of_topics(find_move(estate, group, failover, link), choices)
         moved = estate.link(move.link)

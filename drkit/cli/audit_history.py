@@ -53,7 +53,7 @@ def history(
     with command(config, output, verbose) as run:
         if link is not None:
             run.links(link)
-        found = [each for each in past_audits(run.store(create=False)) if link is None or each.link == link][-last:]
+        found = [each for each in past_audits(run.store()) if link is None or each.link == link][-last:]
         run.writer.emit({"audits": [_document(each) for each in found]}, lambda console: _print(console, found))
 
 

@@ -22,7 +22,7 @@ import typer
 
 from drkit.cli.output import OutputMode, Writer
 from drkit.config import Config, load_config
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted, StoreMissing
 from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -65,12 +65,33 @@ class Invocation:
             self._config = load_config(self.config_path)
         return self._config
 
-    def store(self, *, create: bool = True) -> Store:
-        """The configured store, opened at first use and closed when the verb ends."""
+    def store(self, *, create: bool = False) -> Store:
+        """The configured store, opened at first use and closed when the verb ends.
+
+        `create`: make it where there is none; for verbs that are to write first (`drkit mirror`).
+
+        Raises:
+            StoreMissing: there is none.
+        """
         if self._store is None:
-            self._store = open_store(self.config.store.plain_url, create=create)
+            try:
+                self._store = open_store(self.config.store.plain_url, create=create)
+            except StoreMissing as error:
+                targets = dict.fromkeys(link.target for link in self.config.links)
+                raise StoreMissing(error.what, tuple(targets)) from None
             self._stack.callback(self._store.close)
         return self._store
+
+    def store_if_any(self) -> tuple[Store, StoreMissing | None]:
+        """The configured store; an empty one in memory, and why, where there is none: for verbs that look at the
+        clusters in the first place, and say what they could not look up.
+        """
+        try:
+            return self.store(), None
+        except StoreMissing as error:
+            self._store = open_store("sqlite:///:memory:")
+            self._stack.callback(self._store.close)
+            return self._store, error
 
     def links(self, selected: str | None) -> list[Link]:
         """The configured links, or the one that `--link` names."""

@@ -49,7 +49,7 @@ def doctor(
     8 where a check could not be made.
     """
     with command(config, output, verbose) as run:
-        store = run.store(create=False)
+        store = run.store()
         with observing(run.config, timeout) as clusters:
             found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
         with Estate(run.config, store) as estate:

@@ -113,7 +113,7 @@ def _of_link(run: Invocation, link: Link) -> dict[str, object]:
             "since": iso(entry.at),
         }
     try:
-        control = run.store(create=False).link_control(link.id)
+        control = run.store().link_control(link.id)
     except DrkitError as error:
         if silent:
             raise Unreachable(

@@ -119,7 +119,7 @@ def bring_back(
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     chosen = run.links(link)[0] if link is not None else None
-    with Estate(run.config, run.store(create=not dry_run)) as estate:
+    with Estate(run.config, run.store()) as estate:
         plan = make_failback_plan(estate, to, chosen, for_good=for_good, by_spark=by_spark)
         if by_spark:  # before anything is asked, let alone removed for a seed that can't be
             seed_port(spark_properties(spark_conf or []))

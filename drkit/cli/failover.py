@@ -145,7 +145,7 @@ def failover(
         )
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
         only_plan = dry_run or (out is not None and not execute and not yes)
-        with Estate(run.config, run.store(create=not only_plan)) as estate:
+        with Estate(run.config, run.store()) as estate:
             if positions_from is not None and (plan is not None or when is not None or consistent):
                 raise ConfigError(
                     "--positions-from goes without --plan, --at, --positions-at and --consistent",

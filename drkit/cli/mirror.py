@@ -110,7 +110,7 @@ def _links_to_run(run: Invocation, link: str | None, stop: threading.Event, *, w
     """The links in the direction in which they flow now; a service waits for its store."""
     while True:
         try:
-            return [link_to_run(run.store(), each) for each in run.links(link)]
+            return [link_to_run(run.store(create=True), each) for each in run.links(link)]
         except Unreachable as error:
             if not waits:
                 raise
@@ -141,7 +141,7 @@ def _supervise(
 ) -> None:
     """Run so many children; their configuration is checked first, once."""
     run.links(link)
-    run.store()  # created or brought up to date by one process
+    run.store(create=True)  # created or brought up to date by one process
     arguments = ["--output", run.writer.mode.value]
     if run.config_path is not None:
         arguments += ["--config", str(run.config_path)]

@@ -47,7 +47,7 @@ def runs(
 ) -> None:
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
     with command(config, output, verbose) as run:
-        store = run.store(create=False)
+        store = run.store()
         if audit:
             _audit(run, run_id)
         listed = store.runs()
@@ -82,7 +82,7 @@ def _advice(run: Invocation, record: RunRecord) -> Advice | None:
     left = Unfinished.of(record.journal, record.machine, record.plan)
     if left is None:
         return None
-    with Estate(run.config, run.store(create=False)) as estate:
+    with Estate(run.config, run.store()) as estate:
         return advise(estate, estate.link(record.plan.link), left)
 
 

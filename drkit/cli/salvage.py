@@ -81,7 +81,7 @@ def salvage_verb(
         folder = out.expanduser().resolve()
         made = not (replay_to is not None and is_salvage(folder))
         if replay_to is not None:  # before anything is read for it
-            refuse_mirrored(replay_to, links[0].id.target, run.config, run.store(create=False))
+            refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
 
         def runtime() -> SparkRuntime:
             return spark_runtime(master, driver_memory, spark_conf)
@@ -95,7 +95,7 @@ def salvage_verb(
                     replay_to,
                     links[0].id,
                     run.config,
-                    run.store(create=False),
+                    run.store(),
                     approved=approve or (Standing.NEW,),
                     topics=topic_choices(topic),
                     progress=telling.step,
@@ -111,7 +111,7 @@ def _salvage(
 ) -> dict[str, Any]:
     from drkit.audit.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
 
-    store = run.store(create=False)
+    store = run.store()
     request = AuditRequest(link, str(folder), topic_choices(topics))
     with told(run, f"salvage {link.id}") as telling:
         result = salvage(request, store, run.config, runtime(), progress=telling.step, tasks=telling.tasks)

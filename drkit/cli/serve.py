@@ -35,7 +35,7 @@ def serve(
     """Serve the status page, its JSON and Prometheus metrics; read-only, without authentication."""
     with command(config, output, verbose) as run:
         host, port = address(listen, "--listen")
-        store, links = run.store(create=False), run.links(link)
+        store, links = run.store(), run.links(link)
 
         def look() -> Sequence[LinkStatus]:
             return link_statuses(run.config, store, links, timeout_seconds=timeout)

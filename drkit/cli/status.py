@@ -56,7 +56,7 @@ def status(
 
 
 def _look(run: Invocation, link: str | None, timeout: float | None) -> list[LinkStatus]:
-    return link_statuses(run.config, run.store(create=False), run.links(link), timeout_seconds=timeout)
+    return link_statuses(run.config, run.store(), run.links(link), timeout_seconds=timeout)
 
 
 def _watch(run: Invocation, link: str | None, interval: float, timeout: float | None) -> None:

@@ -73,10 +73,10 @@ def translate(
                     "--offset doesn't go with groups: their captured positions are translated",
                     remedy="Leave out --offset, or give only --topic, --partition and --offset",
                 )
-            positions = _of_groups(run.store(create=False), _links(run, link), frozenset(group or ()), selectors)
+            positions = _of_groups(run.store(), _links(run, link), frozenset(group or ()), selectors)
         else:
             tps, wanted = _offset_arguments(selectors, offset)
-            positions = _of_offset(run.store(create=False), _links(run, link), tps, wanted)
+            positions = _of_offset(run.store(), _links(run, link), tps, wanted)
         run.writer.emit(
             {"positions": [_document(position) for position in positions]}, lambda console: _print(console, positions)
         )
@@ -122,7 +122,7 @@ def _links(run: Invocation, selected: str | None) -> list[Link]:
     found = []
     for link in run.links(selected):
         found.append(link)
-        control = run.store(create=False).link_control(link.id)
+        control = run.store().link_control(link.id)
         if control is not None and control.direction is Direction.REVERSED:
             found.append(link.reversed())
     return found

@@ -54,7 +54,7 @@ from drkit.mirror.topics import TopicSync
 from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
-from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Unreachable
+from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, StoreMissing, Unreachable
 from drkit.model.links import Problem
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
@@ -316,7 +316,10 @@ class Session:
                 self._ending.set()
 
     def _read_orders(self) -> None:
-        orders = self._work.orders(read_orders(self._store, self._link))
+        try:
+            orders = self._work.orders(read_orders(self._store, self._link))
+        except StoreMissing as error:  # a new store must be opened anew
+            orders = Orders(refusal=error)
         if orders != self._orders:
             self._orders = orders
 

@@ -4,6 +4,7 @@
      ├─ ConfigError               2  a configuration file, variable or flag is wrong
      │   └─ NotLetIn              2  a cluster answers, and it or drkit refuses the other: certificates, credentials
      ├─ Refused                   3  a precondition does not hold; nothing was changed
+     │   └─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
      ├─ StalePlan                 4  the world moved since the plan was made
      ├─ PartlyDone                7  some stages are done; `drkit resume` continues
      ├─ OutcomeUnknown            8  it was attempted and the answer never came
@@ -79,6 +80,26 @@ class Refused(DrkitError):
     """A precondition does not hold; nothing was changed."""
 
     exit_code = ExitCode.REFUSED
+
+
+class StoreMissing(Refused):
+    """There is no store at `store.url`, or it was removed while it was open; nothing was created.
+
+    Args:
+        what: what is missing, and where.
+        recover_from: the clusters that may hold a copy of its state, by alias; known to who knows the links.
+    """
+
+    def __init__(self, what: str, recover_from: Sequence[str] = ()) -> None:
+        commands = " or ".join(f"drkit store recover --from {alias}" for alias in recover_from)
+        super().__init__(
+            what,
+            meaning="Runs, mapping and group positions are in the store; a new, empty one would know nothing of them, "
+            "so none was created",
+            remedy="Check store.url first. Where the store was lost: "
+            f"{commands or 'drkit store recover --from the cluster mirrored to'} fills a new one from that "
+            "cluster's own copy. Where nothing was ever mirrored: start `drkit mirror`, which creates it",
+        )
 
 
 class StalePlan(DrkitError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from drkit.model.errors import ConfigError
+from drkit.model.errors import ConfigError, StoreMissing
 from drkit.store.api import Store
 from drkit.store.cassandra_url import parse_cassandra_url
 from drkit.store.sqlite import DEFAULT_TIMEOUT_SECONDS, SqliteStore
@@ -20,13 +20,13 @@ def open_store(url: str, create: bool = True) -> Store:
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db` (optionally `?timeout=SECONDS`), or
             `cassandra://user:password@h1,h2:9042/keyspace?…` (see `cassandra_url`).
-        create: create what is missing and bring an older schema up to date. With false, for commands
-            that only look, nothing is created: a store that was never used is an empty one that
-            refuses writes (nothing recorded is the truth about it), and an older schema is an error.
+        create: create what is missing and bring an older schema up to date. With false nothing is created: a store
+            that isn't there is an error, and so is an older schema.
 
     Raises:
         ConfigError: an unknown scheme, a URL that can't be read, an unknown parameter, a directory
             that doesn't exist.
+        StoreMissing: there is none, and `create` is false.
         Unreachable: the store doesn't answer.
         DrkitError: it can't be opened, or a newer drkit wrote it.
     """
@@ -56,8 +56,6 @@ def _open_sqlite(url: str, *, create: bool) -> Store:
         raise ConfigError(
             f"store.url: there is no directory {file.parent} for the store", remedy="Create it or mend store.url"
         )
-    if not create and not file.exists():
-        return SqliteStore(MEMORY, refuse_writes=f"nothing was ever recorded at {file}")
     return SqliteStore(path, create=create, timeout_seconds=timeout_seconds)
 
 
@@ -76,7 +74,7 @@ def _open_cassandra(url: str, *, create: bool) -> Store:
         session.close()
         raise
     session.close()
-    return SqliteStore(MEMORY, refuse_writes=f"nothing was ever recorded in {location}")
+    raise StoreMissing(f"there is no store in {location}")
 
 
 def _timeout(query: str) -> float:

@@ -40,21 +40,14 @@ class SqliteStore(SqliteTimeline, SqliteDigests):
         path: the file, or ``:memory:``.
         create: make the file where there is none, and bring its schema up to date.
         timeout_seconds: how long a call waits for another process's transaction.
-        refuse_writes: why writing is refused, or None where it is allowed.
 
     Raises:
+        StoreMissing: there is no file, or no table in it, and `create` is false; later: the file was removed.
         DrkitError: the file can't be opened or isn't a drkit store.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        create: bool = True,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        refuse_writes: str | None = None,
-    ) -> None:
-        self._db = SqliteConnection(path, create=create, timeout_seconds=timeout_seconds, refuse_writes=refuse_writes)
+    def __init__(self, path: str, *, create: bool = True, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self._db = SqliteConnection(path, create=create, timeout_seconds=timeout_seconds)
 
     # ---- mapping rows -------------------------------------------------------------------------
 

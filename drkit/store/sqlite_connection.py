@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.errors import DrkitError, StoreMissing, Unreachable
 from drkit.store.sqlite_schema import bring_up, kept_version
 
 MEMORY = ":memory:"
@@ -28,16 +28,17 @@ class SqliteConnection:
         path: the file, or `MEMORY` for one that goes with the object.
         create: make the file where there is none, and bring its schema up to date.
         timeout_seconds: how long to wait for another process's transaction.
-        refuse_writes: why writing is refused, or None where it is allowed.
     """
 
-    def __init__(self, path: str, *, create: bool, timeout_seconds: float, refuse_writes: str | None = None) -> None:
+    def __init__(self, path: str, *, create: bool, timeout_seconds: float) -> None:
         self.path = path
-        self._refuse_writes = refuse_writes
         self._timeout_seconds = timeout_seconds
         self._lock = threading.RLock()
+        if path != MEMORY and not create and not Path(path).exists():
+            raise StoreMissing(f"there is no store {path}")
         with self._explained("opened"):
             self._connection = _connect(path, create=create, timeout_seconds=timeout_seconds)
+        self._file = None if path == MEMORY else _identity(path)
         try:
             with self._explained("opened"):
                 self._prepare(create=create)
@@ -47,22 +48,20 @@ class SqliteConnection:
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
         """All rows of a query."""
+        self._check_there()
         with self._lock, self._explained("read"):
             return self._connection.execute(sql, parameters).fetchall()
 
     def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
         """The first row (a tuple) of a query, or None."""
+        self._check_there()
         with self._lock, self._explained("read"):
             return self._connection.execute(sql, parameters).fetchone()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction: durable when the block is left, undone where it raises."""
-        if self._refuse_writes is not None:
-            raise DrkitError(
-                f"the store can't be written: {self._refuse_writes}",
-                remedy="Start `drkit mirror`, which creates the store, or mend store.url",
-            )
+        self._check_there()
         with self._lock, self._explained("written"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -78,8 +77,15 @@ class SqliteConnection:
         with self._lock:
             self._connection.close()
 
+    def _check_there(self) -> None:
+        """What is written into a file that was removed, or replaced by another, nobody finds again."""
+        if self._file is not None and _identity(self.path) != self._file:
+            raise StoreMissing(f"the store {self.path} was removed, or replaced by another file, while it was open")
+
     def _prepare(self, *, create: bool) -> None:
-        kept_version(self._connection, self.path)  # before anything is changed: it may be another program's file
+        version = kept_version(self._connection, self.path)  # before a change: it may be another program's file
+        if version == 0 and not create:
+            raise StoreMissing(f"the store {self.path} is empty: it has no tables")
         if self.path != MEMORY:
             self._enter_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
@@ -130,9 +136,21 @@ def _connect(path: str, *, create: bool, timeout_seconds: float) -> sqlite3.Conn
     )
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file stands there now; None: none does."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
-_RESTORE = "Restore it from a backup, or move it away and let the mirror start anew"
+_RESTORE = (
+    "Restore it from a backup; or move it away, then `drkit store recover --from` the cluster mirrored to fills a new "
+    "one from that cluster's own copy"
+)
 _EXPLANATIONS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_FULL: ("Its disk is full", "Free space on that disk, then run this again"),
     sqlite3.SQLITE_READONLY: ("The file or its directory is read-only", "Give drkit the right to write there"),
@@ -163,6 +181,8 @@ def _explain(error: sqlite3.Error, path: str, deed: str, timeout_seconds: float)
             meaning=f"Another process held it for more than {timeout_seconds:g} s",
             remedy="Try again; if it stays so, look for a stuck drkit process",
         )
+    if "no such table" in str(error):  # the only such error: all statements are our own
+        return DrkitError(what, meaning="Tables of the store are gone: it is damaged", remedy=_RESTORE)
     if code not in _EXPLANATIONS:
         return None
     meaning, remedy = _EXPLANATIONS[code]

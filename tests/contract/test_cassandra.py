@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.model.errors import ConfigError, DrkitError, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, StoreMissing, Unreachable
 from drkit.model.journal import JournalEntry
 from drkit.model.links import Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
@@ -46,11 +46,9 @@ def row(number: int) -> OffsetMapping:
 # ---- creating ------------------------------------------------------------------------------------------
 
 
-def test_looking_at_a_keyspace_that_does_not_exist_finds_it_empty_and_creates_nothing(cassandra_url, link):
-    with closing(open_store(cassandra_url, create=False)) as store:
-        assert store.watermarks(link) == {}
-        with pytest.raises(DrkitError, match="nothing was ever recorded in cassandra"):
-            store.append_mappings(link, [row(1)])
+def test_a_keyspace_that_does_not_exist_is_an_error_and_is_not_created(cassandra_url):
+    with pytest.raises(StoreMissing, match="there is no store in cassandra"):
+        open_store(cassandra_url, create=False)
     with closing(CassandraSession(parse_cassandra_url(cassandra_url))) as session:
         keyspaces = [name for (name,) in session.rows("SELECT keyspace_name FROM system_schema.keyspaces")]
     assert parse_cassandra_url(cassandra_url).keyspace not in keyspaces

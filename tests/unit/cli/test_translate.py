@@ -185,13 +185,11 @@ def test_a_topic_that_no_link_carries_is_refused(filled):
     assert "no topic 'weather' is mirrored on primary->dr, east->dr" in done.stderr
 
 
-def test_a_store_that_was_never_used_knows_nothing_and_is_not_created(config):
-    assert short(positions(config, "--topic", "orders:0", "--offset", "1")) == [
-        (None, "orders", 0, 1, None, "unavailable")
-    ]
-    assert positions(config, "--all-groups") == []
-    assert "No position of any group" in run(config, "--all-groups").stdout
-    assert run(config, "--group", "billing").exit_code == 3
+def test_a_store_that_is_not_there_is_refused_with_what_leads_on_and_is_not_created(config):
+    done = run(config, "--topic", "orders:0", "--offset", "1")
+    assert done.exit_code == 3
+    assert f"there is no store {config.parent / 'drkit.db'}" in done.stderr
+    assert "drkit store recover --from" in done.stderr
     assert not (config.parent / "drkit.db").exists()
 
 

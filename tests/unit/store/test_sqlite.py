@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.model.errors import ConfigError, DrkitError, Unreachable
-from drkit.model.links import Direction, LinkControl
+from drkit.model.errors import ConfigError, DrkitError, StoreMissing, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -73,16 +72,38 @@ def test_a_relative_path_and_odd_characters(tmp_path, monkeypatch):
 # ---- not created --------------------------------------------------------------------------------------
 
 
-def test_looking_at_a_store_that_was_never_used_finds_it_empty_and_creates_nothing(file):
-    with closing(open_store(f"sqlite:///{file}", create=False)) as store:
-        assert store.watermarks(LINK) == {}
-        assert store.link_control(LINK) is None
-        assert store.runs() == []
-        with pytest.raises(DrkitError, match=f"nothing was ever recorded at {file}"):
-            fill(store)
-        with pytest.raises(DrkitError, match="can't be written"):
-            store.set_link_control(LinkControl(LINK, Direction.ACTIVE, 1, AT), expected_version=None)
+def test_a_store_that_is_not_there_is_an_error_and_nothing_is_created(file):
+    with pytest.raises(StoreMissing, match=f"there is no store {file}") as told:
+        open_store(f"sqlite:///{file}", create=False)
+    assert "drkit store recover --from" in told.value.remedy
     assert list(file.parent.iterdir()) == []
+
+
+def test_a_store_without_tables_is_an_error_and_stays_as_it_is(file):
+    file.touch()
+    with pytest.raises(StoreMissing, match="has no tables"):
+        open_store(f"sqlite:///{file}", create=False)
+    assert file.stat().st_size == 0
+
+
+def test_a_store_that_is_removed_or_replaced_while_it_is_open_takes_nothing_any_more(used, file):
+    with closing(open_store(used)) as store:
+        file.rename(file.with_suffix(".away"))
+        for replaced in (False, True):
+            if replaced:
+                open_store(used).close()
+            with pytest.raises(StoreMissing, match="was removed, or replaced"):
+                fill(store)
+            with pytest.raises(StoreMissing, match="was removed, or replaced"):
+                store.watermarks(LINK)
+
+
+def test_a_store_that_lost_a_table_is_damaged_and_says_what_leads_on(used, file):
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("DROP TABLE mapping")
+    with closing(open_store(used)) as store, pytest.raises(DrkitError, match="is damaged") as told:
+        store.mappings(LINK, TP, 0)
+    assert "drkit store recover --from" in told.value.remedy
 
 
 def test_an_existing_store_may_be_written_without_create(used):
