@@ -24,6 +24,7 @@ from drkit.cli.output import OutputMode, Writer
 from drkit.config import Config, load_config
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted, StoreMissing
 from drkit.model.topology import Link, LinkId
+from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from drkit.store.api import Store
 
@@ -80,6 +81,9 @@ class Invocation:
                 targets = dict.fromkeys(link.target for link in self.config.links)
                 raise StoreMissing(error.what, tuple(targets)) from None
             self._stack.callback(self._store.close)
+            recording = StateRecording(self.config, self._store)  # begins only once something of a link is changed
+            self._stack.callback(recording.close)
+            self._store = recording.store
         return self._store
 
     def store_if_any(self) -> tuple[Store, StoreMissing | None]:

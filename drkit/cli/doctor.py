@@ -17,7 +17,8 @@ from drkit.failover.estate import Estate
 from drkit.failover.surroundings import Unfinished, advise, unfinished_runs
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
-from drkit.observe.readiness import Check, Outcome, Readiness, readiness
+from drkit.observe.check import Check, Outcome
+from drkit.observe.readiness import Readiness, readiness
 from drkit.observe.status import observing
 
 _MARK = {

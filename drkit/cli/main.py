@@ -34,6 +34,7 @@ VERBS = (
     "resume",
     "abandon",
     "runs",
+    "store",
     "audit",
     "salvage",
     "drill",

@@ -34,6 +34,8 @@ from drkit.failover.recovery import (
     LIFT,
     OPEN_SOURCE,
     OPEN_TARGET,
+    RECOVER,
+    RECOVER_WITHOUT_COPY,
     RESUME,
     STATUS,
     UNPLANNED,
@@ -251,8 +253,10 @@ def after(world: World, command: str) -> World:
         return world if command == STATUS else replace(world, closed=world.closed - open_ones)
     if world.condition(Part.STORE) not in ANSWERS:
         raise CommandRefused("the store does not answer")
-    if world.condition(Part.STORE) not in WHOLE and command not in {OPEN_SOURCE, OPEN_TARGET, LIFT}:
-        raise CommandRefused("the store doesn't know the run")
+    if command == RECOVER or command in RECOVER_WITHOUT_COPY.values():
+        return _recovered(world, command)
+    if world.condition(Part.STORE) not in WHOLE:
+        raise CommandRefused("there is no store, or it doesn't know the run")
     acts: dict[str, Callable[[World], World]] = {
         RESUME: _resumed,
         CANCEL: _cancelled,
@@ -264,6 +268,18 @@ def after(world: World, command: str) -> World:
         OPEN_TARGET: lambda w: _opened(w, _T),
     }
     return acts[command](world)
+
+
+def _recovered(world: World, command: str) -> World:
+    """A new store; nobody knows of the run. Without the copy nothing is decided."""
+    if command == RECOVER and world.condition(_T) not in WHOLE:
+        raise CommandRefused("the target has no copy")
+    if command != RECOVER:
+        world = replace(world, direction=Direction.ACTIVE)
+        if not world.answers(_S if command == RECOVER_WITHOUT_COPY[_S] else _T):
+            raise CommandRefused("the cluster does not answer")
+    run = world.run if world.run.finished else abandon(world.run, "its journal is lost").run
+    return replace(_with(world, Part.STORE, Condition.UP), run=run, begun=False)
 
 
 def _resumed(world: World) -> World:

@@ -57,6 +57,11 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     reason = None
     if not topics:
         reason = "the link has no partitions yet"
+    elif unproven := sorted({view.topic for views in by_topic.values() for view in views if view.unproven}):
+        reason = (
+            "the store was lost and recovered: how much had landed on the target since its copy was written isn't "
+            f"known of {and_more(unproven)}"
+        )
     elif unknown:
         reason = f"nothing was recorded about {and_more(unknown)}"
     elif blind:

@@ -25,7 +25,7 @@ from drkit.kafka.unmovable import read_unmovable
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotLetIn, Unreachable
-from drkit.model.links import Direction, LinkControl, TopicState
+from drkit.model.links import STORE_RECOVERED, Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.unmovable import UnmovableGroup
@@ -311,6 +311,11 @@ def _partitions(
     known = set(memory.watermarks) | set(source.end) | {position.tp for position in positions}
     for topic, kept in memory.topics.items():
         known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
+    unproven = {
+        TopicPartition(problem.topic, problem.partition)
+        for problem in estate.store.problems(link.id)
+        if problem.kind == STORE_RECOVERED and problem.partition is not None
+    }
     views = {}
     for tp in sorted(known):
         there = TopicPartition(link.target_topic(tp.topic), tp.partition)
@@ -327,6 +332,7 @@ def _partitions(
             target_start=target.start.get(there),
             target_end=target.end.get(there),
             at_offset=target.times.get(there),
+            unproven=tp in unproven,
         )
         views[tp] = _with_rows(estate, link, view, source.topics.get(tp.topic), state, settle=settle)
     return views
@@ -373,7 +379,7 @@ def _with_rows(
         return replace(view, rows=rows)
     valid = tuple(row for row in rows if row.target_offset <= end)
     view = replace(view, rows=valid)
-    if not settle or mark is None or mark.target_end == end:
+    if not settle or mark is None or mark.target_end == end or view.unproven:
         return view
     return _settled(view, rows, mark, end)
 

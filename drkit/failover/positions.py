@@ -427,7 +427,9 @@ def _mapped(offset: int, view: PartitionView, world: World) -> Translation:
 
 
 def _lost(offset: int, view: PartitionView) -> int | None:
-    return None if view.watermark is None else max(0, offset - view.watermark.source_through)
+    if view.watermark is None or (view.unproven and offset > view.watermark.source_through):
+        return None
+    return max(0, offset - view.watermark.source_through)
 
 
 def _why_mapped(mapped: Translation, *, preserved: bool) -> str:

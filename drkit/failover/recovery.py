@@ -112,11 +112,17 @@ OPEN_SOURCE = "drkit fence --lift --cluster SOURCE --yes --link LINK"
 OPEN_TARGET = "drkit fence --lift --cluster TARGET --yes --link LINK"
 FAIL_OVER = "drkit failover --to TARGET --unplanned --accept-unfenced --link LINK"
 STATUS = "drkit status --link LINK"
+RECOVER = "drkit store recover --from TARGET --link LINK"
+RECOVER_WITHOUT_COPY = {
+    Part.SOURCE: "drkit store recover --from SOURCE --from-logs --link LINK",
+    Part.TARGET: "drkit store recover --from TARGET --from-logs --link LINK",
+}
 BY_HAND = "kafka-acls.sh --remove …"
 
 TARGET_ONLY = "what was written to TARGET since the failover stays on TARGET only, should that come back"
 AFTER_AUDIT = "what was written to TARGET after the last catching up stays on TARGET only, should that come back"
 UNMIRRORED = "what SOURCE took and the mirror had not brought over stays on SOURCE only, should that come back"
+_LOST_WITH_STORE = "the run's journal, where groups stood over time, digests; groups may read some records again"
 GONE_WITH = "what only the lost data of the cluster held"
 
 _CHANGING = frozenset({"fence", "scrub", "reverse", "commit", "switch"})
@@ -274,11 +280,19 @@ def _without_store(now: Situation) -> WayOut:
 
 
 def _store_lost(now: Situation) -> WayOut:
-    """The store is empty, cut or another one: runs and the mapping are unknown; the fence's mark is on the cluster."""
+    """The store is empty, cut or another one: runs are unknown; the target has a copy of the rest, and the fence's mark
+    is on the cluster.
+    """
     part = serving(now)
     part = part if _condition(now, part) in ANSWERS else _other(part)
     command = OPEN_SOURCE if part is Part.SOURCE else OPEN_TARGET
-    return WayOut((command,), part, "the run, the mapping and captured positions, as far as the store had lost them")
+    if now.target not in WHOLE:
+        answering = Part.SOURCE if now.source in ANSWERS else Part.TARGET
+        lost = "the run, the mapping and captured positions: their copy is gone with TARGET"
+        return WayOut((RECOVER_WITHOUT_COPY[answering], command), part, lost)
+    if now.kind is None and part is Part.TARGET:
+        return WayOut((RECOVER, FAIL_OVER), part, f"{_LOST_WITH_STORE}; {UNMIRRORED}")
+    return WayOut((RECOVER, command), part, _LOST_WITH_STORE)
 
 
 def _other(part: Part) -> Part:

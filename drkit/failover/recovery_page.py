@@ -22,6 +22,10 @@ come back first; then look here again.
 """
 _BY_HAND = f"""## Without the store
 
+A store that is lost (no file, no keyspace, no tables) is filled anew from the copy that the target keeps: see
+[store.md](store.md). A damaged one is moved away first. Journals of runs are in no copy: no run can be resumed then,
+what leads on is the link's state and the fence.
+
 The store knows which rules a fence has put. Without it nobody but you can lift one: `{BY_HAND}` on
 the rules that stand beside its mark. The mark is a rule about a topic `drkit-fence.…`; the fence's rules deny `User:*`
 to write the link's topics and to read in its groups. Once the store is back, `drkit fence --lift` tidies up, and a run

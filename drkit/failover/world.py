@@ -38,6 +38,7 @@ class PartitionView:
     the moment asked for; None where there is none, or no moment was asked for.
     `recreated`: the source's topic is another one than the mirror knew, so nothing recorded applies.
     `remark` says what of the target's log could not be explained, or was lost.
+    `unproven`: the store was lost, and what landed on the target behind the watermark isn't known.
     """
 
     topic: str
@@ -53,6 +54,7 @@ class PartitionView:
     at_offset: int | None = None
     recreated: bool = False
     remark: str | None = None
+    unproven: bool = False
 
     @property
     def tp(self) -> TopicPartition:
@@ -80,7 +82,7 @@ class PartitionView:
     def lag(self) -> int | None:
         """Source offsets not on the target; None where either end isn't known."""
         end = self.last_source_end
-        if end is None:
+        if end is None or self.unproven:
             return None
         through = self.watermark.source_through if self.watermark is not None else self.source_start
         return None if through is None else max(0, end - through)

@@ -4,6 +4,7 @@
 |---|---|---|
 | `topic_recreated`, `target_recreated` | all of the topic | unavailable: the rows are of another topic |
 | `source_truncated` | from the first lost record on | conservative: where the two sides part |
+| `store_recovered` | from what the copy of the state proves on | conservative: where that ends |
 | any other that names source offsets (`records_misplaced`, `foreign_writer`) | those | conservative, at its place |
 
 So a position is never exact while something on record says otherwise; and it is never moved on.
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from drkit.mapping.translate import unavailable
-from drkit.model.links import RECREATED, SOURCE_TRUNCATED, Problem
+from drkit.model.links import RECREATED, SOURCE_TRUNCATED, STORE_RECOVERED, Problem
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import TopicPartition
 
@@ -45,6 +46,12 @@ def heed(
 
 def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Translation]) -> Translation:
     reason = problem.reason if answer.reason is None else f"{answer.reason}; {problem.reason}"
+    if problem.kind == STORE_RECOVERED and problem.unsure_from is not None:
+        known = again(problem.unsure_from).target_offset
+        lowest = min(each for each in (known, answer.target_offset) if each is not None)
+        return replace(
+            answer, certainty=Certainty.CONSERVATIVE, target_offset=lowest, reason=problem.reason, reread=None
+        )
     doubted = replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason)
     if problem.kind != SOURCE_TRUNCATED or problem.unsure_from is None:
         return doubted

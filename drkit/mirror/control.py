@@ -10,14 +10,22 @@ from dataclasses import dataclass, replace
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.links import RECORDS_MISPLACED, RECREATED, Direction, LinkControl, TopicState
+from drkit.model.links import (
+    RECORDS_MISPLACED,
+    RECOVERED_FROM_LOGS,
+    RECREATED,
+    STORE_RECOVERED,
+    Direction,
+    LinkControl,
+    TopicState,
+)
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import LinkStore
 
 _TRIES = 10
-_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED})
-"""Clearing one of these takes the topic's name: it deletes a topic, or makes positions below records that stand twice
-exact."""
+_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECOVERED_FROM_LOGS})
+"""Clearing one of these takes the topic's name: it deletes a topic, or makes positions below records that stand twice,
+or that rest on the configuration's word, exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +139,8 @@ def go_on(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkC
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link.id, released)
-    unnamed = RECREATED if topic is not None else RECREATED | _BY_NAME
+    never = RECREATED | {STORE_RECOVERED}  # the mirror settles that once it has compared
+    unnamed = never if topic is not None else never | _BY_NAME
     problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in unnamed]
     cleared = sum(store.clear_problems(link.id, *place) for place in sorted({(p.topic, p.kind) for p in problems}))
     return control, cleared

@@ -47,7 +47,7 @@ from drkit.mirror.topics import ReadyTopic
 from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.links import RECORDS_MISPLACED
+from drkit.model.links import RECORDS_MISPLACED, STORE_RECOVERED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
@@ -57,8 +57,9 @@ log = logging.getLogger(__name__)
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
-RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "alignment_refused"})
-"""Problems for which a partition stands still; a start that succeeds settles them."""
+RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "alignment_refused", STORE_RECOVERED})
+"""Problems for which a partition stands still, or that a start answers by what it reads; one that succeeds settles
+them."""
 
 
 class _LeaderMoved(Exception):

@@ -23,6 +23,8 @@ from drkit.mirror.session import MirrorReport, Options, Session
 from drkit.mirror.transforms import Alteration
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
+from drkit.state_topic.guard import check_may_begin
+from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 
 __all__ = ["MirrorReport", "MirrorRuntime"]
@@ -83,8 +85,10 @@ class MirrorRuntime:
         Where other workers mirror the link, too, this one mirrors the share that falls to it.
 
         Raises:
-            Refused: the link is sealed, reversed or (catching up) paused.
-            Unreachable: catching up, and a cluster or the store stays away.
+            Refused: the link is sealed, reversed or (catching up) paused; or the store has forgotten it, and the target
+                has a copy of its state.
+            Unreachable: catching up, and a cluster or the store stays away; or nothing was mirrored yet, and the target
+                doesn't answer.
             DrkitError: the store failed for good, or a partition is stuck.
         """
         stop = stop or threading.Event()
@@ -93,12 +97,16 @@ class MirrorRuntime:
             raise orders.refusal
         if until_caught_up:
             check_not_held(self._link, orders)
+        check_may_begin(self._link, self._store, self._config.clusters[self._link.id.target])
         lease = WorkerLease(self._store, self._link.id)
+        recording = StateRecording(self._config, self._store, self._link.id)
         try:
             options = replace(self._options, until_caught_up=until_caught_up)
-            self._session = Session(self._config, self._link, self._store, lease, options, stop, on_progress or _ignore)
+            tell = on_progress or _ignore
+            self._session = Session(self._config, self._link, recording.store, lease, options, stop, tell)
             return self._session.run()
         finally:
+            recording.close()
             lease.release()
 
 

@@ -99,9 +99,13 @@ def mark_of(link: Link) -> Acl:
     rules are, also where the store's notes are lost.
     """
     id_ = min(link.id, link.id.reversed(), key=str)
-    patterns = zlib.crc32("\n".join((*link.topics, "", *link.exclude_topics)).encode())
-    name = f"{_MARK}.{id_.source}.{id_.target}.{patterns:08x}"
+    name = f"{_MARK}.{id_.source}.{id_.target}.{patterns_checksum(link):08x}"
     return Acl("topic", name, "literal", f"User:{_MARK}", "*", "write", "deny")
+
+
+def patterns_checksum(link: Link) -> int:
+    """What tells links apart that have the same clusters and other topics."""
+    return zlib.crc32("\n".join((*link.topics, "", *link.exclude_topics)).encode())
 
 
 def is_mark(rule: Acl) -> bool:

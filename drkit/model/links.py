@@ -65,6 +65,16 @@ RECREATED = frozenset({"topic_recreated", "target_recreated"})
 RECORDS_MISPLACED = "records_misplaced"
 """Kind of the problem that records stand on the target below their place, and a second time at it."""
 
+STORE_RECOVERED = "store_recovered"
+"""Kind of the problem that the store was lost, and what its copy says ends here: what landed since isn't known."""
+
+RECOVERED_FROM_LOGS = "recovered_from_logs"
+"""Kind of the problem that store and copy were lost: that offsets are the same on both sides is the configuration's
+word."""
+
+STATE_TOPIC_FAILED = "state_topic_failed"
+"""Kind of the problem that the copy of the link's state on the target can't be written."""
+
 OFFSETS_DIFFER = "offsets_differ"
 """Kind of a problem that tells and harms nothing: offsets aren't the same on both sides, the mapping translates."""
 

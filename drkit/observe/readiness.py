@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from drkit.config import ClusterConfig, Config, Objectives
 from drkit.kafka.admin import TopicInfo
@@ -20,31 +19,14 @@ from drkit.model.links import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.text import counted
 from drkit.model.topology import Link, is_canary
+from drkit.observe.check import Check, Outcome
 from drkit.observe.fence import FENCED
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
+from drkit.observe.store_safety import copy_of_store, placement
 from drkit.store.api import Store
 
 STALE_POSITIONS_SECONDS = 10.0
 """Group positions are captured every second; older than this they are behind."""
-
-
-class Outcome(StrEnum):
-    """What a check found."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One question and its answer; `remedy` is empty where there is nothing to do."""
-
-    name: str
-    outcome: Outcome
-    reason: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +68,10 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
         checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
+    checks.append(placement(config, link, clusters))
+    runs = status.state in {"mirroring", "degraded"}
+    copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=runs))
+    checks.append(copied)
     point = status.recovery_point
     return Readiness(link, tuple(checks), point.records, point.seconds)
 

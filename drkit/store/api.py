@@ -153,6 +153,9 @@ class LinkStore(Protocol):
     def notes(self, link: LinkId, kind: str) -> dict[str, str]:
         """Texts of a kind by name, sorted."""
 
+    def note_kinds(self, link: LinkId) -> set[str]:
+        """The kinds of which there are notes."""
+
     def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
         """Remove notes by name; absent ones are fine."""
 

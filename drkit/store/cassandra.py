@@ -191,6 +191,9 @@ class CassandraStore(CassandraTimeline, CassandraDigests):
     def notes(self, link: LinkId, kind: str) -> dict[str, str]:
         return dict(sorted(tuple(row) for row in self._session.rows(self._do.notes, (str(link), kind))))
 
+    def note_kinds(self, link: LinkId) -> set[str]:
+        return {kind for (kind,) in self._session.rows(self._do.note_kinds, (str(link),))}
+
     def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
         self._put(link, self._do.forget_note, ((kind, name) for name in names))
 

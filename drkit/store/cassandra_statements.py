@@ -100,6 +100,7 @@ _CQL = {
     "forget_topic_state": "DELETE FROM {k}.topic_state WHERE link = ? AND topic = ?",
     "put_note": "INSERT INTO {k}.link_note (link, kind, name, body) VALUES (?, ?, ?, ?)",
     "notes": "SELECT name, body FROM {k}.link_note WHERE link = ? AND kind = ?",
+    "note_kinds": "SELECT kind FROM {k}.link_note WHERE link = ?",
     "forget_note": "DELETE FROM {k}.link_note WHERE link = ? AND kind = ? AND name = ?",
     "put_problem": (
         "INSERT INTO {k}.problem (link, kind, topic, partition, reason, remedy, halted, since, unsure_from,"
@@ -168,6 +169,7 @@ class Statements:
     forget_topic_state: PreparedStatement
     put_note: PreparedStatement
     notes: PreparedStatement
+    note_kinds: PreparedStatement
     forget_note: PreparedStatement
     put_problem: PreparedStatement
     problem_since: PreparedStatement

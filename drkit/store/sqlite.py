@@ -197,6 +197,9 @@ class SqliteStore(SqliteTimeline, SqliteDigests):
         )
         return dict(found)
 
+    def note_kinds(self, link: LinkId) -> set[str]:
+        return {kind for (kind,) in self._db.rows("SELECT DISTINCT kind FROM link_note WHERE link = ?", (str(link),))}
+
     def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
         rows = ((str(link), kind, name) for name in names)
         self._put("DELETE FROM link_note WHERE link = ? AND kind = ? AND name = ?", rows)

@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from drkit.failover.failback import make_failback_plan
 from drkit.failover.machine import Mode
@@ -23,6 +23,7 @@ from drkit.failover.record import run_to_resume
 from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.journal import JournalEntry
+from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 from tests.support.estates import open_link
 from tests.support.rooms import reading_ports
@@ -72,7 +73,7 @@ def main(config: str, name: str, action: str, salvage: str, stage: str, place: s
     own = open_link(Path(config), name)
     killing = KillingStore(own.store, stage, place, when)
     killing.watch_admin()
-    own.store = killing  # type: ignore[assignment]  # delegates all of it
+    own.store = StateRecording(own.config, cast("Store", killing)).store  # as a command's is
     ports = reading_ports(own, Path(salvage))
     with own.estate() as estate:
         if action == "failover":

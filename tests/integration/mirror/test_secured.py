@@ -21,6 +21,7 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.acls import Acl
+from drkit.state_topic.records import state_topic
 from tests.support.mirroring import Mirrored, as_restricted
 from tests.support.wait import wait_until
 
@@ -71,6 +72,9 @@ def test_the_mirror_needs_these_rights_and_no_more(secured: Mirrored, secure_lab
         for operation in ("create", "write", "read", "describe", "describe_configs", "alter", "alter_configs", "delete")
     ]
     target += [rule("group", "drkit.mirror.", "read", "prefixed")]
+    target += [
+        rule("topic", "__drkit_state.", operation, "prefixed") for operation in ("create", "describe", "read", "write")
+    ]
     grant(secure_lab, "primary", *source)
     grant(secure_lab, "dr", *target)
     topic = secured.name("flights")
@@ -85,6 +89,9 @@ def test_the_mirror_needs_these_rights_and_no_more(secured: Mirrored, secure_lab
     assert report.records == 500
     for partition in range(2):
         secured.assert_same(topic, partition)
+    assert secured.problems() == []
+    assert state_topic(secured.link) in secured.target.admin.list_topics(timeout=10).topics
+    assert secured.catch_up().caught_up  # reads it, too
     assert secured.problems() == []
 
 

@@ -29,6 +29,7 @@ CONTRACT = (
     "resume",
     "abandon",
     "runs",
+    "store",
     "audit",
     "salvage",
     "drill",

@@ -1,0 +1,171 @@
+"""What can be said of a link without store and copy: from both clusters' logs alone, where offsets are preserved.
+
+Such a link has the same offsets on both sides, but for what its problems said, and these are lost. So each partition is
+taken to be in step as far as the target's log goes, and every position is conservative, with this as its reason
+(`recovered_from_logs`). Where the source answers, records at places spread over both logs, their ends included, are
+compared by content; a partition where one differs is left out. Where it doesn't answer, the configuration's word stands
+alone, and no group's position is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.kafka.peek import Place
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.links import RECOVERED_FROM_LOGS, Problem, TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, OffsetMode, TopicPartition
+from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
+from drkit.state_topic.recovery import BASIS_LOGS, LeftOut, Recovered, fill
+from drkit.store.api import Store
+
+PLACES = 20
+"""At how many places of each partition records are compared, and how many of its last offsets."""
+_SECONDS = 30.0
+_REASON = "recovered from the logs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """Topics, starts and ends of the partitions of a link on one side, by that side's names."""
+
+    topics: Mapping[str, TopicInfo]
+    start: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+
+
+def fill_from_logs(store: Store, link: Link, target: ClusterAdmin | None, source: ClusterAdmin | None) -> Recovered:
+    """Fill a store that has nothing of the link from what both clusters hold; one that doesn't answer is None.
+
+    Raises:
+        Unreachable: a cluster that answered a moment ago doesn't any more.
+    """
+    copy = LinkCopy("")
+    left_out: list[LeftOut] = []
+    if target is None:
+        left_out.append(LeftOut("*", None, f"{link.id.target} does not answer: nothing is known of any position"))
+    elif not _preserves(link):
+        why = "records are altered, or the target has other writers" if _shares(link) else 'offsets = "translate"'
+        left_out.append(LeftOut("*", None, f"offsets are not the same on both sides ({why}): no position is known"))
+    else:
+        left_out += _read(copy, link, target, source)
+    found = fill(store, link, copy, target, basis=BASIS_LOGS, more_left_out=left_out)
+    said = "" if source is None else f", and records were compared with {link.id.source} at places of each partition"
+    for tp in copy.partitions:
+        store.put_problem(
+            link.id,
+            Problem(
+                RECOVERED_FROM_LOGS,
+                *tp,
+                "the store and its copy were lost: offsets are taken to be the same on both sides, as the "
+                f"configuration says{said}",
+                "drkit audit compares all records once both clusters answer; "
+                f"`drkit link resume '{link.id}' --topic {tp.topic}` accepts it",
+                halted=False,
+                since=now(),
+                unsure_from=0,
+            ),
+        )
+    return found
+
+
+def _preserves(link: Link) -> bool:
+    return link.offsets is OffsetMode.PRESERVE and not _shares(link)
+
+
+def _shares(link: Link) -> bool:
+    return link.alters or link.shares_target
+
+
+def _read(copy: LinkCopy, link: Link, target: ClusterAdmin, source: ClusterAdmin | None) -> list[LeftOut]:
+    """Take partitions into the copy; returns what differs."""
+    there = _logs(target, {name for name in target.topics() if link.source_topic(name) is not None})
+    names = {name: str(link.source_topic(name)) for name in there.topics}
+    here = _logs(source, set(names.values())) if source is not None else None
+    different = {} if source is None or here is None else _different(link, target, source, there, names, here)
+    left_out = [LeftOut(names[tp.topic], tp.partition, why) for tp, why in sorted(different.items())]
+    at = now()
+    for name, info in sorted(there.topics.items()):
+        ours = None if here is None else here.topics.get(names[name])
+        source_id = "" if ours is None else ours.topic_id
+        copy.topics[names[name]] = TopicState(
+            names[name],
+            name,
+            source_id,
+            info.topic_id,
+            1,
+            info.partitions,
+            False,
+            "",
+            reason=_REASON,
+        )
+    for tp, end in sorted(there.end.items()):
+        if tp in different or tp not in there.start:
+            continue
+        origin = TopicPartition(names[tp.topic], tp.partition)
+        start = there.start[tp]
+        source_end = end if here is None else here.end.get(origin, end)
+        source_start = start if here is None else here.start.get(origin, start)
+        mark = Watermark(*origin, 1, end, end, source_start, max(source_end, end), start, at)
+        copy.partitions[origin] = ProvenPartition(mark, [OffsetMapping(*origin, 1, start, start)])
+    return left_out
+
+
+def _logs(admin: ClusterAdmin, names: set[str]) -> _Logs:
+    topics = admin.topics(names)
+    tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
+    return _Logs(topics, admin.start_offsets(tps, partial=True), admin.log_ends(tps, partial=True))
+
+
+def _different(
+    link: Link,
+    target: ClusterAdmin,
+    source: ClusterAdmin,
+    there: _Logs,
+    names: Mapping[str, str],
+    here: _Logs,
+) -> dict[TopicPartition, str]:
+    """The target's partitions where both sides hold different records at one offset, and what differs."""
+    found: dict[TopicPartition, str] = {}
+    places: set[Place] = set()
+    for tp, end in there.end.items():
+        origin = TopicPartition(names[tp.topic], tp.partition)
+        if origin not in here.end:
+            found[tp] = f"{origin} is not on {link.id.source}, or can't be asked"
+        elif here.end[origin] < end:
+            found[tp] = f"it ends at {end} on {link.id.target}, beyond {here.end[origin]} on {link.id.source}"
+        else:
+            first = max(there.start.get(tp, 0), here.start.get(origin, 0))
+            step = max(1, (end - first) // PLACES)
+            places |= {Place(tp, offset) for offset in range(first, end, step)}
+            places |= {Place(tp, offset) for offset in range(max(first, end - PLACES), end)}
+    ours = target.peek(places, seconds=_SECONDS)
+    standing = {place: seen for place, seen in ours.items() if seen.offset == place.offset}
+    theirs = source.peek(
+        {Place(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset) for place in standing},
+        seconds=_SECONDS,
+    )
+    for place, seen in sorted(standing.items()):
+        other = theirs[Place(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset)]
+        if (other.offset, other.crc, other.timestamp) != (seen.offset, seen.crc, seen.timestamp):
+            what = other.reason or f"{link.id.source} holds another record there"
+            found.setdefault(place.tp, f"offset {place.offset} is not the same on both sides: {what}")
+    for place, seen in ours.items():
+        if seen.reason is not None:
+            found.setdefault(place.tp, f"offset {place.offset} on {link.id.target} can't be read: {seen.reason}")
+    return found
+
+
+def answering(admin: ClusterAdmin) -> ClusterAdmin | None:
+    """The cluster if it answers, else None."""
+    try:
+        admin.cluster_id()
+    except Refused:
+        raise
+    except DrkitError:
+        return None
+    return admin

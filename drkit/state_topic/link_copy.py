@@ -1,0 +1,122 @@
+"""What a state topic says of its link, read back; and what of it is proven."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.model.clock import from_millis
+from drkit.model.errors import DrkitError
+from drkit.model.links import LinkControl, Problem, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.state_topic import connection
+from drkit.state_topic.connection import Written
+from drkit.state_topic.records import FORMAT, POSITIONS_A_RECORD, Block, Kind, proven_rows, read_key, state_topic
+from drkit.store import codec
+
+
+class ProvenPartition(NamedTuple):
+    """What is proven of a partition: all rows that its watermark counts."""
+
+    watermark: Watermark
+    rows: list[OffsetMapping]
+
+
+@dataclass
+class LinkCopy:
+    """A link's state, as its topic has it. `written_at`: when its last record was written; `records`: how many keys.
+
+    `unproven`: partitions whose rows aren't those that their watermark counts.
+    """
+
+    topic: str
+    written_at: datetime | None = None
+    records: int = 0
+    control: LinkControl | None = None
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    notes: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    problems: list[Problem] = field(default_factory=list)
+    positions: list[GroupPosition] = field(default_factory=list)
+    partitions: dict[TopicPartition, ProvenPartition] = field(default_factory=dict)
+    unproven: list[TopicPartition] = field(default_factory=list)
+
+
+def read_copy(link: Link, target: ClusterConfig, admin: ClusterAdmin) -> LinkCopy | None:
+    """The copy on the target; None: there is none.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+        Refused: it may not be read.
+        DrkitError: another version of drkit wrote it.
+    """
+    topic = state_topic(link)
+    if not connection.exists(admin, topic):
+        return None
+    return copy_of(link, topic, connection.read_all(link.id.target, target, topic))
+
+
+def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
+    """The copy that these records are."""
+    copy = LinkCopy(topic)
+    marks: dict[TopicPartition, tuple[Watermark, int, str]] = {}
+    blocks: dict[tuple[TopicPartition, int], list[Block]] = defaultdict(list)
+    newest = -1
+    for raw, record in found.items():
+        key = read_key(raw)
+        if key is None:
+            continue
+        newest = max(newest, record.at_millis)
+        if record.value is None:
+            continue
+        copy.records += 1
+        value = json.loads(record.value)
+        if key[0] == Kind.WATERMARK:
+            mark = codec.read_watermark(*value["mark"])
+            marks[mark.tp] = mark, value["rows"], value["chain"]
+        elif key[0] == Kind.ROWS:
+            tp, epoch, number = TopicPartition(str(key[1]), int(key[2])), int(key[3]), int(key[4])
+            pairs = tuple((source, target) for source, target in value)
+            blocks[tp, epoch].append(Block(number, pairs))
+        else:
+            _take(copy, link, key, value)
+    copy.written_at = from_millis(newest) if newest >= 0 else None
+    for tp, (mark, count, chain) in sorted(marks.items()):
+        rows = proven_rows(tp, mark.epoch, sorted(blocks[tp, mark.epoch]), count, chain)
+        if rows is None:
+            copy.unproven.append(tp)
+        else:
+            copy.partitions[tp] = ProvenPartition(mark, rows)
+    copy.problems.sort(key=lambda problem: problem.since)
+    return copy
+
+
+def _take(copy: LinkCopy, link: Link, key: tuple[str | int, ...], value: Any) -> None:
+    match key[0]:
+        case Kind.LINK:
+            if value["format"] != FORMAT:
+                raise DrkitError(
+                    f"topic {copy.topic} on {link.id.target} has format {value['format']}, this drkit knows {FORMAT}",
+                    remedy="Use the drkit that wrote it",
+                )
+        case Kind.CONTROL:
+            copy.control = codec.read_link_control(link.id, *value)
+        case Kind.TOPIC:
+            copy.topics[str(key[1])] = codec.read_topic_state(*value)
+        case Kind.NOTE:
+            copy.notes[str(key[1])][str(key[2])] = value
+        case Kind.PROBLEM:
+            copy.problems.append(codec.read_problem(*value))
+        case Kind.POSITIONS:
+            first = int(key[3]) * POSITIONS_A_RECORD
+            copy.positions += [
+                codec.read_group_position(str(key[1]), str(key[2]), *each)
+                for each in value
+                if first <= each[0] < first + POSITIONS_A_RECORD
+            ]

@@ -1,0 +1,506 @@
+"""Keeps a link's state topic up with the store: what is noted here is written about a second later.
+
+Every process that changes the store's record of a link notes what it changed (`recorded_store`): mapping rows,
+watermarks and group positions by value, decisions, topics, problems and notes by kind, which are read from the store
+when they are written. So a process that notes late writes what is so now.
+
+Each round writes mapping rows and what is small first; only once that is acknowledged, the watermarks that count these
+rows. What the topic holds is read when it is opened and every `REOPEN_SECONDS`, so what is there already isn't written
+again, what the store doesn't hold any more is removed, and what a late writer left is set right.
+
+**How far it lags.** A round a second; of watermarks and positions at most `MOST_A_ROUND` each, those that wait longest
+first. A watermark that only was looked at again is written every `REFRESH_SECONDS`.
+
+Whatever fails is told and tried again; who notes never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.clusters import PATIENCE_SECONDS
+from drkit.kafka.wire import Reach
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.state_topic import connection
+from drkit.state_topic.connection import StateWriter
+from drkit.state_topic.guard import check_not_forgotten
+from drkit.state_topic.records import (
+    FORMAT,
+    NOT_KEPT,
+    POSITIONS_A_RECORD,
+    Key,
+    Kind,
+    RowBlocks,
+    key_bytes,
+    read_key,
+    section_of,
+    state_topic,
+    value_bytes,
+)
+from drkit.store import codec
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 1.0
+REFRESH_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
+REOPEN_SECONDS = 900.0
+MOST_A_ROUND = 2_000
+_READ_AGAIN_A_ROUND = 200
+_MOST_PENDING_ROWS = 200_000
+_ADMIN_SECONDS = 5.0
+_LONGEST_PAUSE = 15.0
+_FAILED_SECONDS = 1.0
+_LAST_ROUNDS = 50
+
+Place = tuple[str, str]
+Records = dict[bytes, bytes | None]
+
+
+class Recorder:
+    """The recorder of one link in one process. Whoever notes may do so from any thread.
+
+    Args:
+        link: a configured link.
+        target: its target cluster.
+        store: what is kept; the store itself, not one that records.
+        whole: at the opening, everything small is compared with the store (a mirror does; a command writes only what
+            it changed).
+        tell: called with the reason when writing fails, and with None when it works again.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        target: ClusterConfig,
+        store: Store,
+        *,
+        whole: bool,
+        tell: Callable[[DrkitError | None], None],
+    ) -> None:
+        self._link = link
+        self._target = target
+        self._store = store
+        self._whole = whole
+        self._tell = tell
+        self._topic = state_topic(link)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        # noted, not written yet
+        self._rows: list[OffsetMapping] = []
+        self._marks: dict[TopicPartition, Watermark] = {}
+        self._stale: set[TopicPartition] = set()
+        self._moved: set[Place] = set()
+        self._kinds: set[str] = set()
+        self._positions: dict[Place, dict[int, GroupPosition]] | None = None
+        self._seen_again: set[Place] = set()
+        # of the thread alone
+        self._admin: ClusterAdmin | None = None
+        self._writer: StateWriter | None = None
+        self._opened_at = 0.0
+        self._told_at = 0.0
+        self._known: dict[bytes, int] = {}
+        self._sections: dict[Key, set[bytes]] = defaultdict(set)
+        self._refreshed_at = 0.0
+        self._blocks: dict[TopicPartition, RowBlocks] = {}
+        self._written: dict[TopicPartition, tuple[Watermark, float]] = {}
+        self._failed = False
+
+    # -- noting ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to write; noting does so, too."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="drkit-state", daemon=True)
+                self._thread.start()
+
+    def rows(self, rows: Sequence[OffsetMapping]) -> None:
+        """The store has kept these."""
+        with self._lock:
+            if len(self._rows) > _MOST_PENDING_ROWS:
+                self._stale |= {row.tp for row in self._rows}
+                self._rows = []
+            self._rows.extend(rows)
+        self.start()
+
+    def superseded(self, tps: Iterable[TopicPartition]) -> None:
+        """Rows of these were removed or replaced."""
+        with self._lock:
+            self._stale.update(tps)
+        self.start()
+
+    def watermarks(self, marks: Iterable[Watermark]) -> None:
+        """The store has kept these."""
+        with self._lock:
+            for mark in marks:
+                self._marks[mark.tp] = mark
+        self.start()
+
+    def positions(self, positions: Iterable[GroupPosition]) -> None:
+        """The store has kept these."""
+        with self._lock:
+            if self._positions is None:
+                self._kinds.add(Kind.POSITIONS)  # all are read from the store
+            else:
+                for each in positions:
+                    place = each.group, each.topic
+                    there = self._positions.setdefault(place, {})
+                    last, there[each.partition] = there.get(each.partition), each
+                    same = last is not None and (last.offset, last.metadata) == (each.offset, each.metadata)
+                    (self._seen_again if same else self._moved).add(place)
+        self.start()
+
+    def changed(self, kind: str, name: str = "") -> None:
+        """The store holds something else of this kind than before; of a note, `name` is the note's kind."""
+        with self._lock:
+            self._kinds.add(f"{kind} {name}" if name else kind)
+        self.start()
+
+    def forgotten(self, topic: str | None = None) -> None:
+        """Everything about the link's offsets, or about a topic, was removed from the store."""
+        with self._lock:
+            self._rows = [row for row in self._rows if topic not in {None, row.topic}]
+            self._marks = {tp: mark for tp, mark in self._marks.items() if topic not in {None, tp.topic}}
+            self._positions = None
+            self._kinds |= {Kind.TOPIC, Kind.PROBLEM, Kind.POSITIONS, Kind.WATERMARK}
+        self.start()
+
+    def close(self, seconds: float) -> None:
+        """Write what is left, and end; what isn't written by then isn't."""
+        with self._lock:
+            thread, self._closing = self._thread, True
+            if self._whole:  # who sealed the link wrote it; what was read before mustn't stand instead
+                self._kinds.add(Kind.CONTROL)
+        self._wake.set()
+        if thread is None:
+            return
+        thread.join(_FAILED_SECONDS if self._failed else seconds)
+        if thread.is_alive():
+            log.warning("%s: %s: not everything was written", self._link.id, self._topic)
+            if (admin := self._admin) is not None:
+                admin.close()  # ends what it waits for
+            thread.join(_FAILED_SECONDS)
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        pause, left = INTERVAL_SECONDS, _LAST_ROUNDS
+        try:
+            while True:
+                last = self._closing
+                begun = time.monotonic()
+                pause = INTERVAL_SECONDS if self._round() else min(2 * pause, _LONGEST_PAUSE)
+                if last and (self._failed or not self._pending() or (left := left - 1) < 0):
+                    return
+                if self._wake.wait(max(pause, 3 * (time.monotonic() - begun))):
+                    continue
+        finally:
+            self._give_up()
+
+    def _pending(self) -> bool:
+        with self._lock:
+            return bool(self._rows or self._marks or self._stale or self._moved or self._kinds)
+
+    def _round(self) -> bool:
+        """Write what is due; whether that worked."""
+        try:
+            self._open()
+            self._write_due()
+        except Exception as error:  # noqa: BLE001 - the mirror goes on, whatever it is; it is told and tried again
+            self._give_up()
+            told = error if isinstance(error, DrkitError) else DrkitError(f"{type(error).__name__}: {error}")
+            if not self._closing:
+                self._say(told)
+            return False
+        self._say(None)
+        return True
+
+    def _say(self, error: DrkitError | None) -> None:
+        if error is None and not self._failed:
+            return
+        if error is not None and not self._failed:
+            log.warning("%s: the copy of its state isn't written: %s", self._link.id, error)
+        self._failed = error is not None
+        try:
+            self._tell(error)
+        except DrkitError as failure:
+            log.debug("%s: %s", self._link.id, failure)
+
+    def _give_up(self) -> None:
+        """Everything is looked at anew at the next opening."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._admin is not None:
+            self._admin.close()
+        self._writer = self._admin = None
+
+    def _open(self) -> None:
+        due = time.monotonic() - self._opened_at > REOPEN_SECONDS
+        if self._writer is not None and not due:
+            return
+        self._give_up()
+        alias = self._link.id.target
+        self._admin = ClusterAdmin(alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reach(PATIENCE_SECONDS))
+        if connection.exists(self._admin, self._topic):
+            found = connection.read_all(alias, self._target, self._topic)
+            self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
+            if self._whole:
+                check_not_forgotten(self._link, self._store, self._known)
+        else:
+            connection.create(self._admin, self._topic)
+            self._known = {}
+        self._sections.clear()
+        for key in self._known:
+            self._sections[section_of(key)].add(key)
+        self._writer = StateWriter(alias, self._target, self._topic)
+        self._opened_at, self._told_at = time.monotonic(), 0.0
+        self._written = {}
+        with self._lock:
+            self._stale |= self._blocks.keys()
+            if self._whole:
+                self._kinds |= {Kind.CONTROL, Kind.TOPIC, Kind.PROBLEM, Kind.WATERMARK, f"{Kind.NOTE} *"}
+                if self._positions is not None:
+                    self._moved |= self._positions.keys()
+
+    # -- one round ---------------------------------------------------------------------------------
+
+    def _write_due(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, []
+            kinds, self._kinds = self._kinds, set()
+            stale, self._stale = self._stale, set()
+            marks = dict(self._marks)
+        try:
+            records = self._small(kinds)
+            waiting = self._add_rows(rows, stale, marks, records)
+            self._send(records)
+            with self._lock:
+                self._stale |= waiting
+        except BaseException:
+            with self._lock:  # read anew from the store, whatever was written of them
+                self._stale |= stale | {row.tp for row in rows}
+                self._kinds |= kinds
+            raise
+        self._send_progress(marks, waiting)
+
+    def _small(self, kinds: set[str]) -> Records:
+        """Decisions, topics, problems, notes: as the store has them now."""
+        store, link = self._store, self._link.id
+        records: Records = {}
+        for kind in sorted(kinds):
+            section, _, name = kind.partition(" ")
+            match section:
+                case Kind.CONTROL:
+                    control = store.link_control(link)
+                    found = {} if control is None else {(Kind.CONTROL,): codec.link_control_row(control)}
+                    self._differences((Kind.CONTROL,), found, records)
+                case Kind.TOPIC:
+                    states = store.topic_states(link)
+                    rows = {(Kind.TOPIC, topic): codec.topic_state_row(state) for topic, state in states.items()}
+                    self._differences((Kind.TOPIC,), rows, records)
+                case Kind.PROBLEM:
+                    problems = [codec.problem_row(problem) for problem in store.problems(link)]
+                    self._differences((Kind.PROBLEM,), {(Kind.PROBLEM, *row[:3]): row for row in problems}, records)
+                case Kind.NOTE:
+                    for note in store.note_kinds(link) if name == "*" else [name]:
+                        self._notes(note, records)
+                    if name == "*":
+                        self._removed_note_kinds(records)
+                case Kind.WATERMARK:
+                    self._without_partitions(records)
+                case Kind.POSITIONS:
+                    self._read_positions(records)
+        return records
+
+    def _notes(self, kind: str, records: Records) -> None:
+        if kind not in NOT_KEPT:
+            notes = self._store.notes(self._link.id, kind)
+            found: dict[Key, Any] = {(Kind.NOTE, kind, name): body for name, body in notes.items()}
+            self._differences((Kind.NOTE, kind), found, records)
+
+    def _removed_note_kinds(self, records: Records) -> None:
+        there = self._store.note_kinds(self._link.id)
+        records.update(
+            (raw, None)
+            for name, keys in self._sections.items()
+            if name[0] == Kind.NOTE and name[1] not in there
+            for raw in keys
+        )
+
+    def _differences(self, prefix: Key, found: dict[Any, Any], records: Records) -> None:
+        """What is to be written so that the topic holds this, and nothing else, under the prefix."""
+        wanted = {key_bytes(key): value_bytes(value) for key, value in found.items()}
+        for key, value in wanted.items():
+            if self._known.get(key) != hash(value):
+                records[key] = value
+        records.update(dict.fromkeys(self._keys(prefix) - wanted.keys()))
+
+    def _keys(self, prefix: Key) -> set[bytes]:
+        """Keys that the topic holds: of a section, or of all sections that begin so."""
+        size = len(prefix)
+        if section := self._sections.get(prefix):
+            return set(section)
+        return {key for name, keys in self._sections.items() if name[:size] == prefix for key in keys}
+
+    def _without_partitions(self, records: Records) -> None:
+        """Remove what is there about partitions that the store has nothing of."""
+        there = self._store.watermarks(self._link.id)
+        for raw in self._keys((Kind.WATERMARK,)) | self._keys((Kind.ROWS,)):
+            key = read_key(raw)
+            if key is not None and TopicPartition(str(key[1]), int(key[2])) not in there:
+                records[raw] = None
+        gone = self._blocks.keys() - there.keys()
+        for tp in gone:
+            del self._blocks[tp]
+            self._written.pop(tp, None)
+
+    def _read_positions(self, records: Records) -> None:
+        found: dict[Place, dict[int, GroupPosition]] = defaultdict(dict)
+        for each in self._store.group_positions(self._link.id):
+            found[each.group, each.topic][each.partition] = each
+        with self._lock:
+            self._positions = dict(found)
+            self._moved = set(found)
+        for raw in self._keys((Kind.POSITIONS,)):
+            key = read_key(raw)
+            if key is not None and (str(key[1]), str(key[2])) not in found:
+                records[raw] = None
+
+    # -- mapping rows ------------------------------------------------------------------------------
+
+    def _add_rows(
+        self,
+        rows: Sequence[OffsetMapping],
+        stale: set[TopicPartition],
+        marks: dict[TopicPartition, Watermark],
+        records: Records,
+    ) -> set[TopicPartition]:
+        """Blocks that changed; returns the partitions whose rows aren't read from the store yet."""
+        again = set(stale)
+        for row in rows:
+            blocks = self._blocks.get(row.tp)
+            if row.tp in again or (blocks is not None and row.source_offset <= blocks.read_through):
+                continue
+            if blocks is None or blocks.epoch != row.epoch or not blocks.add(row.source_offset, row.target_offset):
+                again.add(row.tp)
+        again |= {tp for tp, mark in marks.items() if tp not in self._blocks or self._blocks[tp].epoch != mark.epoch}
+        chosen = sorted(again)[:_READ_AGAIN_A_ROUND]
+        if chosen:
+            kept = self._store.watermarks(self._link.id)
+            for tp in chosen:
+                mark = kept.get(tp, marks.get(tp))
+                if mark is not None:
+                    self._read_rows(tp, mark.epoch, records)
+        for tp, blocks in self._blocks.items():
+            for block in blocks.taken():
+                self._put((Kind.ROWS, *tp, blocks.epoch, block.number), block.rows, records)
+        return again - set(chosen)
+
+    def _read_rows(self, tp: TopicPartition, epoch: int, records: Records) -> None:
+        rows = self._store.mappings(self._link.id, tp, epoch)
+        blocks = RowBlocks(epoch, ((row.source_offset, row.target_offset) for row in rows))
+        self._blocks[tp] = blocks
+        self._written.pop(tp, None)
+        there: set[bytes] = set()
+        for block in blocks.taken():
+            key: Key = (Kind.ROWS, *tp, epoch, block.number)
+            there.add(key_bytes(key))
+            self._put(key, block.rows, records)
+        records.update(dict.fromkeys(self._keys((Kind.ROWS, *tp)) - there))
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def _send_progress(self, marks: dict[TopicPartition, Watermark], waiting: set[TopicPartition]) -> None:
+        """Watermarks whose rows are written, positions, and when this was."""
+        records: Records = {}
+        at = time.monotonic()
+        done: dict[TopicPartition, Watermark] = {}
+        for tp, mark in marks.items():
+            blocks = self._blocks.get(tp)
+            if tp in waiting or blocks is None or blocks.epoch != mark.epoch:
+                continue
+            done[tp] = mark
+            last, since = self._written.get(tp, (None, 0.0))
+            same = last is not None and replace(last, observed_at=mark.observed_at) == mark
+            if same and at - since < REFRESH_SECONDS and not self._closing:
+                continue
+            body = {"mark": codec.watermark_row(mark), "rows": blocks.count, "chain": blocks.chain}
+            self._put((Kind.WATERMARK, *tp), body, records)
+            self._written[tp] = mark, at
+            if len(records) >= MOST_A_ROUND:
+                break
+        self._take_positions(records)
+        if records or at - self._told_at > HEARTBEAT_SECONDS or self._closing:
+            header = {"format": FORMAT, "link": str(self._link.id), "at": now()}
+            records[key_bytes((Kind.LINK,))] = value_bytes(header)
+            self._told_at = at
+        try:
+            self._send(records)
+        except BaseException:
+            for tp in done:
+                self._written.pop(tp, None)
+            with self._lock:
+                self._kinds.add(Kind.POSITIONS)
+                self._positions = None
+            raise
+        with self._lock:
+            for tp, mark in done.items():
+                if self._marks.get(tp) is mark:
+                    del self._marks[tp]
+
+    def _take_positions(self, records: Records) -> None:
+        with self._lock:
+            if self._positions is None:
+                return
+            if self._closing or time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
+                self._moved |= self._seen_again
+                self._seen_again.clear()
+                self._refreshed_at = time.monotonic()
+            taken = sorted(self._moved)[:MOST_A_ROUND]
+            self._moved.difference_update(taken)
+            found = {place: list(self._positions.get(place, {}).values()) for place in taken}
+        for place, positions in found.items():
+            blocks: dict[int, list[Any]] = defaultdict(list)
+            for each in sorted(positions, key=lambda position: position.partition):
+                blocks[each.partition // POSITIONS_A_RECORD].append(codec.group_position_row(each)[2:])
+            self._differences(
+                (Kind.POSITIONS, *place),
+                {(Kind.POSITIONS, *place, number): body for number, body in blocks.items()},
+                records,
+            )
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _put(self, key: Key, value: Any, records: Records) -> None:
+        raw, body = key_bytes(key), value_bytes(value)
+        if self._known.get(raw) != hash(body):
+            records[raw] = body
+
+    def _send(self, records: Records) -> None:
+        if not records:
+            return
+        assert self._writer is not None, "opened before"  # noqa: S101
+        self._writer.write(records)
+        for key, value in records.items():
+            section = self._sections[section_of(key)]
+            if value is None:
+                self._known.pop(key, None)
+                section.discard(key)
+            else:
+                self._known[key] = hash(value)
+                section.add(key)

@@ -1,0 +1,243 @@
+"""Filling a new store from the copy of a link's state on its target.
+
+Nothing of it is believed beyond what it proves itself: rows that are those a watermark counts, and topics that are
+still the ones (by their ids) that were mirrored to. Where a partition's log on the target has another end than the
+copy's watermark, a problem (`store_recovered`) makes every position beyond that watermark conservative: it goes back to
+it. A mirror that finds the source compares what landed there and settles the problem.
+
+A recovery that is interrupted is done again; until it is over, a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.model.clock import iso, now
+from drkit.model.gate import FENCES, newest, record_text
+from drkit.model.links import STATE_TOPIC_FAILED, STORE_RECOVERED, LinkControl, Problem, TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.state_topic.guard import holds
+from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
+from drkit.store.api import Store
+
+RECOVERY = "recovery"
+"""Kind of the note that a recovery leaves: by `state`, `begun` or when it was done."""
+BASIS_COPY = "state_topic"
+BASIS_LOGS = "logs"
+_STATE = "state"
+_BEGUN = "begun"
+_ROWS_AT_ONCE = 10_000
+MISSING = (
+    "the journals of runs (`drkit runs` lists none)",
+    "where groups stood over time (`failover --positions-at`), but for their latest positions",
+    "digests of ranges (`drkit audit` compares whole partitions)",
+)
+"""What no copy holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A topic, or one of its partitions, of which nothing could be used, and why."""
+
+    topic: str
+    partition: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conservative:
+    """A partition where positions beyond a source offset go back to it."""
+
+    topic: str
+    partition: int
+    source_offset: int
+    target_offset: int
+    target_end: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a store was filled with for one link. `written_at`: up to when the copy was written."""
+
+    link: Link
+    basis: str
+    copy: str
+    written_at: datetime | None
+    control: LinkControl | None
+    topics: int
+    partitions: int
+    rows: int
+    groups: int
+    positions: int
+    left_out: tuple[LeftOut, ...]
+    conservative: tuple[Conservative, ...]
+
+
+def begun(store: Store, link: Link) -> bool:
+    """Whether a recovery of the link was begun in this store and not finished."""
+    return store.notes(link.id, RECOVERY).get(_STATE) == _BEGUN
+
+
+def has_data(store: Store, link: Link) -> bool:
+    """Whether the store knows of the link by other means than a recovery that was interrupted."""
+    known = holds(store, link) or store.link_control(link.id) is not None or bool(store.group_positions(link.id))
+    return known and not begun(store, link)
+
+
+def fill(
+    store: Store,
+    link: Link,
+    copy: LinkCopy,
+    target: ClusterAdmin | None,
+    *,
+    basis: str = BASIS_COPY,
+    more_left_out: Iterable[LeftOut] = (),
+) -> Recovered:
+    """Fill a store that has nothing of the link.
+
+    Args:
+        store: the store.
+        link: the link.
+        copy: what is known of it.
+        target: its target; None: it doesn't answer, and nothing is known of its partitions.
+        basis: what `copy` was read from.
+        more_left_out: what is known to be missing already.
+
+    Raises:
+        Unreachable: the target or the store doesn't answer; it can be done again.
+    """
+    store.put_notes(link.id, RECOVERY, {_STATE: _BEGUN})
+    topics, left_out = _still_there(link, copy.topics.values(), target)
+    left_out += more_left_out
+    left_out += [
+        LeftOut(tp.topic, tp.partition, "its mapping rows in the copy are not those that its watermark counts")
+        for tp in copy.unproven
+        if tp.topic in topics
+    ]
+    partitions = {tp: found for tp, found in copy.partitions.items() if tp.topic in topics}
+    there = {TopicPartition(topics[tp.topic].target_topic, tp.partition): tp for tp in partitions}
+    ends = {} if target is None else {there[tp]: end for tp, end in target.log_ends(there, partial=True).items()}
+    for problem in copy.problems:
+        if problem.kind != STATE_TOPIC_FAILED:
+            store.put_problem(link.id, problem)
+    conservative = []
+    rows: list[OffsetMapping] = []
+    for tp, found in sorted(partitions.items()):
+        doubt = _doubt(link, copy, found, ends.get(tp))
+        kept = [*found.rows]
+        if doubt is not None:
+            conservative.append(doubt)
+            kept = _with_row_at(found.rows, found.watermark)
+            store.put_problem(link.id, _problem(link, doubt))
+        rows += kept
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        store.append_mappings(link.id, rows[start : start + _ROWS_AT_ONCE])
+    store.put_group_positions(link.id, copy.positions)
+    _put_notes(store, link, copy)
+    _put_control(store, copy.control)
+    store.put_topic_states(link.id, list(topics.values()))
+    store.put_watermarks(link.id, [found.watermark for found in partitions.values()])
+    store.put_notes(link.id, RECOVERY, {_STATE: str(iso(now()))})
+    return Recovered(
+        link=link,
+        basis=basis,
+        copy=copy.topic,
+        written_at=copy.written_at,
+        control=copy.control,
+        topics=len(topics),
+        partitions=len(partitions),
+        rows=len(rows),
+        groups=len({position.group for position in copy.positions}),
+        positions=len(copy.positions),
+        left_out=tuple(left_out),
+        conservative=tuple(conservative),
+    )
+
+
+def _still_there(
+    link: Link, states: Iterable[TopicState], target: ClusterAdmin | None
+) -> tuple[dict[str, TopicState], list[LeftOut]]:
+    """The topics whose targets are still those that were mirrored to."""
+    states = list(states)
+    names = {state.target_topic for state in states}
+    found: dict[str, TopicInfo] = {} if target is None else target.topics(names)
+    kept, left_out = {}, []
+    for state in states:
+        info = found.get(state.target_topic)
+        if info is not None and info.topic_id == state.target_topic_id:
+            kept[state.topic] = state
+        else:
+            why = "is another topic of the name now" if info is not None else "is not there any more"
+            left_out.append(LeftOut(state.topic, None, f"{state.target_topic} on {link.id.target} {why}"))
+    return kept, left_out
+
+
+def _doubt(link: Link, copy: LinkCopy, found: ProvenPartition, end: int | None) -> Conservative | None:
+    """Why positions beyond the watermark aren't known; None: nothing landed on the target beyond it."""
+    mark = found.watermark
+    if end is not None and end <= mark.target_end:
+        return None
+    place = f"source offset {mark.source_through} (target offset {mark.target_end})"
+    if end is None:
+        why = f"its log on {link.id.target} can't be asked for its end"
+    else:
+        why = f"{end - mark.target_end} offsets landed on {link.id.target} beyond {place}, where its copy ends"
+    reason = f"the store was lost and recovered from a copy written at {iso(copy.written_at)}: {why}"
+    return Conservative(*mark.tp, mark.source_through, mark.target_end, end, reason)
+
+
+def _with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMapping]:
+    """The rows, with one at the watermark: the next record goes there, whatever lay on the source between."""
+    at = [row for row in rows if row.source_offset <= mark.source_through]
+    last = at[-1] if at else None
+    if last is not None and (
+        last.source_offset == mark.source_through or last.delta == mark.target_end - mark.source_through
+    ):
+        return rows
+    row = OffsetMapping(*mark.tp, mark.epoch, mark.source_through, mark.target_end)
+    return [*at, row, *rows[len(at) :]]
+
+
+def _problem(link: Link, doubt: Conservative) -> Problem:
+    return Problem(
+        STORE_RECOVERED,
+        doubt.topic,
+        doubt.partition,
+        doubt.reason,
+        f"While {link.id.source} answers, drkit mirror --link '{link.id}' compares what landed there, and settles "
+        f"this. Else groups that had read further go back to source offset {doubt.source_offset} and read again",
+        halted=False,
+        since=now(),
+        unsure_from=doubt.source_offset,
+    )
+
+
+def _put_notes(store: Store, link: Link, copy: LinkCopy) -> None:
+    """Notes as they are; those of fences get an epoch of the new store, whose epochs may be lower."""
+    fences = copy.notes.get(FENCES, {})
+    epochs = {}
+    for cluster in {name.rpartition(" ")[0] for name in fences}:
+        record = newest(fences, cluster)
+        if record is not None:
+            epochs[cluster] = epoch = store.next_generation(link.id)
+            again = replace(record, epoch=epoch)
+            store.put_notes(link.id, FENCES, {again.name: record_text(again)})
+    for kind, notes in copy.notes.items():
+        if kind in {FENCES, RECOVERY}:
+            continue
+        word, _, cluster = kind.partition(" ")
+        renumbered = word.startswith("fence_") and cluster in epochs
+        store.put_notes(link.id, kind, dict.fromkeys(notes, str(epochs[cluster])) if renumbered else notes)
+
+
+def _put_control(store: Store, control: LinkControl | None) -> None:
+    if control is None:
+        return
+    kept = store.link_control(control.link)
+    if kept != control:
+        store.set_link_control(control, expected_version=None if kept is None else kept.version)

@@ -1,0 +1,313 @@
+"""The store is lost, with the primary or alone: nothing is created, and the copy on dr leads on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from drkit.cli.main import application
+from drkit.lab import Lab
+from drkit.mirror import runtime
+from drkit.mirror.runtime import MirrorRuntime
+from drkit.model.errors import Refused, StoreMissing
+from drkit.model.links import STORE_RECOVERED, Direction
+from drkit.state_topic.records import state_topic
+from drkit.store import open_store
+from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
+from tests.support.secured import killed_at
+
+pytestmark = pytest.mark.lab
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+FAIL_OVER = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes")
+
+
+def run(own: OwnLink, *words: str, code: int = 0, schema: str = "store-recover") -> dict[str, Any]:
+    """A verb with `--output json`; its document, valid by its schema."""
+    done = CliRunner().invoke(application((words[0],)), [*words, "--output", "json", "--config", str(own.config_path)])
+    assert done.exit_code == code, f"{done.exit_code}: {done.stdout}\n{done.stderr}"
+    found: dict[str, Any] = json.loads(done.stdout)
+    name = "error" if "error" in found else schema
+    Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text())).validate(found)
+    return found
+
+
+def burn(own: OwnLink, *, primary: bool = True) -> None:
+    """Delete the store's files; `primary`: nothing answers at its address any more, either."""
+    own.store.close()
+    for file in store_files(own):
+        file.unlink()
+    if primary:
+        gone = without_primary(own)
+        text = own.config_path.read_text()
+        was, now = (each.clusters["primary"].bootstrap_servers for each in (own.config, gone))
+        own.config_path.write_text(text.replace(f'"{was}"', f'"{now}"'))
+
+
+def store_files(own: OwnLink) -> list[Path]:
+    return sorted(own.config_path.parent.glob("drkit.db*"))
+
+
+def reopened(own: OwnLink) -> None:
+    own.store = open_store(own.config.store.plain_url, create=False)
+
+
+@pytest.fixture
+def mirrored(own: OwnLink) -> tuple[OwnLink, str, str]:
+    """A topic that is on both sides, and a group in its middle."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 30))
+    group = own.commit("primary", "g", topic, {0: 30, 1: 12})
+    mirror(own)
+    return own, topic, group
+
+
+def test_the_store_burns_with_the_primary_and_groups_move_all_the_same(mirrored):
+    own, topic, group = mirrored
+    burn(own)
+    for words in (FAIL_OVER, ("status",), ("fence", "--lift"), ("resume",), ("link", "pause", str(own.link.id))):
+        refused = run(own, *words, code=3)["error"]
+        assert "drkit store recover --from dr" in refused["remedy"], refused
+        assert refused["kind"] == "StoreMissing"
+    assert store_files(own) == []
+
+    found = run(own, "store", "recover", "--from", "dr")
+    (link,) = found["links"]
+    assert (link["topics"], link["partitions"], link["groups"], link["positions"]) == (1, 2, 1, 2)
+    assert (link["basis"], link["left_out"], link["conservative"]) == ("state_topic", [], [])
+    assert link["next"]["commands"] == [f"drkit failover --to dr --unplanned --accept-unfenced --link '{own.link.id}'"]
+    again = run(own, "store", "recover", "--from", "dr", code=3)["error"]
+    assert "holds data" in again["what"]
+
+    moved = run(own, *FAIL_OVER, schema="failover")
+    assert moved["evidence"]["rpo_lower_bound"]
+    assert {(p["partition"], p["target_offset"], p["translation"]) for p in moved["groups"]} == {
+        (0, 30, "exact"),
+        (1, 12, "exact"),
+    }
+    assert own.unread("dr", group, topic) == {0: [], 1: [f"x-1-{number}" for number in range(12, 30)]}
+    reopened(own)
+    control = own.store.link_control(own.link.id)
+    assert control is not None
+    assert control.direction is Direction.SEALED
+
+
+def test_a_mirror_does_not_begin_anew_where_the_store_has_forgotten_the_link(mirrored):
+    own, _, _ = mirrored
+    burn(own, primary=False)
+    own.store = open_store(own.config.store.plain_url)
+    with pytest.raises(Refused, match="has a copy of its state") as told:
+        mirror(own)
+    assert "drkit store recover --from dr" in told.value.remedy
+
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]  # an empty store is filled
+    assert link["next"]["commands"] == [f"drkit mirror --link '{own.link.id}'"]
+    assert mirror(own) == 0  # and goes on exactly where it was
+    assert own.store.problems(own.link.id) == []
+
+
+def test_a_store_that_is_removed_under_a_mirror_ends_it(mirrored):
+    own, _, _ = mirrored
+    for file in store_files(own):
+        file.unlink()
+    with pytest.raises(StoreMissing, match="was removed"):
+        MirrorRuntime(own.config, own.link, own.store).run()
+
+
+def aborted(own: OwnLink, topic: str, partition: int, records: int) -> None:
+    """A transaction that is aborted: offsets of the source that nothing stands for on dr."""
+    producer = Producer({**own.client("primary"), "transactional.id": f"{own.name}.tx", "linger.ms": 5})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(records):
+        producer.produce(topic, f"aborted-{number}".encode(), partition=partition)
+    producer.flush(30)
+    producer.abort_transaction(30)
+
+
+class NotRecording:
+    """A recorder that is stuck: the copy stays as it is."""
+
+    def __init__(self, _config: object, store: object, *_: object) -> None:
+        self.store = store
+
+    def close(self) -> None:
+        """Nothing to write."""
+
+
+@pytest.fixture
+def lagging(lab: Lab, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[OwnLink, str, str]:
+    """The copy ends at 30; the store has 20 records more, behind a hole that shifts them, and a group beyond it."""
+    own = own_link(lab, tmp_path, unique_name)
+    own.config_path.write_text(own.config_path.read_text().replace("groups = [", 'offsets = "translate"\ngroups = ['))
+    own = own_link_again(own)
+    topic = own.create("primary", "t", 1)
+    own.produce("primary", topic, texts("early", 30, [0]))
+    mirror(own)
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "StateRecording", NotRecording)
+        aborted(own, topic, 0, 7)
+        own.produce("primary", topic, texts("late", 20, [0]))
+        mirror(own)
+    return own, topic, own.name
+
+
+def own_link_again(own: OwnLink) -> OwnLink:
+    own.store.close()
+    return open_link(own.config_path, own.name)
+
+
+def test_beyond_what_a_lagging_copy_proves_a_group_goes_back_and_skips_nothing(lagging):
+    own, topic, _ = lagging
+    group = own.commit("primary", "g", topic, {0: 48})  # ten of the twenty late records: 30 + 8 of the abort + 10
+    burn(own, primary=False)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    (doubt,) = link["conservative"]
+    assert (doubt["source_offset"], doubt["target_offset"], doubt["target_end"]) == (30, 30, 50)
+    assert "20 offsets landed on dr" in doubt["reason"]
+
+    moved = run(own, *FAIL_OVER, schema="failover")
+    (position,) = moved["groups"]
+    assert (position["target_offset"], position["translation"], position["reread"]) == (30, "conservative", None)
+    assert "recovered from a copy" in position["reason"]
+    assert moved["evidence"]["rpo_records"] is None
+    assert "isn't known" in moved["evidence"]["rpo_reason"]
+    assert own.unread("dr", group, topic) == {0: [f"late-0-{number}" for number in range(20)]}
+
+
+def test_a_mirror_settles_by_the_logs_what_a_lagging_copy_did_not_prove(lagging):
+    own, topic, _ = lagging
+    burn(own, primary=False)
+    run(own, "store", "recover", "--from", "dr")
+    reopened(own)
+    assert [problem.kind for problem in own.store.problems(own.link.id)] == [STORE_RECOVERED]
+    own.produce("primary", topic, texts("after", 5, [0]))
+    mirror(own)
+    assert [problem.kind for problem in own.store.problems(own.link.id)] == []
+    expected = [
+        f"{word}-0-{number}" for word, count in (("early", 30), ("late", 20), ("after", 5)) for number in range(count)
+    ]
+    assert own.values("dr", topic) == {0: expected}
+    found = run(own, "translate", "--topic", f"{topic}:0", "--offset", "48", schema="translate")["positions"][0]
+    assert (found["target_offset"], found["translation"]) == (40, "exact")
+
+
+def test_of_an_old_copy_nothing_is_taken_for_a_topic_that_was_made_anew(mirrored):
+    own, topic, group = mirrored
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([topic])
+    own.create("dr", "t")
+    own.produce("dr", topic, texts("foreign", 50))
+    burn(own)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert link["left_out"] == [
+        {"topic": topic, "partition": None, "reason": f"{topic} on dr is another topic of the name now"}
+    ]
+    assert (link["partitions"], link["positions"]) == (0, 2)
+    run(own, *FAIL_OVER, code=3)
+    assert own.committed("dr", group) == {}
+
+
+def test_burned_after_a_failover_the_link_stays_sealed_and_groups_can_be_moved_again(mirrored):
+    own, topic, group = mirrored
+    first = run(own, *FAIL_OVER, schema="failover")
+    burn(own)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert (link["direction"], link["run"]) == ("sealed", first["run"])
+    assert link["next"]["commands"][0].startswith("drkit failover --to dr")
+    assert "journal is lost" in link["next"]["costs"]
+    reopened(own)
+    with pytest.raises(Refused, match="is sealed"):
+        mirror(own)
+    moved = run(own, *FAIL_OVER, "--group", group, schema="failover")
+    assert {(p["partition"], p["target_offset"]) for p in moved["groups"]} == {(0, 30), (1, 12)}
+    assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
+
+
+def test_without_a_copy_the_logs_of_both_sides_lead_on_conservatively(mirrored):
+    own, topic, group = mirrored
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([state_topic(own.link)])
+    burn(own, primary=False)
+    refused = run(own, "store", "recover", "--from", "dr", code=3)["error"]
+    assert "--from-logs" in refused["remedy"]
+    assert store_files(own) == []
+    (link,) = run(own, "store", "recover", "--from", "dr", "--from-logs")["links"]
+    assert (link["basis"], link["copy"], link["partitions"], link["left_out"]) == ("logs", None, 2, [])
+    moved = run(own, *FAIL_OVER, schema="failover")
+    assert {(p["partition"], p["target_offset"], p["translation"]) for p in moved["groups"]} == {
+        (0, 30, "conservative"),
+        (1, 12, "conservative"),
+    }
+    assert "the configuration says" in moved["groups"][0]["reason"]
+    assert own.unread("dr", group, topic)[1] == [f"x-1-{number}" for number in range(12, 30)]
+
+
+def test_logs_that_differ_are_left_out(mirrored):
+    own, topic, _ = mirrored
+    own.produce("dr", topic, texts("foreign", 1, [1]))
+    own.produce("primary", topic, texts("other", 1, [1]))
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([state_topic(own.link)])
+    burn(own, primary=False)
+    (link,) = run(own, "store", "recover", "--from", "dr", "--from-logs")["links"]
+    (out,) = link["left_out"]
+    assert (out["topic"], out["partition"]) == (topic, 1)
+    assert "offset 30 is not the same on both sides" in out["reason"]
+    assert link["partitions"] == 1
+
+
+@pytest.mark.long
+def test_a_keyspace_that_was_dropped_is_not_created_and_filled_anew(lab, tmp_path, unique_name, cassandra_url):
+    own = own_link(lab, tmp_path, unique_name, cassandra_url)
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 30))
+    group = own.commit("primary", "g", topic, {0: 30, 1: 12})
+    mirror(own)
+    keyspace = own.store._session.location.keyspace  # type: ignore[attr-defined]  # the store has no verb for it
+    own.store._session.change_schema(f"DROP KEYSPACE {keyspace}")  # type: ignore[attr-defined]
+    burn(own)
+
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert refused["kind"] == "StoreMissing"
+    with pytest.raises(StoreMissing):
+        open_store(cassandra_url, create=False)
+    run(own, "store", "recover", "--from", "dr")
+    run(own, *FAIL_OVER, schema="failover")
+    assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
+
+
+def test_doctor_says_where_the_store_stands_and_how_good_its_copy_is(mirrored):
+    own, _, _ = mirrored
+    (link,) = run(own, "doctor", schema="doctor")["links"]
+    checks = {check["check"]: check for check in link["checks"]}
+    assert checks["copy of the store"]["outcome"] == "ok", checks["copy of the store"]
+    assert "0 offsets behind" in checks["copy of the store"]["reason"]
+    assert checks["store placement"]["outcome"] == "warn"
+    assert "shares a host with primary" in checks["store placement"]["reason"]
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([state_topic(own.link)])
+    (link,) = run(own, "doctor", schema="doctor")["links"]
+    checks = {check["check"]: check for check in link["checks"]}
+    assert (checks["copy of the store"]["outcome"]) == "warn"
+    assert "no copy" in checks["copy of the store"]["reason"]
+
+
+@pytest.mark.parametrize("place", [("fence", "intent", "after"), ("commit", "outcome", "after")], ids="-".join)
+def test_burned_in_the_middle_of_a_failover_the_next_one_ends_it(mirrored, place, tmp_path):
+    own, topic, group = mirrored
+    killed_at(own, "failover", place, str(tmp_path / "salvage"))
+    burn(own)
+    run(own, "resume", code=3)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert link["conservative"] == []
+    words = FAIL_OVER if link["direction"] == "active" else (*FAIL_OVER, "--group", group)
+    moved = run(own, *words, schema="failover")
+    assert moved["state"] == "closed"
+    assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
