@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +14,12 @@ from rich.table import Table
 
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
+from drkit.config import load_config
 from drkit.lab import Lab, NodeStatus
 from drkit.lab.lab import START_SECONDS, take_down_folder
 from drkit.lab.layout import StoreKind
+from drkit.model.errors import DrkitError
+from drkit.store import open_store
 
 lab_app = typer.Typer(
     name="lab", help="Real Kafka clusters and Cassandra on this machine, for trying and testing.", no_args_is_help=True
@@ -66,6 +70,8 @@ def up(
     """Start two Kafka clusters and Cassandra, wait until each answers, write a drkit.toml for them."""
     with command(config, output, verbose) as run:
         lab = Lab.up(dir, brokers, _STORES[store], timeout_seconds=timeout, say=_say(run))
+        if lab.started:
+            _create_store(lab)
         statuses = lab.status()
 
         def people(console: Console) -> None:
@@ -77,6 +83,12 @@ def up(
             console.print(f"Use it: drkit --help, with --config {lab.config_path}", soft_wrap=True)
 
         run.writer.emit(document(lab, statuses, started=lab.started), people)
+
+
+def _create_store(lab: Lab) -> None:
+    """Every verb finds the lab's store, before a mirror has run too; a paused node doesn't keep the others down."""
+    with suppress(DrkitError):
+        open_store(load_config(lab.config_path).store.plain_url).close()
 
 
 @lab_app.command("down")

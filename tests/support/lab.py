@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from drkit.config import load_config
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain, ensure
+from drkit.store import open_store
 from tests.support.guard import Guard
 from tests.support.oauth import Issuer
 from tests.support.tls import Pem, make_certificates, tls_listeners
@@ -32,6 +34,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     folder = tmp_path_factory.mktemp("lab")
     lab_guard.watch(folder)
     lab = Lab.up(folder, brokers=1, store="sqlite")
+    open_store(load_config(lab.config_path).store.plain_url).close()  # as `drkit lab up` does
     yield lab
     lab.down()
 
@@ -68,6 +71,7 @@ def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: 
         users=USERS,
         listeners=tls_listeners(pem, USERS) | {"oauth": issuer.listener()},
     )
+    open_store(load_config(lab.config_path).store.plain_url).close()
     yield lab
     lab.down()
 

@@ -112,7 +112,9 @@ def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_say
     options = ["--topic", topic, "--fail-on", "unseen"]
 
     done = drkit("audit", *options, "--out", "found", config=config, folder=tmp_path)
-    without = drkit("audit", *options, "--out", "content", config=lab.config_path, folder=tmp_path)
+    lost = tmp_path / "lost.toml"
+    lost.write_text(config.read_text().replace("mapping.db", "lost.db"))
+    without = drkit("audit", *options, "--out", "content", config=lost, folder=tmp_path)
     past = drkit("audit", "history", config=config, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
@@ -120,6 +122,8 @@ def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_say
     assert (found["verdict"], found["overdue"]) == ("clean", 0)
     assert without.returncode == 8
     assert document(without, "audit")["verdict"] == "incomplete"
+    assert "there is no store" in without.stderr
+    assert not (tmp_path / "lost.db").exists()
     assert [each["verdict"] for each in document(past, "audit-history")["audits"]] == ["clean"]
     assert pq.read_table(found["findings_path"]).num_rows == 0
     assert found["findings_path"] == str(tmp_path / "found" / "findings.parquet")

@@ -13,7 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from drkit.config import load_config
 from drkit.lab import Lab
+from drkit.store import open_store
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -37,6 +39,7 @@ def config_for(lab: Lab, topic: str, folder: Path) -> Path:
     text = lab.config_path.read_text().replace('topics = [".*"]', f'topics = ["{topic}"]')
     path = folder / "drkit.toml"
     path.write_text(text)
+    open_store(load_config(path).store.plain_url).close()
     return path
 
 
