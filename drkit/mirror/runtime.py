@@ -23,7 +23,6 @@ from drkit.mirror.session import MirrorReport, Options, Session
 from drkit.mirror.transforms import Alteration
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
-from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 
@@ -87,8 +86,7 @@ class MirrorRuntime:
         Raises:
             Refused: the link is sealed, reversed or (catching up) paused; or the store has forgotten it, and the target
                 has a copy of its state.
-            Unreachable: catching up, and a cluster or the store stays away; or nothing was mirrored yet, and the target
-                doesn't answer.
+            Unreachable: catching up, and a cluster or the store stays away.
             DrkitError: the store failed for good, or a partition is stuck.
         """
         stop = stop or threading.Event()
@@ -97,7 +95,6 @@ class MirrorRuntime:
             raise orders.refusal
         if until_caught_up:
             check_not_held(self._link, orders)
-        check_may_begin(self._link, self._store, self._config.clusters[self._link.id.target])
         lease = WorkerLease(self._store, self._link.id)
         recording = StateRecording(self._config, self._store, self._link.id)
         try:

@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from drkit.config import Config
@@ -54,9 +54,10 @@ from drkit.mirror.topics import TopicSync
 from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
-from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, StoreMissing, Unreachable
+from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Refused, StoreMissing, Unreachable
 from drkit.model.links import Problem
 from drkit.model.topology import Link, TopicPartition
+from drkit.state_topic.guard import check_may_begin
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
@@ -124,12 +125,15 @@ class Session:
         self._ending = threading.Event()
         self._orders = Orders()
         self._followed = False
+        self._remembered = False
+        self._forgotten: Refused | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._unsettled: list[Incident] = []
         self._doubted: set[TopicPartition] = set()
         self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
+        self._check_may_begin = partial(check_may_begin, link, store, self._target, target)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._work = LinkWork(config, link, self._source, self._target)
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
@@ -320,12 +324,20 @@ class Session:
             orders = self._work.orders(read_orders(self._store, self._link))
         except StoreMissing as error:  # a new store must be opened anew
             orders = Orders(refusal=error)
+        orders = replace(orders, refusal=orders.refusal or self._forgotten)
         if orders != self._orders:
             self._orders = orders
 
     def _look_at_topics(self) -> None:
-        if not self._work.may_run():
+        if not self._work.may_run() or self._forgotten is not None:
             return  # the orders say why
+        if not self._remembered:
+            try:
+                self._check_may_begin()
+            except Refused as error:
+                self._forgotten = error
+                return
+            self._remembered = True
         leads = self._worker.leads()
         followed, self._followed = self._followed, not leads
         for problem in self._problems.follow() if followed or not leads else self._problems.cleared():

@@ -16,8 +16,6 @@ from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
 
-_ADMIN_SECONDS = 5.0
-
 
 def holds(store: Store, link: Link) -> bool:
     """Whether the store knows of the link's mirroring."""
@@ -37,7 +35,7 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
     )
 
 
-def check_may_begin(link: Link, store: Store, target: ClusterConfig) -> None:
+def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
     """Raise `Refused` where the store has forgotten a link that is about to be mirrored.
 
     Where the copy may not be seen there is none, either: the mirror can't write it.
@@ -50,9 +48,7 @@ def check_may_begin(link: Link, store: Store, target: ClusterConfig) -> None:
     topic = state_topic(link)
     found: Mapping[bytes, Written] = {}
     try:
-        with ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS) as admin:
-            there = connection.exists(admin, topic)
-        if there:
+        if connection.exists(admin, topic):
             found = connection.read_all(link.id.target, target, topic)
     except Refused as error:
         log.warning("%s: whether %s has a copy of its state can't be seen: %s", link.id, link.id.target, error)
