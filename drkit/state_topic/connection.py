@@ -22,6 +22,7 @@ READ_SECONDS = 60.0
 SEND_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 _MOST_REPLICAS = 3
+_POLICY = "cleanup.policy"
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own event names begin with an underscore
 _DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
@@ -41,7 +42,28 @@ def exists(admin: ClusterAdmin, topic: str) -> bool:
         Unreachable: the cluster doesn't answer.
         Refused: it may not be seen.
     """
-    return topic in admin.topics([topic])
+    return topic_id(admin, topic) is not None
+
+
+def topic_id(admin: ClusterAdmin, topic: str) -> str | None:
+    """Kafka's id of the topic; None: there is no such topic. Raises as `exists`."""
+    found = admin.topics([topic]).get(topic)
+    return None if found is None else found.topic_id
+
+
+def keep_compacted(admin: ClusterAdmin, topic: str) -> None:
+    """Set right a topic that a broker has created by itself, as it does at a write after somebody deleted the topic.
+
+    Raises:
+        Refused: the cluster denies it.
+        Unreachable: the cluster doesn't answer.
+    """
+    try:
+        found = admin.topic_configs([topic], keys=[_POLICY]).get(topic, {}).get(_POLICY)
+    except Refused:
+        return  # its settings may not be seen; drkit creates it as it has to be
+    if found != TOPIC_CONFIG[_POLICY]:
+        admin.set_topic_configs(topic, TOPIC_CONFIG)
 
 
 def create(admin: ClusterAdmin, topic: str) -> None:

@@ -111,7 +111,9 @@ class Recorder:
         # of the thread alone
         self._admin: ClusterAdmin | None = None
         self._writer: StateWriter | None = None
+        self._topic_id: str | None = None
         self._opened_at = 0.0
+        self._looked_at = 0.0
         self._told_at = 0.0
         self._known: dict[bytes, int] = {}
         self._sections: dict[Key, set[bytes]] = defaultdict(set)
@@ -250,13 +252,13 @@ class Recorder:
         self._writer = self._admin = None
 
     def _open(self) -> None:
-        due = time.monotonic() - self._opened_at > REOPEN_SECONDS
-        if self._writer is not None and not due:
+        if self._writer is not None and not self._to_be_opened_again():
             return
         self._give_up()
         alias = self._link.id.target
         self._admin = ClusterAdmin(alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reach(PATIENCE_SECONDS))
         if connection.exists(self._admin, self._topic):
+            connection.keep_compacted(self._admin, self._topic)
             found = connection.read_all(alias, self._target, self._topic)
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
@@ -267,8 +269,10 @@ class Recorder:
         self._sections.clear()
         for key in self._known:
             self._sections[section_of(key)].add(key)
+        self._topic_id = connection.topic_id(self._admin, self._topic)
         self._writer = StateWriter(alias, self._target, self._topic)
-        self._opened_at, self._told_at = time.monotonic(), 0.0
+        self._opened_at = self._looked_at = time.monotonic()
+        self._told_at = 0.0
         self._written = {}
         with self._lock:
             self._stale |= self._blocks.keys()
@@ -276,6 +280,16 @@ class Recorder:
                 self._kinds |= {Kind.CONTROL, Kind.TOPIC, Kind.PROBLEM, Kind.WATERMARK, f"{Kind.NOTE} *"}
                 if self._positions is not None:
                     self._moved |= self._positions.keys()
+
+    def _to_be_opened_again(self) -> bool:
+        """Whether it is time, or the topic is another one by now (somebody has deleted it)."""
+        at = time.monotonic()
+        if at - self._opened_at > REOPEN_SECONDS or self._admin is None:
+            return True
+        if at - self._looked_at < HEARTBEAT_SECONDS:
+            return False
+        self._looked_at = at
+        return connection.topic_id(self._admin, self._topic) != self._topic_id
 
     # -- one round ---------------------------------------------------------------------------------
 
