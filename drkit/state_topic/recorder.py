@@ -29,7 +29,7 @@ from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.clusters import PATIENCE_SECONDS
 from drkit.kafka.wire import Reach
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
@@ -57,11 +57,12 @@ INTERVAL_SECONDS = 1.0
 REFRESH_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0
 REOPEN_SECONDS = 900.0
+OUTAGE_SECONDS = 60.0
 MOST_A_ROUND = 2_000
 _READ_AGAIN_A_ROUND = 200
 _MOST_PENDING_ROWS = 200_000
 _ADMIN_SECONDS = 5.0
-_LONGEST_PAUSE = 15.0
+_LONGEST_PAUSE = 5.0
 _FAILED_SECONDS = 1.0
 _LAST_ROUNDS = 50
 
@@ -121,6 +122,7 @@ class Recorder:
         self._blocks: dict[TopicPartition, RowBlocks] = {}
         self._written: dict[TopicPartition, tuple[Watermark, float]] = {}
         self._failed = False
+        self._failing_since: float | None = None
 
     # -- noting ------------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class Recorder:
         self._wake.set()
         if thread is None:
             return
-        thread.join(_FAILED_SECONDS if self._failed else seconds)
+        thread.join(seconds if self._failing_since is None else _FAILED_SECONDS)
         if thread.is_alive():
             log.warning("%s: %s: not everything was written", self._link.id, self._topic)
             if (admin := self._admin) is not None:
@@ -207,7 +209,7 @@ class Recorder:
                 last = self._closing
                 begun = time.monotonic()
                 pause = INTERVAL_SECONDS if self._round() else min(2 * pause, _LONGEST_PAUSE)
-                if last and (self._failed or not self._pending() or (left := left - 1) < 0):
+                if last and (self._failing_since is not None or not self._pending() or (left := left - 1) < 0):
                     return
                 if self._wake.wait(max(pause, 3 * (time.monotonic() - begun))):
                     continue
@@ -219,16 +221,20 @@ class Recorder:
             return bool(self._rows or self._marks or self._stale or self._moved or self._kinds)
 
     def _round(self) -> bool:
-        """Write what is due; whether that worked."""
+        """Write what is due; whether that worked. A target that doesn't answer is told of by others first."""
         try:
             self._open()
             self._write_due()
         except Exception as error:  # noqa: BLE001 - the mirror goes on, whatever it is; it is told and tried again
             self._give_up()
             told = error if isinstance(error, DrkitError) else DrkitError(f"{type(error).__name__}: {error}")
-            if not self._closing:
+            at = time.monotonic()
+            self._failing_since = self._failing_since or at
+            outage = isinstance(error, Unreachable) and at - self._failing_since < OUTAGE_SECONDS
+            if not self._closing and not outage:
                 self._say(told)
             return False
+        self._failing_since = None
         self._say(None)
         return True
 

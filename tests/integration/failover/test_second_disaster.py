@@ -18,6 +18,7 @@ from drkit.failover.service import resume_run, run_failback, run_failover, stand
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.links import Direction
+from drkit.state_topic.records import state_topic
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.rooms import reading_ports
 from tests.support.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
@@ -194,6 +195,8 @@ def test_a_fence_whose_store_is_lost_is_found_by_its_mark(own: OwnLink, secure_l
     file = tmp_path / "anew.toml"
     file.write_text(own.config_path.read_text().replace("drkit.db", "anew.db"))
     mirrored = open_link(file, own.name)
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([state_topic(own.link)])  # else `drkit store recover` knows of the fence
     try:
         mirror(mirrored)
         (told,) = fenced_problems(mirrored)

@@ -68,7 +68,12 @@ def grant(world: Mirrored) -> None:
     """Let the user mirror do all to what is the test's own."""
     rights = {
         Acl(kind, name, "prefixed", "User:mirror", "*", "all", "allow")
-        for kind, name in (("topic", world.prefix), ("group", world.prefix), ("group", "drkit.mirror."))
+        for kind, name in (
+            ("topic", world.prefix),
+            ("topic", "__drkit_state."),
+            ("group", world.prefix),
+            ("group", "drkit.mirror."),
+        )
     }
     for alias in ("primary", "dr"):
         with ClusterAdmin(alias, ClusterConfig(bootstrap_servers=world.lab.bootstrap(alias))) as admin:
