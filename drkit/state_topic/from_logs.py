@@ -93,14 +93,13 @@ def _read(copy: LinkCopy, link: Link, target: ClusterAdmin, source: ClusterAdmin
         ours = None if here is None else here.topics.get(names[name])
         source_id = "" if ours is None else ours.topic_id
         copy.topics[names[name]] = TopicState(
-            names[name],
-            name,
-            source_id,
-            info.topic_id,
-            1,
-            info.partitions,
-            False,
-            "",
+            topic=names[name],
+            target_topic=name,
+            source_topic_id=source_id,
+            target_topic_id=info.topic_id,
+            epoch=1,
+            partitions=info.partitions,
+            created_by_drkit=False,
             reason=_REASON,
         )
     for tp, end in sorted(there.end.items()):

@@ -69,6 +69,7 @@ def restricted(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Mi
     for alias in ("primary", "dr"):
         operations = {"all"} if alias == "primary" else _ON_TARGET
         rules = [_rule("topic", unique_name, operation, "prefixed") for operation in sorted(operations)]
+        rules.append(_rule("topic", "__drkit_state.", "all", "prefixed"))
         rules.append(_rule("group", unique_name if alias == "primary" else "drkit.mirror.", "all", "prefixed"))
         _put(world, alias, *rules)
     yield world
