@@ -6,8 +6,10 @@
 A source batch is proven by its digest where every one of its offsets has its own place in one zone of the mapping,
 so that the batch on the target holds those places and nothing else. Places rise with offsets and are nobody else's;
 so what stands between two proven pairs on one side can only belong to what stands between them on the other, and
-what is open at any moment is small, however long the logs are. Where more differs than a task shall hold
-(`MOST_…`), the rest of its piece is left to Spark's joins.
+what is open at any moment is small, however long the logs are. Where batches overlap without end, what is open is
+joined up to where both sides have been read, and the few records beyond stay open.
+
+What comes of a piece is handed over in parts of bounded size, so memory doesn't grow with the damage.
 
 What a consumer that checks CRCs can't read is never matched: its offsets are handed over as ranges, and what its batch
 holds stays out of the comparison.
@@ -23,25 +25,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from drkit.audit.batch_rows import digest
 from drkit.audit.digests import content_digest, longest
-from drkit.audit.places import Zone
+from drkit.audit.places import FOREVER, Zone
 from drkit.audit.spans import Span
+from drkit.audit.undecoded import digest
 from drkit.kafka.batch import MAGIC, Batch
 from drkit.kafka.contents import Columns
 from drkit.kafka.records import Damaged, read_old
 
-MOST_LEFT = 5_000
-"""Records without an equal one at their place that a piece hands over itself."""
-
-MOST_LEFT_BYTES = 8 << 20
-"""What their keys and needles may hold."""
+A_PART = 5_000
+"""Records without an equal one at their place from which on a part is handed over."""
 
 MOST_OPEN = 50_000
 """Records, of both sides, that are decoded at a time."""
 
 MOST_OPEN_BYTES = 32 << 20
 """Bytes of their batches, as they were read."""
+
+_ROW_BYTES = 2_000
+"""About what a residual takes in the driver's memory, with all that is made of it, beside its key and needle."""
 
 
 class Piece(NamedTuple):
@@ -57,7 +59,8 @@ class Piece(NamedTuple):
 
 
 class SourceLeft(NamedTuple):
-    """A source record without an equal one at its place (`compare.SOURCE_FIELDS`)."""
+    """A source record without an equal one at its place (`compare.SOURCE_FIELDS`): its offset, its place or the nearest
+    below, whether that is its own, digest, timestamp (ms), key, whether its value is null."""
 
     p: int
     s: int
@@ -100,10 +103,12 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Compared:
-    """What came of a piece: batches proven equal and others, of both sides; what matched, what is left over.
+    """What came of a piece, or of a part of it: batches proven equal and others, of both sides; what matched, what is
+    left over.
 
-    `source_unreadable`, `target_unreadable`: offsets [first, until) of each side that can't be read. `rest`: the
-    offsets of source and target from which on nothing was compared; None where all was.
+    `source_count` … `target_inside`: how many residuals there are, and how many of them within the time window; the
+    same as the rows, unless these `stay` behind as they are too many. `size`: bytes that they take in memory, about.
+    `source_unreadable`, `target_unreadable`: offsets [first, until) of each side that can't be read.
     """
 
     number: int
@@ -114,7 +119,36 @@ class Compared:
     target_left: list[TargetLeft] = field(default_factory=list)
     source_unreadable: list[tuple[int, int]] = field(default_factory=list)
     target_unreadable: list[tuple[int, int]] = field(default_factory=list)
-    rest: tuple[int, int] | None = None
+    source_count: int = 0
+    target_count: int = 0
+    source_inside: int = 0
+    target_inside: int = 0
+    size: int = 0
+    stays: bool = False
+
+    def add(self, part: Compared, most: int | None) -> None:
+        """Add a part; where all rows would take more than `most` bytes, none are kept."""
+        for name in ("equal", "different", "source_count", "target_count", "source_inside", "target_inside", "size"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.stretches += part.stretches
+        self.source_unreadable += part.source_unreadable
+        self.target_unreadable += part.target_unreadable
+        self.stays = self.stays or (most is not None and self.size > most)
+        if self.stays:
+            self.source_left, self.target_left = [], []
+        else:
+            self.source_left += part.source_left
+            self.target_left += part.target_left
+
+
+def gathered(parts: Iterable[Compared], most: int | None = None) -> Compared:
+    """The parts of one piece put together; where all rows would take more than `most` bytes, none are kept."""
+    found = None
+    for part in parts:
+        found = found or Compared(part.number)
+        found.add(part, most)
+    assert found is not None  # noqa: S101 - the last part is always there
+    return found
 
 
 class _Held(NamedTuple):
@@ -126,45 +160,47 @@ class _Held(NamedTuple):
     batch: Batch
 
 
-def compare_piece(piece: Piece, source: Iterable[list[Batch]], target: Iterable[list[Batch]]) -> Compared:
-    """Compare what both sides hold.
+def compare_piece(
+    piece: Piece, source: Iterable[list[Batch]], target: Iterable[list[Batch]], *, full: bool = False
+) -> Iterator[Compared]:
+    """Compare what both sides hold, part by part.
 
     Args:
         piece: what is compared.
         source: the source's batches, as `LogReader.read` gives them for `piece.source`.
         target: the target's.
+        full: decode every record, also of batches that are equal.
     """
-    return _Abreast(piece).run(_held(piece.source, source), _held(piece.target, target))
+    return _Abreast(piece, full=full).run(_held(piece.source, source), _held(piece.target, target))
 
 
 class _Abreast:
     """Walks along both sides; what is open is decoded once nothing more can belong to it."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: Piece, *, full: bool) -> None:
         self._piece = piece
+        self._full = full
         self._starts = [zone.first for zone in piece.zones]
         self._found = Compared(piece.source.number)
         self._sums: dict[tuple[bool, int], list[int]] = {}
         self._source: list[_Held] = []
         self._target: list[_Held] = []
+        self._source_rest = Columns()
+        self._target_rest = Columns()
         self._open = 0
         self._reach = -1
         self._open_bytes = 0
-        self._left_bytes = 0
 
-    def run(self, source: Iterator[_Held], target: Iterator[_Held]) -> Compared:
+    def run(self, source: Iterator[_Held], target: Iterator[_Held]) -> Iterator[Compared]:
         """Compare all."""
-        found = self._found
         s, t = next(source, None), next(target, None)
         while s is not None or t is not None:
-            if s is not None and t is not None and self._proves(s, t):
-                if self._source or self._target:
-                    self._join()
+            if s is not None and t is not None and not self._full and self._proves(s, t):
+                self._join()
                 self._add_proven(s, t)
-                found.equal += 1
+                self._found.equal += 1
                 s, t = next(source, None), next(target, None)
-                continue
-            if t is None or (s is not None and self._place(s.start) <= t.start):
+            elif t is None or (s is not None and self._place(s.start) <= t.start):
                 assert s is not None  # noqa: S101 - one of them is there
                 self._take(self._source, s)
                 self._reach = max(self._reach, self._place(s.stop - 1) + 1)
@@ -173,13 +209,23 @@ class _Abreast:
                 self._take(self._target, t)
                 self._reach = max(self._reach, t.stop)
                 t = next(target, None)
-            apart = (s is None or self._place(s.start) >= self._reach) and (t is None or t.start >= self._reach)
-            if apart:
+            ends = [t.start] if t is not None else []
+            ends += [self._place(s.start)] if s is not None else []
+            if all(end >= self._reach for end in ends):
                 self._join()
-            if self._too_much():
-                self._leave(s, t)
-                break
-        found.stretches = [Stretch(found.number, *key, *sums) for key, sums in self._sums.items()]
+            elif self._open > MOST_OPEN or self._open_bytes > MOST_OPEN_BYTES:
+                self._join(min(ends))
+            if len(self._found.source_left) + len(self._found.target_left) >= A_PART:
+                yield self._part()
+        self._found.stretches = [Stretch(self._piece.source.number, *key, *sums) for key, sums in self._sums.items()]
+        yield self._part()
+
+    def _part(self) -> Compared:
+        found, self._found = self._found, Compared(self._piece.source.number)
+        found.source_count, found.target_count = len(found.source_left), len(found.target_left)
+        found.source_inside = sum(self._inside(row.s_ts) for row in found.source_left)
+        found.target_inside = sum(self._inside(row.t_ts) for row in found.target_left)
+        found.size += _ROW_BYTES * (found.source_count + found.target_count)
         return found
 
     def _proves(self, s: _Held, t: _Held) -> bool:
@@ -233,10 +279,14 @@ class _Abreast:
         sums[4] = t_hi
         sums[5] = max(sums[5], newest)
 
-    def _join(self) -> None:
-        """Join what is open record by record."""
-        source = _columns(self._piece.source, self._source, self._found.source_unreadable)
-        target = _columns(self._piece.target, self._target, self._found.target_unreadable)
+    def _join(self, read_to: int = FOREVER) -> None:
+        """Join what is open record by record; what has its place beyond where both sides were read stays open."""
+        if not (self._source or self._target or self._source_rest or self._target_rest):
+            return
+        source, target = self._source_rest, self._target_rest
+        self._source_rest, self._target_rest = Columns(), Columns()
+        _add_columns(source, self._piece.source, self._source, self._found.source_unreadable)
+        _add_columns(target, self._piece.target, self._target, self._found.target_unreadable)
         self._found.different += len(self._source) + len(self._target)
         self._source, self._target, self._open, self._open_bytes = [], [], 0, 0
         shift = self._piece.shift
@@ -257,17 +307,21 @@ class _Abreast:
             ):
                 matched.add(j)
                 self._add(self._inside(stamp), e >> shift, 1, offset, offset, e, e, stamp)
-            else:
+            elif e < read_to:
                 self._leave_source(source, i, e, placed=placed)
+            else:
+                self._source_rest.add_row(source, i)
         if len(matched) < len(target):
-            for j in range(len(target)):
-                if j not in matched:
+            for j, offset in enumerate(target.offsets):
+                if j not in matched and offset < read_to:
                     self._leave_target(target, j)
+                elif j not in matched:
+                    self._target_rest.add_row(target, j)
 
     def _leave_source(self, source: Columns, i: int, e: int, *, placed: bool) -> None:
         key, value, stamp = source.keys[i], source.values[i], source.stamps[i]
         first, second = content_digest(key, value, stamp, source.headers[i])
-        self._left_bytes += len(key or b"")
+        self._found.size += len(key or b"")
         row = SourceLeft(self._found.number, source.offsets[i], e, placed, first, second, stamp, key, value is None)
         self._found.source_left.append(row)
 
@@ -275,7 +329,7 @@ class _Abreast:
         key, value, stamp = target.keys[j], target.values[j], target.stamps[j]
         first, second = content_digest(key, value, stamp, target.headers[j])
         needle = longest(key, value)
-        self._left_bytes += len(key or b"") + len(needle)
+        self._found.size += len(key or b"") + len(needle)
         self._found.target_left.append(
             TargetLeft(self._found.number, target.offsets[j], first, second, stamp, key, value is None, needle)
         )
@@ -285,33 +339,12 @@ class _Abreast:
         self._open += held.batch.records_count
         self._open_bytes += len(held.batch.whole)
 
-    def _too_much(self) -> bool:
-        left = len(self._found.source_left) + len(self._found.target_left)
-        return (
-            self._open > MOST_OPEN
-            or self._open_bytes > MOST_OPEN_BYTES
-            or left > MOST_LEFT
-            or self._left_bytes > MOST_LEFT_BYTES
-        )
 
-    def _leave(self, s: _Held | None, t: _Held | None) -> None:
-        """Leave what is open, and all that comes after it, to others."""
-        first_source = self._source[0] if self._source else s
-        first_target = self._target[0] if self._target else t
-        source, target = self._piece.source, self._piece.target
-        self._found.rest = (
-            source.until if first_source is None else first_source.start,
-            target.until if first_target is None else first_target.start,
-        )
-
-
-def _columns(span: Span, members: list[_Held], unreadable: list[tuple[int, int]]) -> Columns:
-    """The records of these batches; the offsets of those that can't be read go to `unreadable`."""
-    columns = Columns()
+def _add_columns(columns: Columns, span: Span, members: list[_Held], unreadable: list[tuple[int, int]]) -> None:
+    """Add the records of these batches; the offsets of those that can't be read go to `unreadable`."""
     unreadable += [
         (held.start, held.stop) for held in members if not columns.add_readable(held.batch, span.first, span.until)
     ]
-    return columns
 
 
 def _held(span: Span, answers: Iterable[list[Batch]]) -> Iterator[_Held]:

@@ -1,40 +1,35 @@
-"""What Spark's workers do for the first pass: read both sides' pieces, yield what came of each."""
+"""What Spark's workers do for an audit: compare both sides' pieces, and answer what a classification asks."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
-from drkit.audit.abreast import Compared, Piece, compare_piece
-from drkit.audit.batch_rows import holds_any
+from drkit.audit.abreast import Compared, Piece, compare_piece, gathered
 from drkit.audit.by_digest import Proof, Provable, prove
-from drkit.audit.digests import content_digest
 from drkit.audit.log_tasks import failures, opened, settle
+from drkit.audit.lookups import Request
 from drkit.audit.spans import Span
-from drkit.kafka.batch import MAGIC, Batch
-from drkit.kafka.contents import Columns
-
-
-class Wanted(NamedTuple):
-    """A record that is looked for: its digest and timestamp (ms), and bytes that it holds."""
-
-    first: int
-    second: int
-    stamp: int
-    needle: bytes
+from drkit.kafka.log_reader import LogReader
 
 
 def compare_pieces(
-    source: Mapping[str, Any], target: Mapping[str, Any], tasks: Iterable[Sequence[Piece]]
+    source: Mapping[str, Any],
+    target: Mapping[str, Any],
+    tasks: Iterable[Sequence[Piece]],
+    *,
+    full: bool = False,
+    most: int | None = None,
 ) -> Iterator[Compared]:
-    """Compare the pieces of a task.
+    """Compare the pieces of a task; one `Compared` each.
 
     Args:
         source: how to reach the cluster (`log_source.reached`).
         target: the same.
         tasks: the pieces; one task's, as Spark hands a partition over.
+        full: decode every record.
+        most: bytes of residuals that are handed over of a piece; where there are more, none are.
 
     Raises:
         RuntimeError: it failed; the text carries drkit's error.
@@ -43,13 +38,17 @@ def compare_pieces(
     with failures(), opened(source) as of_source, opened(target) as of_target:
         for pieces in tasks:
             for piece in pieces:
-                s, t = piece.source, piece.target
-                with (
-                    closing(of_source.read(s.topic, s.partition, s.first, s.until)) as source_batches,
-                    closing(of_target.read(t.topic, t.partition, t.first, t.until)) as target_batches,
-                ):
-                    found = compare_piece(piece, source_batches, target_batches)
-                yield found
+                yield gathered(read_piece(of_source, of_target, piece, full=full), most)
+
+
+def read_piece(source: LogReader, target: LogReader, piece: Piece, *, full: bool) -> Iterator[Compared]:
+    """Compare one piece, part by part."""
+    s, t = piece.source, piece.target
+    with (
+        closing(source.read(s.topic, s.partition, s.first, s.until)) as source_batches,
+        closing(target.read(t.topic, t.partition, t.first, t.until)) as target_batches,
+    ):
+        yield from compare_piece(piece, source_batches, target_batches, full=full)
 
 
 def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence[Provable]]) -> Iterator[Proof]:
@@ -73,14 +72,14 @@ def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence
                 yield proof
 
 
-def find_equal(
-    cluster: Mapping[str, Any], wanted: Mapping[int, Sequence[Wanted]], tasks: Iterable[Sequence[Span]]
-) -> Iterator[tuple[int, int]]:
-    """Look for records: partition's number and digest's first half of each of them that is somewhere in a task's spans.
+def answer_requests(
+    cluster: Mapping[str, Any], requests: Mapping[int, Request], tasks: Iterable[Sequence[Span]]
+) -> Iterator[tuple[int, Any]]:
+    """Answer requests from the spans of a task: the partition's number and the answer of each span.
 
     Args:
         cluster: how to reach it.
-        wanted: what to look for, by the partition's number.
+        requests: by the partition's number.
         tasks: the spans; one task's.
 
     Raises:
@@ -89,28 +88,16 @@ def find_equal(
     settle()
     with failures(), opened(cluster) as reader:
         for spans in tasks:
-            found: defaultdict[int, set[int]] = defaultdict(set)
             for span in spans:
-                for batches in reader.read(span.topic, span.partition, span.first, span.until):
-                    for batch in batches:
-                        found[span.number] |= _equal(batch, wanted[span.number])
-            yield from ((number, first) for number, hits in found.items() for first in hits)
+                request = requests[span.number]
+                answer = request.new()
+                read_span(reader, span, request, answer)
+                yield span.number, answer
 
 
-def _equal(batch: Batch, wanted: Sequence[Wanted]) -> set[int]:
-    """Which of these a batch holds. Its highest timestamp leaves most out, their bytes nearly all others."""
-    if batch.magic >= MAGIC:
-        newest = batch.max_timestamp
-        wanted = [each for each in wanted if each.stamp <= newest]
-        if not wanted:
-            return set()
-        if not holds_any(batch, [each.needle for each in wanted]):
-            return set()
-    columns = Columns()
-    columns.add_readable(batch, 0, batch.base_offset + 1 if batch.magic < MAGIC else batch.last_offset + 1)
-    digests = {(each.first, each.second) for each in wanted}
-    return {
-        one[0]
-        for one in map(content_digest, columns.keys, columns.values, columns.stamps, columns.headers)
-        if one in digests
-    }
+def read_span(reader: LogReader, span: Span, request: Request, answer: Any) -> None:
+    """Add to an answer what a span of the log says."""
+    with closing(reader.read(span.topic, span.partition, span.first, span.until)) as answers:
+        for batches in answers:
+            for batch in batches:
+                request.add(answer, batch, span.first, span.until)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from drkit.audit.abreast import Stretch
@@ -171,26 +171,21 @@ def regions(each: PartitionScope, proven: Iterable[Provable]) -> Iterator[Region
 
 
 def covered(
-    partitions: Sequence[PartitionScope],
     proven: Iterable[tuple[Provable, Proof]],
     left: Iterable[tuple[int, RangeDigest, Uncovered]],
     open_regions: Iterable[Region],
-    joined: Collection[int],
 ) -> Coverage:
     """Sum up what was proven and, by reason, what wasn't.
 
     Args:
-        partitions: of the scope.
         proven: ranges that hold.
         left: ranges that were not proven, with their partition's number and why.
         open_regions: what was compared on both sides.
-        joined: partitions that were compared as a whole after all.
     """
     records = ranges = 0
-    for claim, proof in proven:
-        if claim.number not in joined:
-            records += sum(each.n for each in proof.stretches)
-            ranges += 1
+    for _, proof in proven:
+        records += sum(each.n for each in proof.stretches)
+        ranges += 1
     reasons: defaultdict[int, list[tuple[int, int, Uncovered]]] = defaultdict(list)
     for number, row, reason in left:
         reasons[number].append((row.source_start, row.source_end, reason))
@@ -201,7 +196,7 @@ def covered(
             found[reason][0] += 1
             found[reason][1] += offsets
 
-    for region in (each for each in open_regions if each.number not in joined):
+    for region in open_regions:
         at = region.source_from
         for first, until, reason in sorted(reasons[region.number]):
             low, high = max(first, at), min(until, region.source_until)
@@ -210,8 +205,6 @@ def covered(
                 count(reason, high - low)
                 at = high
         count(Uncovered.NO_DIGEST, region.source_until - at)
-    for number in joined:
-        count(Uncovered.DIFFERS, partitions[number].source_end - partitions[number].source_from)
     order = list(Uncovered)
     not_covered = sorted(
         (NotCovered(reason, *counts) for reason, counts in found.items()), key=lambda one: order.index(one.reason)

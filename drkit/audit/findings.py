@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from drkit.audit.classifier import Fate
 from drkit.audit.compare import within
 from drkit.audit.judge import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
-from drkit.audit.plain import Fate
 from drkit.audit.reading import Reader, date_column, keep
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
@@ -80,7 +80,7 @@ def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tup
     Returns:
         how many they are, and the first MOST_FINDINGS: gravest kinds first, then by topic, partition and offset.
     """
-    if judgement.settled is not None:
+    if judgement.in_spark is None:
         few = few_findings(reader.scope, judgement.settled)
         return _write_few(few, path, reader.scope, run), tuple(few[:MOST_FINDINGS])
     frame = findings_frame(reader, judgement, run)
@@ -92,11 +92,10 @@ def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tup
 def unseen_before(judgement: Judgement, instant: datetime) -> int:
     """How many unseen records are stamped before an instant."""
     limit = to_millis(instant)
-    if judgement.settled is not None:
-        return sum(each.fate == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
-    if judgement.fates is None:
-        return 0
-    return judgement.fates.where((F.col("fate") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
+    held = sum(each.fate == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
+    if judgement.stayed is None:
+        return held
+    return held + judgement.stayed.where((F.col("fate") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
 
 
 def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame | None:
@@ -158,14 +157,13 @@ def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
 
 def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
     counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    if judgement.settled is not None:
-        for fate in judgement.settled:
-            if scope.within(fate.stamp):
-                counts[fate.p][str(fate.fate)] += 1
-    elif judgement.fates is not None:
-        inside = judgement.fates.where(within(scope, _stamp()))
+    for fate in judgement.settled:
+        if scope.within(fate.stamp):
+            counts[fate.p][str(fate.fate)] += 1
+    if judgement.stayed is not None:
+        inside = judgement.stayed.where(within(scope, _stamp()))
         for row in inside.groupBy("p", "fate").count().collect():
-            counts[row["p"]][row["fate"]] = row["count"]
+            counts[row["p"]][row["fate"]] += row["count"]
     return counts
 
 
@@ -196,8 +194,8 @@ def _few_finding(each: PartitionScope, fate: Fate) -> Finding:
         topic=each.topic,
         target_topic=each.target_topic,
         partition=each.partition,
-        source_offset=None if source is None else source.s,
-        target_offset=fate.target_offset,
+        source_offset=fate.s,
+        target_offset=fate.t,
         timestamp_ms=stamp,
         key=key,
         digest=_hex(first, second),
@@ -226,9 +224,10 @@ def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> 
 
 
 def _paired_counts(scope: Scope, judgement: Judgement) -> Mapping[int, int]:
-    if judgement.matching.pairs is None:
-        return {}
-    inside = judgement.matching.pairs.where(within(scope, F.col("ts")))
+    if judgement.in_spark is None:
+        return Counter(pair.p for pair in judgement.moved if scope.within(pair.stamp))
+    assert judgement.pairs is not None  # noqa: S101 - there are rows in Spark
+    inside = judgement.pairs.where(within(scope, F.col("ts")))
     return {row["p"]: row["count"] for row in inside.groupBy("p").count().collect()}
 
 

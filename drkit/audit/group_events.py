@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from drkit.audit.compare import Comparison
 from drkit.audit.judge import SOURCE_RETIRED, TARGET_RETIRED, Judgement
 from drkit.audit.places import place
 from drkit.audit.reading import Reader, keep
@@ -57,11 +56,10 @@ class Events:
 def find_events(reader: Reader, judgement: Judgement, borders: Sequence[Border]) -> dict[int, Events]:
     """By partition number, what the judgement says of records on either side of a group's positions."""
     found = {each.number: Events() for each in borders}
-    tallies = judgement.comparison.tallies
-    if judgement.fates is None and not any(tally.source_left or tally.target_left for tally in tallies.values()):
+    if judgement.fates is None and judgement.pairs is None:
         return found
     limits = F.broadcast(reader.frame(_TYPES, borders))
-    _set_apart(judgement.comparison, limits, found)
+    _set_apart(judgement, limits, found)
     events = keep(_told(judgement, limits))
     for row in events.groupBy("p", "reason").count().collect():
         if row["reason"] != _COPY:
@@ -75,13 +73,13 @@ def find_events(reader: Reader, judgement: Judgement, borders: Sequence[Border])
     return found
 
 
-def _set_apart(comparison: Comparison, limits: DataFrame, found: Mapping[int, Events]) -> None:
+def _set_apart(judgement: Judgement, limits: DataFrame, found: Mapping[int, Events]) -> None:
     """Count the target records between position and border that the first pass left over."""
-    if not any(tally.target_left for tally in comparison.tallies.values()):
+    if judgement.target_left is None:
         return
     low, high = F.least("target", "border"), F.greatest("target", "border")
     known = F.col("target").isNotNull() & F.col("border").isNotNull()
-    inside = comparison.target_left().select("p", "t").join(limits, "p")
+    inside = judgement.target_left.join(limits, "p")
     inside = keep(inside.where(known & (F.col("t") >= low) & (F.col("t") < high)).select("p", "t"))
     for row in inside.groupBy("p").count().collect():
         found[row["p"]].aside = row["count"]
@@ -98,8 +96,8 @@ def _told(judgement: Judgement, limits: DataFrame) -> DataFrame:
     parts = []
     if judgement.fates is not None:
         parts.append(judgement.fates.select("fate", "p", "s", "t"))
-    if judgement.matching.pairs is not None:
-        parts.append(judgement.matching.pairs.select(F.lit(_PAIR).alias("fate"), "p", "s", "t"))
+    if judgement.pairs is not None:
+        parts.append(judgement.pairs.select(F.lit(_PAIR).alias("fate"), "p", "s", "t"))
     rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     reason = F.coalesce(*(F.when(condition, F.lit(str(name))) for condition, name in _reasons()))
     told = rows.join(limits, "p").withColumn("reason", reason)
@@ -137,10 +135,10 @@ def _count_copies(
     """Copies of records that the group had not read: the first that it reads is the record, others are seen twice."""
     copies = events.where(F.col("reason") == _COPY).groupBy("p", "s").agg(F.count("t").alias("copies"))
     paired = F.lit(None).cast("long").alias("paired")
-    if judgement.matching.pairs is None:
+    if judgement.pairs is None:
         copies = copies.withColumn("paired", paired)
     else:
-        at = judgement.matching.pairs.select("p", "s", F.col("t").alias("paired"))
+        at = judgement.pairs.select("p", "s", F.col("t").alias("paired"))
         copies = copies.join(at, ["p", "s"], "left")
     target = {each.number: each.target for each in borders}
     for row in copies.toLocalIterator():

@@ -1,334 +1,261 @@
-"""What became of each residual: the audit's definitions, one after the other.
+"""Runs the classification (`classifier.py`) over what the first pass left: on the driver where it holds the residuals,
+in Spark's tasks for partitions that have more. The number of jobs is bounded, whatever the damage.
 
-Target residuals, first reason that holds:
-
-    target_appended   beyond what a sealed link mirrored
-    uncompared        stands where the source can't be read
-    (paired)          an equal source record is elsewhere in the partition: matched, displaced
-    source_retired    stands for a record that the source's retention or compaction removed
-    duplicated        equal to a source record, which is matched to another copy
-    corrupted         stands where an unmatched source record should
-    foreign           none of these
-
-Source residuals:
-
-    (paired), corrupted   as above
-    unreadable            its place is in a batch of the target that can't be read
-    target_retired        the target's retention or compaction removed it
-    unseen                at or above the highest mirrored position
-    lost                  none of these
-
-Where a record should stand follows from its place and how far the records around it are displaced
-(`lines.beside`), so one record missing early in a topic doesn't make the others corrupted.
+On the driver all partitions go abreast: what they ask for at one step is read in one job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from drkit.audit.abreast_tasks import answer_requests
 from drkit.audit.batches import compare_batches
-from drkit.audit.compare import (
-    RESIDUAL_ARROW,
-    RESIDUAL_TYPES,
-    SOURCE_FIELDS,
-    TARGET_FIELDS,
-    Comparison,
-    Unreadable,
-    compare,
-)
-from drkit.audit.lines import Lines, at_place, beside, ranges
-from drkit.audit.matching import Matching, first_of, match
-from drkit.audit.plain import (
+from drkit.audit.classification_tasks import FACTS, FATE_ARROW, PAIR, Unit, classify_units, fate_row
+from drkit.audit.classifier import (
     SOURCE_RETIRED,
     TARGET_APPENDED,
     TARGET_RETIRED,
     UNCOMPARED,
+    Classified,
     Fate,
-    judge_plainly,
-    source_images,
+    Limits,
+    Pair,
+    classify,
+    reordered,
 )
-from drkit.audit.reading import Reader, keep
-from drkit.audit.retired import (
-    before_source_start,
-    before_target_start,
-    compacted_on_source,
-    compacted_on_target,
-    displaced_after,
-    displaced_before,
-)
+from drkit.audit.compare import Comparison
+from drkit.audit.log_source import reached
+from drkit.audit.lookups import MatchedRecords, Request
+from drkit.audit.places import place
+from drkit.audit.ranges import merged_ranges
+from drkit.audit.reading import Reader, in_tasks, keep
 from drkit.audit.scope import PartitionScope
-from drkit.audit.search import may_equal
-from drkit.model.audit import Basis, FindingKind
+from drkit.audit.spans import Span, share_out, wanted_tasks
+from drkit.model.audit import Basis
 
 __all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "UNCOMPARED", "Judgement", "judge"]
 
-_LIMITS = {
-    "p": pa.int32(),
-    "source_start": pa.int64(),
-    "target_start": pa.int64(),
-    "target_end": pa.int64(),
-    "start_place": pa.int64(),
-    "first_place": pa.int64(),
-    "earlier_until": pa.int64(),
-    "recorded": pa.bool_(),
-    "through": pa.int64(),
-    "watermarked": pa.bool_(),
-    "source_compacted": pa.bool_(),
-    "target_compacted": pa.bool_(),
-}
+_FATE_SCHEMA = from_arrow_schema(pa.schema(list(FATE_ARROW.items())))
+_MOST_ASIDE = 50_000
+"""Records that are out of order at their place which the driver takes into its hands, over all partitions."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Every residual's fate. `through`: the highest mirrored position by partition; `bounds`: where a sealed
-    link's part of the target ends. `settled`: all fates, where they are few and were judged by simple rules."""
+    """Every residual's fate.
 
+    Args:
+        reader: both sides.
+        comparison: the first pass.
+        through: the highest mirrored position by partition.
+        bounds: where a sealed link's part of the target ends, by partition.
+        settled: fates that the driver holds.
+        moved: records found elsewhere than at their place that the driver holds.
+        in_spark: rows of FATE_ARROW of the other partitions, kept; None where there are none.
+        inexact: partitions whose reordered records may be more than the fewest.
+    """
+
+    reader: Reader
     comparison: Comparison
-    matching: Matching
-    make: Callable[[], DataFrame | None]
     through: Mapping[int, int | None]
     bounds: Mapping[int, int]
-    settled: tuple[Fate, ...] | None = None
+    settled: tuple[Fate, ...] = ()
+    moved: tuple[Pair, ...] = ()
+    in_spark: DataFrame | None = None
+    inexact: frozenset[int] = frozenset()
+
+    @property
+    def stayed(self) -> DataFrame | None:
+        """The fates that the driver doesn't hold: `fate`, `p`, SOURCE_FIELDS and TARGET_FIELDS."""
+        return None if self.in_spark is None else self.in_spark.where(~F.col("fate").isin(PAIR, FACTS))
 
     @cached_property
     def fates(self) -> DataFrame | None:
         """`fate`, `p`, SOURCE_FIELDS and TARGET_FIELDS (nulls where a side has no part); None where there are none."""
-        return self.make()
+        settled = self.reader.frame(FATE_ARROW, map(fate_row, self.settled)) if self.settled else None
+        return _both(settled, self.stayed)
+
+    @cached_property
+    def pairs(self) -> DataFrame | None:
+        """`p`, `s`, `t`, `ts` of records found elsewhere than at their place; None where there are none."""
+        types = {"p": pa.int32(), "s": pa.int64(), "t": pa.int64(), "ts": pa.int64()}
+        moved = self.reader.frame(types, self.moved) if self.moved else None
+        stayed = self.in_spark
+        if stayed is not None:
+            stayed = stayed.where(F.col("fate") == PAIR).select("p", "s", "t", F.col("s_ts").alias("ts"))
+        return _both(moved, stayed)
+
+    @cached_property
+    def target_left(self) -> DataFrame | None:
+        """`p`, `t` of target records that the first pass left over; None where there are none."""
+        rows = [(row.p, row.t) for each in self.comparison.in_hand.values() for row in each.target_left]
+        held = self.reader.frame({"p": pa.int32(), "t": pa.int64()}, rows) if rows else None
+        stayed = self.in_spark
+        if stayed is not None:
+            left = (F.col("fate") == PAIR) | F.col("t1").isNotNull()
+            stayed = stayed.where(left).select("p", "t")
+        return _both(held, stayed)
 
 
 def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | None = None) -> Judgement:
-    """Compare both sides and judge what differs.
+    """Compare both sides and classify what differs.
 
     Args:
         reader: reads both sides.
         full: decode every record, also of batches that are equal on both sides.
         say: told what is being done.
     """
-    comparison = compare(reader) if full else compare_batches(reader, say or _silent)
+    comparison = compare_batches(reader, say or _silent, full=full)
     bounds = _bounds(reader, comparison)
-    if not any(tally.source_left or tally.target_left for tally in comparison.tallies.values()):
-        return Judgement(
-            comparison, Matching(None, None, {}), lambda: None, _through(reader, comparison, {}), bounds, ()
-        )
-    plain = judge_plainly(reader, comparison, bounds, _through(reader, comparison, {}))
-    if plain is not None:
-        make = partial(_settled_frame, reader, plain.fates)
-        return Judgement(comparison, Matching(None, None, {}), make, plain.through, bounds, plain.fates)
-    source_left, target_left = comparison.source_left(), comparison.target_left()
-    appended = None
-    if bounds:
-        limit = F.broadcast(reader.frame({"p": pa.int32(), "bound": pa.int64()}, sorted(bounds.items())))
-        bounded = target_left.join(limit, "p", "left")
-        appended = bounded.where("t >= bound")
-        target_left = bounded.where("bound is null or t < bound").drop("bound")
-    matching = match(reader, comparison, source_left, target_left)
-    through = _through(reader, comparison, matching.last_source)
-    court = _Court(reader, comparison, matching, source_left, target_left, appended, through)
-    parts = court.sit()
-    if appended is not None:
-        parts.append(_fate(appended, TARGET_APPENDED))
-    if matching.lines is not None:
-        parts.append(_reordered(reader, comparison, matching.lines, matching))
-    fates = parts[0]
-    for part in parts[1:]:
-        fates = fates.unionByName(part)
-    kept = keep(fates)
-    return Judgement(comparison, matching, lambda: kept, court.through, bounds)
+    limits = {each.number: _limits(each, comparison, bounds) for each in reader.scope.partitions}
+    classified = _on_driver(reader, comparison, [limits[number] for number in comparison.in_hand])
+    too_long = _too_long(classified)
+    classified = [each for each in classified if each.limits.number not in too_long]
+    settled = [fate for each in classified for fate in each.fates] + _reordered(reader, comparison, classified)
+    through = {number: each.through for number, each in limits.items()}
+    through |= {each.limits.number: each.through for each in classified}
+    inexact = {each.limits.number for each in classified if not each.exact}
+    rows = _in_spark(reader, comparison, [limits[number] for number in sorted(comparison.in_tasks | too_long)])
+    if rows is not None:
+        for row in rows.where(F.col("fate") == FACTS).select("p", "s", "placed").collect():
+            through[row["p"]] = _highest(through[row["p"]], None if row["s"] is None else row["s"] - 1)
+            if not row["placed"]:
+                inexact.add(row["p"])
+    pairs = tuple(pair for each in classified for pair in each.pairs)
+    return Judgement(reader, comparison, through, bounds, tuple(settled), pairs, rows, frozenset(inexact))
 
 
-class _Court:
-    """Judges residuals that were not paired, target first."""
-
-    def __init__(
-        self,
-        reader: Reader,
-        comparison: Comparison,
-        matching: Matching,
-        source_left: DataFrame,
-        target_left: DataFrame,
-        appended: DataFrame | None,
-        through: Mapping[int, int | None],
-    ) -> None:
-        self._reader = reader
-        self._comparison = comparison
-        self._matching = matching
-        self._appended = appended
-        self.through = dict(through)
-        source, target = source_left, target_left
-        if matching.pairs is not None:
-            source = source.join(matching.pairs.select("p", "s"), ["p", "s"], "left_anti")
-            target = target.join(matching.pairs.select("p", "t"), ["p", "t"], "left_anti")
-        self._unread: list[DataFrame] = []
-        if comparison.target_unreadable:
-            bad, source = _parted(reader, source, F.when(F.col("placed"), F.col("e")), comparison.target_unreadable)
-            self._unread.append(_fate(bad.withColumn("t", F.col("e")), FindingKind.UNREADABLE))
-        if comparison.source_unreadable:
-            images = source_images(reader.scope.partitions, comparison.source_unreadable)
-            aside, target = _parted(reader, target, F.col("t"), images)
-            self._unread.append(_fate(aside, UNCOMPARED))
-        limits = self._limits()
-        self._source = keep(beside(source, matching.lines, "s").join(limits, "p"))
-        self._target = keep(beside(target, matching.lines, "t").join(limits, "p"))
-
-    def sit(self) -> list[DataFrame]:
-        """The fates of all, as parts to be put together."""
-        return self._unread + self._judged()
-
-    def _judged(self) -> list[DataFrame]:
-        if not any(tally.target_left for tally in self._comparison.tallies.values()):
-            return self._missing(self._source)
-        retired = before_source_start()
-        parts = [_fate(self._target.where(retired), SOURCE_RETIRED)]
-        target = self._target.where(~retired)
-        target, compacted = self._without_compacted(target)
-        if compacted is not None:
-            parts.append(_fate(compacted, SOURCE_RETIRED))
-        numbers = [row["p"] for row in target.select("p").distinct().collect()]
-        if not numbers:
-            return parts + self._missing(self._source)
-        target, duplicated = self._without_duplicates(target, numbers)
-        corrupted = self._corrupted(target)
-        foreign = target.join(corrupted.select("p", "t"), ["p", "t"], "left_anti")
-        parts += [
-            _fate(duplicated, FindingKind.DUPLICATED),
-            _fate(corrupted, FindingKind.CORRUPTED),
-            _fate(foreign, FindingKind.FOREIGN),
-        ]
-        return parts + self._missing(self._source.join(corrupted.select("p", "s"), ["p", "s"], "left_anti"))
-
-    def _missing(self, source: DataFrame) -> list[DataFrame]:
-        """Fates of source records that nothing on the target stands for."""
-        reader = self._reader
-        retired = before_target_start()
-        position = F.broadcast(
-            reader.frame({"p": pa.int32(), "mirrored": pa.int64()}, [(n, v) for n, v in self.through.items()])
-        )
-        present = source.where(~retired).join(position, "p")
-        below = F.coalesce(F.col("s") < F.col("mirrored"), F.lit(False))
-        parts = [_fate(source.where(retired), TARGET_RETIRED), _fate(present.where(~below), FindingKind.UNSEEN)]
-        lost = present.where(below)
-        doubtful = lost.where("target_compacted")
-        if any(each.target_compacted for each in reader.scope.partitions) and not doubtful.isEmpty():
-            explained = keep(
-                compacted_on_target(
-                    reader, self._comparison, doubtful, self._source, strangers=self._target, appended=self._appended
-                )
-            )
-            parts.append(_fate(lost.join(explained, ["p", "s"], "left_semi"), TARGET_RETIRED))
-            lost = lost.join(explained, ["p", "s"], "left_anti")
-        return [*parts, _fate(lost, FindingKind.LOST)]
-
-    def _without_compacted(self, target: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        doubtful = target.where("source_compacted")
-        if not any(each.source_compacted for each in self._reader.scope.partitions) or doubtful.isEmpty():
-            return target, None
-        explained = keep(compacted_on_source(self._reader, self._comparison, doubtful))
-        return (
-            target.join(explained, ["p", "t"], "left_anti"),
-            target.join(explained, ["p", "t"], "left_semi"),
-        )
-
-    def _without_duplicates(self, target: DataFrame, numbers: list[int]) -> tuple[DataFrame, DataFrame]:
-        """Part target residuals from those equal to a source record, whose first such offset becomes `s`.
-
-        A residual that were equal to an unmatched source record would have been paired with it, so the
-        source record found here is matched to another copy.
-        """
-        digest = ["p", "t1", "t2"]
-        wanted = target.select("p", F.col("t1").alias("h1"), F.col("t2").alias("h2")).distinct()
-        equal = (
-            may_equal(self._reader, target, numbers)
-            .join(wanted, ["p", "h1", "h2"], "left_semi")
-            .groupBy("p", F.col("h1").alias("t1"), F.col("h2").alias("t2"))
-            .agg(F.min("s").alias("s"), F.min_by("e", "s").alias("other"))
-        )
-        if self._matching.pairs is not None:
-            paired = self._matching.pairs.select("p", "s", F.col("t").alias("paired"))
-            equal = equal.join(paired, ["p", "s"], "left").withColumn("other", F.coalesce("paired", "other"))
-        equal = keep(equal)
-        return target.join(equal, digest, "left_anti"), _later_copy(target.join(equal, digest))
-
-    def _corrupted(self, target: DataFrame) -> DataFrame:
-        """Source residuals with the target residual that stands in their place; both are taken once.
-
-        What the mirror had not reached can't be corrupted: what stands there is somebody else's. Where
-        nothing is recorded, it may have reached whatever stands there, if it was there at all.
-        """
-        known = F.col("watermarked") | F.col("through").isNull()
-        reached = ~known | F.coalesce(F.col("s") < F.col("through"), F.lit(False))
-        found: list[DataFrame] = []
-        source = self._source.where("placed").where(reached)
-        left = target.select("p", *TARGET_FIELDS)
-        for displaced in (displaced_before(), displaced_after()):
-            meeting = source.withColumn("t", F.col("e") + displaced).where(_in_its_gap()).join(left, ["p", "t"])
-            taken = keep(first_of(meeting, ["p", "t"], "s").select("p", *SOURCE_FIELDS, *TARGET_FIELDS))
-            found.append(taken)
-            source = source.join(taken.select("p", "s"), ["p", "s"], "left_anti")
-            left = left.join(taken.select("p", "t"), ["p", "t"], "left_anti")
-        both = found[0].unionByName(found[1])
-        for row in both.groupBy("p").agg(F.max("s").alias("s")).collect():
-            self.through[row["p"]] = _highest(self.through[row["p"]], row["s"])
-        return both
-
-    def _limits(self) -> DataFrame:
-        """What is known of each partition, one row each."""
-        rows = [self._limit(each) for each in self._reader.scope.partitions]
-        return F.broadcast(self._reader.frame(_LIMITS, rows))
-
-    def _limit(self, each: PartitionScope) -> tuple[int | bool | None, ...]:
-        return (
-            each.number,
-            each.source_start,
-            each.target_start,
-            each.target_end,
-            each.start_place,
-            each.first_place,
-            each.earlier_until,
-            each.basis is Basis.MAPPING,
-            self.through[each.number],
-            each.mirrored_through is not None,
-            each.source_compacted,
-            each.target_compacted,
-        )
-
-
-def _settled_frame(reader: Reader, settled: Sequence[Fate]) -> DataFrame:
-    """Fates that were judged plainly, as Spark has the others."""
-    rows = []
-    for each in settled:
-        source, target = each.source, each.target
-        of_source = (None,) * len(SOURCE_FIELDS) if source is None else source[1 : 1 + len(SOURCE_FIELDS)]
-        of_target = (None,) * len(TARGET_FIELDS) if target is None else target[1 : 1 + len(TARGET_FIELDS)]
-        row = [str(each.fate), each.p, *of_source, *of_target]
-        row[2 + len(SOURCE_FIELDS)] = each.target_offset
-        rows.append(row)
-    return reader.frame({"fate": pa.string(), "p": pa.int32()} | RESIDUAL_ARROW, rows)
-
-
-def _parted(reader: Reader, rows: DataFrame, offset: Column, ranges: Unreadable) -> tuple[DataFrame, DataFrame]:
-    """Rows whose offset is in one of their partition's ranges, and the others."""
-    types = {"rp": pa.int32(), "low": pa.int64(), "high": pa.int64()}
-    table = reader.frame(types, [(number, *each) for number, members in ranges.items() for each in members])
-    columns = rows.columns
-    inside = (F.col("p") == F.col("rp")) & (offset >= F.col("low")) & (offset < F.col("high"))
-    marked = keep(rows.join(F.broadcast(table), inside, "left"))
-    return marked.where("rp is not null").select(*columns), marked.where("rp is null").select(*columns)
-
-
-def _through(reader: Reader, comparison: Comparison, paired: Mapping[int, int]) -> dict[int, int | None]:
-    """The highest mirrored position by partition; `paired`: the highest source offset found elsewhere."""
-    return {
-        each.number: _highest(
-            each.mirrored_through, comparison.tallies[each.number].last_source, paired.get(each.number)
-        )
-        for each in reader.scope.partitions
+def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits]) -> list[Classified]:
+    """Classify the residuals of these partitions, which the driver holds."""
+    found: list[Classified] = []
+    steps = {
+        each.number: classify(each, *comparison.in_hand[each.number], comparison.stretches[each.number])
+        for each in limits
     }
+    answers: dict[int, Any] = dict.fromkeys(steps)
+    while steps:
+        asked: dict[int, Request] = {}
+        for number, step in list(steps.items()):
+            try:
+                asked[number] = step.send(answers[number])
+            except StopIteration as done:
+                found.append(done.value)
+                del steps[number]
+        answers = _answers(reader, asked) if asked else {}
+    return found
+
+
+def _answers(reader: Reader, requests: Mapping[int, Request]) -> dict[int, Any]:
+    """Read what is asked for, of many partitions at once."""
+    scope = reader.scope
+    answers = {number: request.new() for number, request in requests.items()}
+    spans = [
+        Span(number, each.topic, each.partition, first, until, until)
+        for number, request in requests.items()
+        for each in (scope.partitions[number],)
+        for first, until in merged_ranges(request.ranges((each.source_from, each.source_end)))
+    ]
+    work = partial(
+        answer_requests,
+        reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed),
+        dict(requests),
+    )
+    for number, answer in in_tasks(reader.spark, work, share_out(spans, wanted_tasks(spans, reader.parallel))):
+        requests[number].merge(answers[number], answer)
+    return answers
+
+
+def _too_long(classified: Sequence[Classified]) -> set[int]:
+    """Partitions of which so many records are out of order at their place that tasks shall name them."""
+    sizes = {each.limits.number: sum(line.records for line in each.aside) for each in classified}
+    room = _MOST_ASIDE
+    found: set[int] = set()
+    for number in sorted(sizes, key=lambda each: (sizes[each], each)):
+        room -= sizes[number]
+        if room < 0:
+            found.add(number)
+    return found
+
+
+def _reordered(reader: Reader, comparison: Comparison, classified: Iterable[Classified]) -> list[Fate]:
+    """The records that matched at their place and are out of order."""
+    requests: dict[int, Request] = {
+        number: MatchedRecords(
+            number,
+            merged_ranges((line.s_lo, line.s_hi + 1) for line in each.aside),
+            frozenset(row.s for row in comparison.in_hand[number].source_left),
+            each.limits.zones,
+        )
+        for each in classified
+        for number in (each.limits.number,)
+        if each.aside
+    }
+    if not requests:
+        return []
+    answers = _answers(reader, requests)
+    return [reordered(number, record) for number, records in answers.items() for record in records]
+
+
+def _in_spark(reader: Reader, comparison: Comparison, limits: Sequence[Limits]) -> DataFrame | None:
+    """Classify partitions in tasks; rows of FATE_ARROW, kept."""
+    if not limits:
+        return None
+    scope = reader.scope
+    units = [unit for each in limits for unit in _units(scope.partitions[each.number], comparison, each)]
+    work = partial(
+        classify_units,
+        reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed),
+        reached(scope.link.id.target, scope.target_cluster),
+        units,
+        full=comparison.full,
+    )
+    return keep(reader.spark.range(0, len(units), 1, len(units)).mapInArrow(work, _FATE_SCHEMA))
+
+
+def _units(each: PartitionScope, comparison: Comparison, limits: Limits) -> list[Unit]:
+    """What tasks classify by themselves: the partition, or its parts where each record is judged by its place alone."""
+    pieces, stretches = comparison.pieces[each.number], tuple(comparison.stretches[each.number])
+    log = (each.source_from, each.source_end)
+    alone = not comparison.tallies[each.number].target_left and not (each.source_compacted or each.target_compacted)
+    if alone:
+        return [Unit(limits, (piece,), (), log, alone=True) for piece in pieces]
+    return [Unit(limits, tuple(pieces), stretches, log, alone=False)]
+
+
+def _limits(each: PartitionScope, comparison: Comparison, bounds: Mapping[int, int]) -> Limits:
+    number = each.number
+    return Limits(
+        number=number,
+        zones=each.zones,
+        shift=comparison.shift,
+        recorded=each.basis is Basis.MAPPING,
+        source_start=each.source_start,
+        target_start=each.target_start,
+        target_end=each.target_end,
+        start_place=each.start_place,
+        first_place=each.first_place,
+        through=_highest(each.mirrored_through, comparison.tallies[number].last_source),
+        watermarked=each.mirrored_through is not None,
+        bound=bounds.get(number),
+        earlier_until=each.earlier_until,
+        source_compacted=each.source_compacted,
+        target_compacted=each.target_compacted,
+        unreadable=comparison.target_unreadable.get(number, ()),
+        uncompared=_images(each, comparison.source_unreadable.get(number, ())),
+    )
+
+
+def _images(each: PartitionScope, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The target offsets that stand for ranges of source offsets."""
+    return tuple(merged_ranges((place(each.zones, first), place(each.zones, until - 1) + 1) for first, until in ranges))
 
 
 def _bounds(reader: Reader, comparison: Comparison) -> dict[int, int]:
@@ -346,80 +273,16 @@ def _bounds(reader: Reader, comparison: Comparison) -> dict[int, int]:
     }
 
 
-def _highest(through: int | None, *offsets: int | None) -> int | None:
-    """The highest mirrored position, given one and the offsets of mirrored records."""
-    known = [each for each in (through, *(offset + 1 for offset in offsets if offset is not None)) if each is not None]
+def _highest(through: int | None, offset: int | None) -> int | None:
+    """The highest mirrored position, given one and the offset of a mirrored record."""
+    known = [each for each in (through, None if offset is None else offset + 1) if each is not None]
     return max(known, default=None)
 
 
-def _later_copy(duplicated: DataFrame) -> DataFrame:
-    """Of copies that stand next to each other the first is the record and the others are the duplicates.
-
-    Places can't tell them apart, so one before its matched copy (`other`) gives its role to the next.
-    """
-    upward = Window.partitionBy("p", "s").orderBy(F.desc("t"))
-    nth = F.row_number().over(upward)
-    before = duplicated.where("t < other").withColumn("nth", nth)
-    turned = before.withColumn(
-        "t", F.when(F.col("other") - F.col("t") == F.col("nth"), F.col("t") + 1).otherwise(F.col("t"))
-    )
-    return duplicated.where("t > other").unionByName(turned.drop("nth"))
-
-
-def _in_its_gap() -> Column:
-    """Whether `t` lies between the records in order around a source row, so that no row reaches into
-    another gap."""
-    within = F.coalesce(F.col("before.s_lo") == F.col("after.s_lo"), F.lit(False))
-    above = F.col("before").isNull() | (F.col("t") > F.col("before.t_hi"))
-    below = F.col("after").isNull() | (F.col("t") < F.col("after.t_lo"))
-    return within | (above & below)
-
-
-def _reordered(reader: Reader, comparison: Comparison, lines: Lines, matching: Matching) -> DataFrame:
-    """Matched records that are out of order."""
-    aside = keep(lines.rows.where(~F.col("kept")))
-    assert matching.pairs is not None  # noqa: S101 - there are no lines without pairs
-    moved = (
-        comparison.source_left()
-        .join(matching.pairs.select("p", "s", "t"), ["p", "s"])
-        .join(aside.where("moved").select("p", F.col("s_lo").alias("s")), ["p", "s"], "left_semi")
-    )
-    found = _fate(moved, FindingKind.REORDERED)
-    stayed = aside.where(~F.col("moved"))
-    wanted = ranges(stayed)
-    if wanted:
-        read = at_place(reader, comparison, wanted).withColumn("chunk", F.shiftright("e", comparison.shift))
-        chunks = stayed.where("chunk is not null").select("p", "chunk")
-        single = stayed.where("chunk is null").select("p", F.col("s_lo").alias("s"))
-        columns = read.columns
-        either = (
-            read.join(chunks, ["p", "chunk"], "left_semi")
-            .select(*columns)
-            .unionByName(read.join(single, ["p", "s"], "left_semi").select(*columns))
-            .select(
-                "p",
-                "s",
-                "e",
-                "placed",
-                F.col("e").alias("t"),
-                F.col("h1").alias("s1"),
-                F.col("h2").alias("s2"),
-                F.col("ts").alias("s_ts"),
-                F.col("key").alias("s_key"),
-                F.col("null_value").alias("s_null"),
-            )
-        )
-        found = found.unionByName(_fate(either, FindingKind.REORDERED))
-    return found
-
-
-def _fate(rows: DataFrame, fate: str) -> DataFrame:
-    """Rows in the shape of `Judgement.fates`; fields they don't have are null."""
-    have = set(rows.columns)
-    fields = [
-        (F.col(name) if name in have else F.lit(None)).cast(kind).alias(name) for name, kind in RESIDUAL_TYPES.items()
-    ]
-    return rows.select(F.lit(str(fate)).alias("fate"), "p", *fields)
+def _both(first: DataFrame | None, second: DataFrame | None) -> DataFrame | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first.unionByName(second)
 
 
 def _silent(_: str) -> None:

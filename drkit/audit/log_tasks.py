@@ -1,4 +1,4 @@
-"""What Spark's workers do for drkit's data sources (`log_source.py`): read spans of a log, yield Arrow."""
+"""What Spark's workers do for drkit's data source (`log_source.py`): read spans of a log, yield Arrow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from zipimport import zipimporter
 import numpy as np
 import pyarrow as pa
 
-from drkit.audit.batch_rows import BatchRows, holds_any
-from drkit.audit.spans import BATCHES, RECORDS, Span
+from drkit.audit.spans import Span
 from drkit.kafka.contents import Columns, Headers
 from drkit.kafka.log_reader import LogReader
 from drkit.kafka.shipped import unpacked
@@ -25,33 +24,22 @@ FAILED = "drkit-task-failed "
 
 _RECORD_COLUMNS = ["p", "offset", "stamp", "append_time", "key", "value", "headers", "unreadable_until"]
 _HEADERS_ARROW = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
-_ROWS_A_BLOCK = 10_000
 _RECORDS_A_BLOCK = 5_000
 
 
-def run_task(
-    name: str, cluster: Mapping[str, Any], spans: Sequence[Span], needles: Mapping[str, Sequence[str]]
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task.
+def read_rows(cluster: Mapping[str, Any], spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+    """The records of one task, as rows of `log_source.RECORD_ROW`.
 
     Args:
-        name: the data source's format.
-        cluster: `alias`, `bootstrap_servers` and `client`.
+        cluster: how to reach it (`log_source.reached`).
         spans: what to read.
-        needles: by partition number, hexadecimal, for the search.
 
     Raises:
         RuntimeError: it failed; the text carries drkit's error.
     """
     settle()
     with failures(), opened(cluster) as reader:
-        if name == BATCHES:
-            yield from _batches(reader, spans)
-        elif name == RECORDS:
-            yield from _records(reader, spans)
-        else:
-            wanted = {int(number): [bytes.fromhex(each) for each in found] for number, found in needles.items()}
-            yield from _hits(reader, spans, wanted)
+        yield from _records(reader, spans)
 
 
 def settle() -> None:
@@ -87,28 +75,6 @@ def failures() -> Iterator[None]:
         yield
     except DrkitError as error:
         raise _failure(error) from None
-
-
-def _batches(reader: LogReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
-    rows = BatchRows()
-    for span in spans:
-        rows.begin(span)
-        for found in reader.read(span.topic, span.partition, span.first, span.until):
-            rows.add(found)
-            if len(rows) >= _ROWS_A_BLOCK:
-                yield rows.take()
-        rows.end()
-    yield rows.take()
-
-
-def _hits(reader: LogReader, spans: Sequence[Span], needles: Mapping[int, Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
-    rows = BatchRows(digests=False)
-    for span in spans:
-        rows.begin(span)
-        for found in reader.read(span.topic, span.partition, span.first, span.until):
-            rows.add([each for each in found if holds_any(each, needles[span.number])])
-        rows.end()
-    yield rows.take()
 
 
 def _records(reader: LogReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from drkit.audit.log_source import read_records
 from drkit.audit.places import Zone
-from drkit.audit.scope import PartitionScope, Scope
+from drkit.audit.scope import Scope
 from drkit.audit.spans import Span
 from drkit.model.clock import YEAR_10000
 
@@ -207,25 +207,6 @@ def zone_table(
                 for name, value in zip(columns, row, strict=True):
                     columns[name].append(value)
     return pa.table({name: pa.array(values, _ZONE_TYPES[name]) for name, values in columns.items()}), shifts
-
-
-def ranges_of(partitions: Iterable[PartitionScope]) -> dict[int, tuple[int, int]]:
-    """All that is read of these partitions on the source, for `Reader.source`."""
-    return {each.number: (each.source_from, each.source_end) for each in partitions}
-
-
-def merged(ranges: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
-    """Ranges in order, those that touch put together."""
-    whole: dict[int, list[tuple[int, int]]] = {}
-    for number, members in ranges.items():
-        found: list[tuple[int, int]] = []
-        for first, until in sorted(members):
-            if found and first <= found[-1][1]:
-                found[-1] = (found[-1][0], max(until, found[-1][1]))
-            else:
-                found.append((first, until))
-        whole[number] = found
-    return whole
 
 
 def _within(bounds: Ranges, ranges: Ranges | None) -> Pieces:

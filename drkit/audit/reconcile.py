@@ -7,7 +7,7 @@ target. So a verdict is the audit's own, on less.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -30,6 +30,7 @@ from drkit.store.api import Store
 
 _ATTEMPTS = 4
 _SAMPLES = 5
+_TOLD = (*KINDS, TARGET_RETIRED)
 
 
 def reconcile(
@@ -214,17 +215,22 @@ def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> li
     ]
 
 
-def _first(judgement: Judgement) -> defaultdict[int, list[Sample]]:
+def _first(judgement: Judgement) -> dict[int, list[Sample]]:
     """The first records of each kind of deviation, by the partition's number."""
-    found: defaultdict[int, list[Sample]] = defaultdict(list)
-    if judgement.fates is None:
-        return found
-    nth = F.row_number().over(Window.partitionBy("p", "fate").orderBy("s", "t"))
-    wanted = judgement.fates.where(F.col("fate").isin(*KINDS, TARGET_RETIRED)).withColumn("nth", nth)
-    for row in wanted.where(F.col("nth") <= _SAMPLES).orderBy("p", "fate", "nth").collect():
-        kind = GONE if row["fate"] == TARGET_RETIRED else row["fate"]
-        found[row["p"]].append(Sample(kind, row["s"], row["t"]))
-    return found
+    found = [(each.p, str(each.fate), each.s, each.t) for each in judgement.settled if str(each.fate) in _TOLD]
+    if judgement.stayed is not None:
+        nth = F.row_number().over(Window.partitionBy("p", "fate").orderBy("s", "t"))
+        wanted = judgement.stayed.where(F.col("fate").isin(*_TOLD)).withColumn("nth", nth)
+        rows = wanted.where(F.col("nth") <= _SAMPLES).select("p", "fate", "s", "t").collect()
+        found += [(row["p"], row["fate"], row["s"], row["t"]) for row in rows]
+    found.sort(key=lambda each: tuple((part is not None, part) for part in each))
+    samples: defaultdict[int, list[Sample]] = defaultdict(list)
+    taken: Counter[tuple[int, str]] = Counter()
+    for number, fate, s, t in found:
+        taken[number, fate] += 1
+        if taken[number, fate] <= _SAMPLES:
+            samples[number].append(Sample(GONE if fate == TARGET_RETIRED else fate, s, t))
+    return samples
 
 
 def _live(counts: Counts) -> Counts:

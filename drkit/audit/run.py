@@ -10,7 +10,7 @@ from pathlib import Path
 from drkit.audit.failures import KeptWorkLost, LogMoved, in_words
 from drkit.audit.findings import count, hand_over, unseen_before
 from drkit.audit.judge import Judgement, judge
-from drkit.audit.lines import MOST_RUNS
+from drkit.audit.ordering import MOST_RUNS
 from drkit.audit.reading import Reader
 from drkit.audit.relations import audit_relation, check_decoders, concerned
 from drkit.audit.scope import Scope, log_starts, observe_scope
@@ -205,14 +205,11 @@ def _basis(partitions: tuple[PartitionAudit, ...]) -> Basis:
 
 
 def _inexact(scope: Scope, judgement: Judgement) -> tuple[str, ...]:
-    lines = judgement.matching.lines
-    if lines is None:
-        return ()
     return tuple(
         f"{each.topic}:{each.partition} is in more than {MOST_RUNS} pieces: its count of reordered records may be "
         "more than the fewest that moved"
         for each in scope.partitions
-        if each.number in lines.inexact
+        if each.number in judgement.inexact
     )
 
 

@@ -31,8 +31,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from drkit import __version__
+from drkit.audit.classifier import TARGET_RETIRED
 from drkit.audit.failures import in_words
-from drkit.audit.plain import TARGET_RETIRED
 from drkit.audit.reading import Reader, date_column, keep
 from drkit.audit.run import Judged, judged
 from drkit.audit.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-BATCHES, RECORDS, SEARCH = "drkit-batches", "drkit-records", "drkit-search"
-"""The formats of the data sources."""
+RECORDS = "drkit-records"
+"""The format of the data source."""
 
 
 _OFFSETS_WORTH_A_TASK = 50_000

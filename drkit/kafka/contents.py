@@ -67,6 +67,15 @@ class Columns:
             return False
         return True
 
+    def add_row(self, other: Columns, at: int) -> None:
+        """Append one record of others."""
+        self.offsets.append(other.offsets[at])
+        self.stamps.append(other.stamps[at])
+        self.append_times.append(other.append_times[at])
+        self.keys.append(other.keys[at])
+        self.values.append(other.values[at])
+        self.headers.append(other.headers[at])
+
     def _add_compiled(self, batch: Batch, first: int, until: int) -> None:
         whole = first <= batch.base_offset and batch.last_offset < until
         offsets, stamps, keys, values, headers = self.offsets, self.stamps, self.keys, self.values, self.headers

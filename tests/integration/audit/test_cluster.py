@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.audit.log_source import read_batches
+from drkit.audit.log_source import read_records
 from drkit.audit.run import run_audit
 from drkit.audit.session import SparkRuntime, spark_session, stop_session
 from drkit.audit.spans import Span
@@ -187,7 +187,7 @@ def test_plans_show_no_secret(spark):
         }
     )
 
-    frame = read_batches(spark_session(spark), "primary", cluster, [Span(0, "t", 0, 0, 10, 10)])
+    frame = read_records(spark_session(spark), "primary", cluster, [Span(0, "t", 0, 0, 10, 10)])
 
     execution = frame._jdf.queryExecution()
     for shown in (execution.toString(), execution.simpleString(), execution.explainString(modes(frame))):

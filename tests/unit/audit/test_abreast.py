@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -11,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit import abreast
-from drkit.audit.abreast import Compared, Piece, compare_piece
-from drkit.audit.batches import left_over
+from drkit.audit.abreast import Compared, compare_piece, gathered
 from drkit.audit.digests import content_digest
 from drkit.audit.pieces import cut_up
 from drkit.audit.places import Zone, nominal, zones
 from drkit.audit.scope import PartitionScope
 from drkit.kafka.batch import parse
+from drkit.kafka.contents import Columns
 from drkit.model.audit import Basis
 from drkit.model.offsets import OffsetMapping
 from tests.support.batches import Plain, batch_bytes
@@ -117,16 +119,13 @@ def read(batches: list[tuple[int, list[Plain]]], first: int, until: int):
         yield data[at : at + 2]
 
 
-def compared(both: Sides, scope, tasks: int) -> tuple[list[Piece], list[Compared]]:
-    pieces = [piece for task in cut_up(scope, tasks, SHIFT) for piece in task]
-    return pieces, [
-        compare_piece(
-            piece,
-            read(both.source, piece.source.first, piece.source.until),
-            read(both.target, piece.target.first, piece.target.until),
-        )
-        for piece in pieces
-    ]
+def compared(both: Sides, scope, tasks: int, *, full: bool = False, most: int | None = None) -> list[Compared]:
+    found = []
+    for piece in (piece for task in cut_up(scope, tasks, SHIFT) for piece in task):
+        source = read(both.source, piece.source.first, piece.source.until)
+        target = read(both.target, piece.target.first, piece.target.until)
+        found.append(gathered(compare_piece(piece, source, target, full=full), most))
+    return found
 
 
 def joined(both: Sides, scope) -> tuple[Counter[tuple[bool, int]], set[int], set[int], dict[int, int]]:
@@ -148,12 +147,13 @@ def short_tasks(monkeypatch):
 
 
 @settings(deadline=None, max_examples=300)  # a busy machine is no failure
-@given(sides(), windows, st.integers(1, 4))
-def test_whatever_stands_in_batches_it_finds_what_joining_all_records_finds(both, window, tasks):
+@given(sides(), windows, st.integers(1, 4), st.booleans(), st.sampled_from([(1, 1), (1, 9), (9, 1), (50_000, 5_000)]))
+def test_whatever_stands_in_batches_it_finds_what_joining_all_records_finds(both, window, tasks, full, bounds):
     scope = scope_of(both, *window)
     chunks, source_left, target_left, _ = joined(both, scope)
 
-    _, found = compared(both, scope, tasks)
+    with bounded(*bounds):
+        found = compared(both, scope, tasks, full=full)
 
     handed: Counter[tuple[bool, int]] = Counter()
     for each in found:
@@ -170,27 +170,64 @@ def test_whatever_stands_in_batches_it_finds_what_joining_all_records_finds(both
         assert row.s_null == (value is None)
 
 
-@settings(deadline=None, max_examples=300)  # a busy machine is no failure
-@given(sides(), st.integers(1, 4), st.integers(0, 3))
-def test_what_a_task_leaves_and_what_it_hands_over_is_all_there_is(both, tasks, most):
-    scope = scope_of(both, None, None)
-    _, source_left, target_left, matched = joined(both, scope)
-    before, abreast.MOST_LEFT = abreast.MOST_LEFT, most
+@contextmanager
+def bounded(most_open: int, part: int) -> Iterator[None]:
+    """Records that are decoded at a time, and those handed over at a time."""
+    before = abreast.MOST_OPEN, abreast.A_PART
+    abreast.MOST_OPEN, abreast.A_PART = most_open, part
     try:
-        pieces, found = compared(both, scope, tasks)
+        yield
     finally:
-        abreast.MOST_LEFT = before
+        abreast.MOST_OPEN, abreast.A_PART = before
 
-    rest = left_over(scope, pieces, found)
 
-    if rest.whole:
-        return
-    ranges = {side: rest_of.get(0, ()) for side, rest_of in (("s", rest.source), ("t", rest.target))}
-    gone = {side: {offset for first, until in ranges[side] for offset in range(first, until)} for side in ("s", "t")}
-    assert {row.s for each in found for row in each.source_left} == source_left - gone["s"]
-    assert {row.t for each in found for row in each.target_left} == target_left - gone["t"]
-    assert sum(row.n for each in found for row in each.stretches) == len(matched.keys() - gone["s"])
-    assert {s for s in matched if s in gone["s"]} == {s for s, t in matched.items() if t in gone["t"]}
+@settings(deadline=None)  # a busy machine is no failure
+@given(sides(), windows, st.integers(1, 4), st.integers(0, 20_000))
+def test_what_takes_more_memory_than_its_share_stays_and_is_counted(both, window, tasks, most):
+    scope = scope_of(both, *window)
+
+    whole, found = compared(both, scope, tasks), compared(both, scope, tasks, most=most)
+
+    for each, other in zip(whole, found, strict=True):
+        assert other.stays == (each.size > most)
+        assert (other.source_left, other.target_left) == (
+            ([], []) if other.stays else (each.source_left, each.target_left)
+        )
+        assert (other.source_count, other.target_count) == (len(each.source_left), len(each.target_left))
+        inside = [sum(_inside(window, stamp) for stamp in stamps) for stamps in stamps_of(each)]
+        assert [other.source_inside, other.target_inside] == inside
+        assert other.stretches == each.stretches
+
+
+def stamps_of(found: Compared) -> tuple[list[int], list[int]]:
+    return [row.s_ts for row in found.source_left], [row.t_ts for row in found.target_left]
+
+
+def _inside(window: tuple[int | None, int | None], stamp: int) -> bool:
+    since, until = window
+    return (since is None or stamp >= since) and (until is None or stamp < until)
+
+
+def test_batches_that_overlap_without_end_are_joined_as_far_as_both_sides_are_read(monkeypatch):
+    monkeypatch.setattr("drkit.audit.spans._OFFSETS_WORTH_A_TASK", 1_000)
+    monkeypatch.setattr(abreast, "MOST_OPEN", 30)
+    rows = [(stamp, b"k", b"v%d" % stamp, []) for stamp in range(600)]
+    source = [(base, rows[base : base + 20]) for base in range(0, 600, 20)]
+    target = [(0, rows[:10]), *((base, rows[base : base + 20]) for base in range(10, 590, 20)), (590, rows[590:])]
+    held: list[int] = []
+    kept = Columns.add_row
+    monkeypatch.setattr(Columns, "add_row", lambda *args: (held.append(1), kept(*args)))
+
+    (found,) = compared(Sides(source, target, {n: n for n in range(600)}), scope_of_all(600), 1)
+
+    assert sum(row.n for row in found.stretches) == 600
+    assert (found.source_left, found.target_left) == ([], [])
+    assert 0 < len(held) < 600
+
+
+def scope_of_all(count: int) -> SimpleNamespace:
+    rows: list[Plain] = [(0, None, None, [])] * count
+    return scope_of(Sides([(0, rows)], [(0, rows)], {n: n for n in range(count)}), None, None)
 
 
 def test_only_what_differs_is_decoded(monkeypatch):
@@ -199,7 +236,7 @@ def test_only_what_differs_is_decoded(monkeypatch):
     batches = [(base, rows[base : base + 30]) for base in (0, 30, 60)]
     both = Sides(batches, [batches[0], (30, [*rows[30:59], altered(rows[59])]), batches[2]], {n: n for n in range(90)})
 
-    _, (found,) = compared(both, scope_of(both, None, None), 1)
+    (found,) = compared(both, scope_of(both, None, None), 1)
 
     assert (found.equal, found.different) == (2, 2)
     assert [row.s for row in found.source_left] == [59]

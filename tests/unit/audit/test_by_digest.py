@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.abreast import Compared, Stretch, compare_piece
-from drkit.audit.by_digest import Provable, choose, covered, prove, regions
+from drkit.audit.abreast import Compared, Stretch, compare_piece, gathered
+from drkit.audit.by_digest import choose, covered, prove, regions
 from drkit.audit.pieces import cut_up
 from drkit.audit.places import zones
 from drkit.audit.scope import PartitionScope
@@ -149,10 +149,12 @@ def mirrored(draw) -> tuple[Mirror, int]:
 
 def both_sides(mirror: Mirror, scope: SimpleNamespace, only=None) -> list[Compared]:
     return [
-        compare_piece(
-            piece,
-            read(mirror.source, piece.source.first, piece.source.until),
-            read(mirror.target, piece.target.first, piece.target.until),
+        gathered(
+            compare_piece(
+                piece,
+                read(mirror.source, piece.source.first, piece.source.until),
+                read(mirror.target, piece.target.first, piece.target.until),
+            )
         )
         for task in cut_up(scope, 2, SHIFT, only)
         for piece in task
@@ -196,7 +198,7 @@ def test_digests_and_the_rest_find_what_comparing_everything_finds(made) -> None
         mine, theirs = ([row for each in part for row in getattr(each, side)] for part in (compared, everything))
         assert sorted(mine, key=str) == sorted(theirs, key=str)
     failed = [(0, claim.digest, Uncovered.DIFFERS) for claim, proof in proofs if not proof.holds]
-    coverage = covered([one], holding, [*((0, *each) for each in left), *failed], rest, ())
+    coverage = covered(holding, [*((0, *each) for each in left), *failed], rest)
     assert coverage.proven == sum(row.n for row in stretches)
     assert sum(each.offsets for each in coverage.not_covered) == sum(r.source_until - r.source_from for r in rest)
 
@@ -281,15 +283,3 @@ def test_ranges_are_shared_out_whole() -> None:
     assert [each.number for task in tasks for each in task] == [0, 1, 2, 3, 4]
     assert 2 <= len(tasks) <= 3
     assert shared_whole([], 3) == []
-
-
-def test_a_partition_that_is_joined_whole_counts_as_not_covered() -> None:
-    mirror = Mirror()
-    mirror.forward([(1, b"k", b"v", [])] * 8)
-    one = mirror.scope()
-    (claim,), _ = choose(one)
-    proof = prove(claim, read(mirror.target, 0, 8), SHIFT)
-    coverage = covered([one], [(claim, proof)], [], [], {0})
-    assert (coverage.proven, coverage.ranges) == (0, 0)
-    assert [(each.reason, each.offsets) for each in coverage.not_covered] == [(Uncovered.DIFFERS, 8)]
-    assert isinstance(claim, Provable)

@@ -1,4 +1,4 @@
-"""Rows of batches and the tasks that read them."""
+"""Digests of batches, bytes in them, and how what is read is shared out."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ import pyspark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.batch_rows import BatchRows, holds_any
 from drkit.audit.log_tasks import settle
-from drkit.audit.reading import merged
+from drkit.audit.ranges import merged_ranges
 from drkit.audit.spans import Span, share_out
+from drkit.audit.undecoded import digest, holds_any
 from drkit.kafka.batch import parse
-from tests.support.batches import batch_bytes, retouched, thinned
+from tests.support.batches import batch_bytes, retouched
 
 HEADERS: list[tuple[str, bytes | None]] = []
 
 
-def rows_of(*batches: bytes, first: int = 0, until: int = 10_000, end: int | None = None, begins: bool = True):
-    rows = BatchRows()
-    rows.begin(Span(3, "t", 0, first, until, until if end is None else end, begins))
-    rows.add(list(parse(memoryview(b"".join(batches)))))
-    rows.end()
-    return rows.take().to_pylist()
+def digest_of(data: bytes) -> tuple[int, int]:
+    return digest(next(parse(memoryview(data))))
 
 
 def plain(count: int, base: int, *, stamp: int = 5, value: bytes = b"v", codec: int = 0) -> bytes:
@@ -35,17 +31,10 @@ def plain(count: int, base: int, *, stamp: int = 5, value: bytes = b"v", codec: 
     return batch_bytes(rows, base_offset=base, codec=codec)
 
 
-def digest(row: dict[str, int]) -> tuple[int, int]:
-    return row["h1"], row["h2"]
-
-
 def test_what_a_mirror_rewrites_is_not_in_the_digest_and_all_else_is():
     original = plain(10, 100)
-    (one,) = rows_of(original)
-    (forwarded,) = rows_of(retouched(plain(10, 700), attributes=0x10, producer_id=77))
 
-    assert (one["p"], one["start"], one["stop"], one["n"], one["newest"]) == (3, 100, 110, 10, 14)
-    assert digest(forwarded) == digest(one)
+    assert digest_of(retouched(plain(10, 700), attributes=0x10, producer_id=77)) == digest_of(original)
     for other in (
         plain(10, 100, stamp=6),
         plain(10, 100, value=b"w"),
@@ -53,39 +42,15 @@ def test_what_a_mirror_rewrites_is_not_in_the_digest_and_all_else_is():
         plain(10, 100, codec=3),
         retouched(original, attributes=0x08, max_timestamp=14),
     ):
-        (row,) = rows_of(other)
-        assert row["h1"] is not None
-        assert digest(row) != digest(one)
+        assert digest_of(other) != digest_of(original)
 
 
 def test_a_broker_s_stamp_counts_where_it_is_what_consumers_see():
-    stamped = [rows_of(retouched(plain(10, 0), attributes=0x08, max_timestamp=stamp))[0] for stamp in (50, 51)]
-    unseen = [rows_of(retouched(plain(10, 0), max_timestamp=stamp))[0] for stamp in (50, 51)]
+    stamped = [digest_of(retouched(plain(10, 0), attributes=0x08, max_timestamp=stamp)) for stamp in (50, 51)]
+    unseen = [digest_of(retouched(plain(10, 0), max_timestamp=stamp)) for stamp in (50, 51)]
 
-    assert digest(stamped[0]) != digest(stamped[1])
-    assert digest(unseen[0]) == digest(unseen[1])
-
-
-def test_what_proves_nothing_has_no_digest():
-    assert rows_of(thinned([1, 2, 5, 9]))[0]["h1"] is None  # offsets missing inside
-    (before,) = rows_of(plain(10, 95), first=100)
-    assert (before["start"], before["stop"], before["h1"]) == (100, 105, None)
-    (beyond,) = rows_of(plain(10, 95), until=100)
-    assert (beyond["start"], beyond["stop"], beyond["h1"]) == (95, 100, None)
-    old = batch_bytes([(5, b"k", b"v", HEADERS)] * 3, magic=1, codec=1)
-    assert [(row["start"], row["stop"], row["n"], row["h1"]) for row in rows_of(old)] == [(0, 3, 3, None)]
-
-
-def test_small_batches_in_a_row_are_one_row():
-    batches = [plain(1, 0), plain(2, 1), plain(1, 3), plain(5, 4), plain(1, 20)]
-
-    found = rows_of(*batches)
-
-    assert [(row["start"], row["stop"], row["n"], row["h1"] is None) for row in found] == [
-        (0, 4, 4, True),
-        (4, 9, 5, False),
-        (20, 21, 1, True),
-    ]
+    assert stamped[0] != stamped[1]
+    assert unseen[0] == unseen[1]
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -109,23 +74,6 @@ def test_every_offset_is_read_by_one_task(gaps, tasks):
     assert len(shared) <= tasks
 
 
-@settings(deadline=None)  # a busy machine is no failure
-@given(st.integers(0, 50), st.integers(1, 3000), st.integers(1, 9), st.lists(st.integers(1, 400), max_size=30))
-def test_a_batch_is_the_task_s_in_whose_offsets_it_begins(before, size, tasks, sizes):
-    span = Span(0, "t", 0, before, before + size, before + size)
-    pieces = [piece for task in share_out([span], tasks) for piece in task]
-    base = 0
-
-    for count in sizes:
-        takers = [
-            piece
-            for piece in pieces
-            if rows_of(plain(count, base), first=piece.first, until=piece.until, end=piece.end, begins=piece.begins)
-        ]
-        assert len(takers) == (1 if base < span.until and base + count > span.first else 0)
-        base += count
-
-
 def test_a_needle_is_found_in_whatever_a_batch_is_compressed_by():
     for codec in range(5):
         (batch,) = parse(memoryview(plain(10, 0, value=b"the value", codec=codec)))
@@ -140,7 +88,7 @@ def test_a_needle_is_found_in_whatever_a_batch_is_compressed_by():
 def test_merged_ranges_cover_the_same_offsets_once(sizes):
     ranges = [(first, first + size) for first, size in sizes]
 
-    found = merged({7: ranges})[7]
+    found = merged_ranges(ranges)
 
     covered = [offset for first, until in found for offset in range(first, until)]
     assert covered == sorted({offset for first, until in ranges for offset in range(first, until)})

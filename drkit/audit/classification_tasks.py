@@ -1,0 +1,174 @@
+"""What Spark's workers do for partitions with more residuals than the driver holds: compare them again and classify
+what is left over there, with the very definitions that the driver uses.
+
+A unit is what one task classifies by itself: a partition, or, where nothing but source records are left over and
+nothing is compacted, any part of one, as then each is judged by its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from drkit.audit.abreast import Piece, SourceLeft, Stretch, TargetLeft
+from drkit.audit.abreast_tasks import read_piece, read_span
+from drkit.audit.classifier import TARGET_APPENDED, Classified, Fate, Limits, Steps, classify, reordered
+from drkit.audit.log_tasks import failures, opened, settle
+from drkit.audit.lookups import MatchedRecords, Request
+from drkit.audit.ranges import merged_ranges
+from drkit.audit.spans import Span
+from drkit.kafka.log_reader import LogReader
+
+PAIR = "pair"
+"""A row that is no fate: a record that was found elsewhere (`s`, `t`, `s_ts`)."""
+FACTS = "facts"
+"""A row that is no fate: the highest mirrored position (`s`) and whether the reordered are the fewest (`placed`)."""
+
+_A_BLOCK = 10_000
+_RANGE = 1 << 16
+
+FATE_ARROW = {
+    "fate": pa.string(),
+    "p": pa.int32(),
+    "s": pa.int64(),
+    "e": pa.int64(),
+    "placed": pa.bool_(),
+    "s1": pa.int64(),
+    "s2": pa.int64(),
+    "s_ts": pa.int64(),
+    "s_key": pa.binary(),
+    "s_null": pa.bool_(),
+    "t": pa.int64(),
+    "t1": pa.int64(),
+    "t2": pa.int64(),
+    "t_ts": pa.int64(),
+    "t_key": pa.binary(),
+    "t_null": pa.bool_(),
+}
+"""The columns of a fate: those of a residual of either side, null where it has no part."""
+
+_NO_SOURCE: tuple[None, ...] = (None,) * 8
+_NO_TARGET: tuple[None, ...] = (None,) * 6
+
+Row = tuple[Any, ...]
+
+
+class Unit(NamedTuple):
+    """What one task classifies: these pieces of a partition. `log`: the source's offsets [first, until); `alone`:
+    whether each record is judged by its own place."""
+
+    limits: Limits
+    pieces: tuple[Piece, ...]
+    stretches: tuple[Stretch, ...]
+    log: tuple[int, int]
+    alone: bool
+
+
+def classify_units(
+    source: Mapping[str, Any],
+    target: Mapping[str, Any],
+    units: Sequence[Unit],
+    blocks: Iterable[pa.RecordBatch],
+    *,
+    full: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Compare and classify the units that a task is given by number; rows of FATE_ARROW.
+
+    Args:
+        source: how to reach the cluster (`log_source.reached`).
+        target: the same.
+        units: all there are.
+        blocks: the task's, each with a column of numbers.
+        full: decode every record.
+
+    Raises:
+        RuntimeError: it failed; the text carries drkit's error.
+    """
+    settle()
+    with failures(), opened(source) as of_source, opened(target) as of_target:
+        for block in blocks:
+            for number in block.column(0).to_pylist():
+                yield from _blocks(_rows_of(of_source, of_target, units[number], full=full))
+
+
+def fate_row(fate: Fate) -> Row:
+    """A fate as a row of FATE_ARROW."""
+    of_source = _NO_SOURCE if fate.source is None else tuple(fate.source[1:])
+    of_target = _NO_TARGET if fate.target is None else tuple(fate.target[1:7])
+    return (str(fate.fate), fate.p, fate.s, *of_source[1:], fate.t, *of_target[1:])
+
+
+def rows_of(found: Classified) -> Iterator[Row]:
+    """All rows of a partition but those of its stretches set aside."""
+    yield from map(fate_row, found.fates)
+    for pair in found.pairs:
+        yield (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
+    number = found.limits.number
+    yield (FACTS, number, found.through, None, found.exact, *_NO_SOURCE[3:], *_NO_TARGET)
+
+
+def _rows_of(source: LogReader, target: LogReader, unit: Unit, *, full: bool) -> Iterator[Row]:
+    limits = unit.limits
+    of_source: list[SourceLeft] = []
+    of_target: list[TargetLeft] = []
+    for piece in unit.pieces:
+        for part in read_piece(source, target, piece, full=full):
+            of_source += part.source_left
+            if unit.alone:
+                yield from rows_of(_answered(source, classify(limits, part.source_left, (), ()), unit))
+                continue
+            if limits.bound is None or limits.target_compacted:
+                of_target += part.target_left
+                continue
+            for row in part.target_left:  # the target's own producers' may be many, and need nobody else
+                if limits.appended(row.t):
+                    yield fate_row(Fate(TARGET_APPENDED, limits.number, None, row.t, None, row))
+                else:
+                    of_target.append(row)
+    found = _answered(source, classify(limits, of_source, of_target, unit.stretches), unit)
+    yield from rows_of(found)
+    unmatched = frozenset(row.s for row in of_source)
+    for line in found.aside:
+        for first in range(line.s_lo, line.s_hi + 1, _RANGE):
+            within = (first, min(first + _RANGE, line.s_hi + 1))
+            request = MatchedRecords(limits.number, [within], unmatched, limits.zones)
+            for record in _answer(source, request, unit):
+                yield fate_row(reordered(limits.number, record))
+
+
+def _answered(source: LogReader, steps: Steps, unit: Unit) -> Classified:
+    """Run a classification to its end."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(_answer(source, request, unit))
+    except StopIteration as done:
+        found: Classified = done.value
+        return found
+
+
+def _answer(source: LogReader, request: Request, unit: Unit) -> Any:
+    answer = request.new()
+    piece = unit.pieces[0].source
+    for first, until in merged_ranges(request.ranges(unit.log)):
+        read_span(source, Span(unit.limits.number, piece.topic, piece.partition, first, until, until), request, answer)
+    return answer
+
+
+def _blocks(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    held: list[Row] = []
+    for row in rows:
+        held.append(row)
+        if len(held) >= _A_BLOCK:
+            yield _block(held)
+            held = []
+    if held:
+        yield _block(held)
+
+
+def _block(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, FATE_ARROW.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(FATE_ARROW))

@@ -1,0 +1,135 @@
+"""An audit of two logs in memory: the pieces, comparison and definitions that Spark's tasks and driver use, without both.
+
+found = audited(source, target, places)      # fates, as (kind, source offset, target offset)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from drkit.audit.abreast import Compared, Piece, compare_piece
+from drkit.audit.classifier import Classified, Limits, classify, reordered
+from drkit.audit.lookups import MatchedRecords, Request
+from drkit.audit.pieces import cut_up
+from drkit.audit.places import Zone, nominal, place, zones
+from drkit.audit.ranges import merged_ranges
+from drkit.audit.scope import PartitionScope
+from drkit.kafka.batch import Batch, parse
+from drkit.model.audit import Basis, FindingKind
+from drkit.model.offsets import OffsetMapping
+from tests.support.batches import Plain, batch_bytes
+from tests.support.damage import Expected, Record
+
+SHIFT = 4
+FINDINGS = {kind.value for kind in FindingKind}
+
+
+@dataclass
+class Log:
+    """Batches as (base offset, records)."""
+
+    batches: list[tuple[int, list[Plain]]] = field(default_factory=list)
+    start: int = 0
+
+    @classmethod
+    def of(cls, records: Sequence[Record], size: int) -> Log:
+        """Records one after the other, so many a batch."""
+        rows = [(each.stamp, each.key, each.value, list(each.headers)) for each in records]
+        return cls([(at, rows[at : at + size]) for at in range(0, len(rows), size)])
+
+    @property
+    def end(self) -> int:
+        return max((base + len(rows) for base, rows in self.batches), default=0)
+
+    def read(self, first: int, until: int) -> Iterator[list[Batch]]:
+        """As `LogReader.read`, one batch an answer."""
+        for base, rows in self.batches:
+            if base + len(rows) > first and base < until:
+                yield list(parse(memoryview(batch_bytes(rows, base_offset=base))))
+
+
+@dataclass
+class InMemory:
+    """Both logs of a partition and where records belong."""
+
+    source: Log
+    target: Log
+    places: Mapping[int, int]
+    through: int | None = None
+    source_compacted: bool = False
+    target_compacted: bool = False
+    requests: list[Request] = field(default_factory=list)
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        rows: list[OffsetMapping] = []
+        for s, t in sorted(self.places.items()):
+            if not rows or rows[-1].delta != t - s:
+                rows.append(OffsetMapping("t", 0, 0, s, t))
+        return zones(rows) if rows else nominal(self.source.start, self.target.start)
+
+    def scope(self) -> PartitionScope:
+        return PartitionScope(
+            number=0, topic="t", target_topic="t", partition=0,
+            source_start=self.source.start, source_end=self.source.end,
+            target_start=self.target.start, target_end=self.target.end,
+            source_from=self.source.start, target_from=self.target.start,
+            zones=self.zones, basis=Basis.MAPPING if self.places else Basis.CONTENT,
+            first_place=min(self.places.values(), default=0), mirrored_through=self.through, sealed_at=None,
+            earlier_until=None, source_compacted=self.source_compacted, target_compacted=self.target_compacted,
+        )  # fmt: skip
+
+    def pieces(self, parallel: int) -> list[Piece]:
+        scope = SimpleNamespace(partitions=(self.scope(),), since_ms=None, until_ms=None)
+        return [piece for task in cut_up(scope, parallel, SHIFT) for piece in task]
+
+    def compared(self, parallel: int, *, full: bool) -> Compared:
+        """All pieces' outcomes as one."""
+        found = Compared(0)
+        for piece in self.pieces(parallel):
+            source = self.source.read(piece.source.first, piece.source.until)
+            target = self.target.read(piece.target.first, piece.target.until)
+            for part in compare_piece(piece, source, target, full=full):
+                found.add(part, None)
+        return found
+
+    def classified(self, *, parallel: int = 1, full: bool = False) -> tuple[Classified, set[Expected]]:
+        """The classification, and its findings."""
+        found = self.compared(parallel, full=full)
+        scope = self.scope()
+        last = max((each.s_hi + 1 for each in found.stretches), default=None)
+        known = [each for each in (self.through, last) if each is not None]
+        limits = Limits(
+            number=0, zones=scope.zones, shift=SHIFT, recorded=bool(self.places), source_start=scope.source_start,
+            target_start=scope.target_start, target_end=scope.target_end,
+            start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,
+            through=max(known, default=None), watermarked=self.through is not None,
+            source_compacted=self.source_compacted, target_compacted=self.target_compacted,
+        )  # fmt: skip
+        steps = classify(limits, found.source_left, found.target_left, found.stretches)
+        answer = None
+        try:
+            while True:
+                answer = self.answer(steps.send(answer))
+        except StopIteration as done:
+            result: Classified = done.value
+        unmatched = frozenset(row.s for row in found.source_left)
+        ranges = merged_ranges((line.s_lo, line.s_hi + 1) for line in result.aside)
+        aside = [reordered(0, row) for row in self.answer(MatchedRecords(0, ranges, unmatched, scope.zones))]
+        fates = [*result.fates, *aside]
+        assert len({(each.s, each.t) for each in fates}) == len(fates)
+        return result, {(str(each.fate), each.s, each.t) for each in fates if str(each.fate) in FINDINGS}
+
+    def answer(self, request: Request) -> object:
+        """As tasks do, each of which reads some of the ranges."""
+        self.requests.append(request)
+        answer = request.new()
+        for first, until in merged_ranges(request.ranges((self.source.start, self.source.end))):
+            other = request.new()
+            for batches in self.source.read(first, until):
+                for batch in batches:
+                    request.add(other, batch, first, until)
+            request.merge(answer, other)
+        return answer

@@ -1,0 +1,128 @@
+"""What became of each residual, against damage that was done on purpose: no brokers, no Spark, the same definitions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.support.audit_in_memory import InMemory, Log
+from tests.support.damage import STAMP, Record, Stored, damaged, damaged_here_and_there, records, seeded
+
+ACTS = {"lost": 3, "corrupted": 4, "duplicated": 3, "foreign": 3, "swapped": 2, "moved": 2}
+
+
+@pytest.fixture(autouse=True)
+def short_tasks(monkeypatch):
+    monkeypatch.setattr("drkit.audit.spans._OFFSETS_WORTH_A_TASK", 50)
+
+
+def stored(made: list[Record]) -> list[Stored]:
+    return [Stored(offset, record) for offset, record in enumerate(made)]
+
+
+def identity(count: int) -> dict[int, int]:
+    return {offset: offset for offset in range(count)}
+
+
+@settings(deadline=None, max_examples=60)  # a busy machine is no failure
+@given(st.integers(0, 10_000), st.sampled_from([1, 7, 40]), st.integers(1, 3), st.booleans())
+def test_all_damage_is_found_and_nothing_else(seed, size, parallel, full):
+    source = stored(records(400, rng=seeded(seed)))
+    damage = damaged(source, ACTS, seeded(seed + 1))
+    assume(not any(kind == "duplicated" and s == t for kind, s, t in damage.findings))  # a copy just in its place
+    logs = InMemory(Log.of([each.record for each in source], size), Log.of(damage.target, size), identity(400))
+
+    damage.explains(logs.classified(parallel=parallel, full=full)[1])
+
+
+@settings(deadline=None, max_examples=40)  # a busy machine is no failure
+@given(st.integers(0, 10_000), st.integers(1, 3))
+def test_damage_that_leaves_the_rest_at_its_place_is_found(seed, parallel):
+    source = stored(records(640, rng=seeded(seed), keys=40))
+    damage = damaged_here_and_there(source, seeded(seed + 1))
+    logs = InMemory(Log.of([each.record for each in source], 20), Log.of(damage.target, 20), identity(640))
+
+    damage.explains(logs.classified(parallel=parallel)[1])
+
+
+def test_a_log_that_is_displaced_as_a_whole_lacks_one_record():
+    made = records(3_000, rng=seeded(3))
+    logs = InMemory(Log.of(made, 100), Log.of(made[1:], 100), identity(3_000))
+
+    result, found = logs.classified()
+
+    assert found == {("lost", 0, None)}
+    assert len(result.pairs) == 2_999
+
+
+@settings(deadline=None, max_examples=40)  # a busy machine is no failure
+@given(st.integers(0, 10_000))
+def test_of_records_that_are_equal_what_one_side_has_more_of_is_told(seed):
+    rng = seeded(seed)
+    made = [Record(b"k", b"v%d" % rng.randrange(5), STAMP + rng.randrange(2)) for _ in range(120)]
+    there = list(made)
+    for _ in range(12):
+        at = rng.randrange(len(there))
+        if rng.random() < 0.5:
+            del there[at]
+        else:
+            there.insert(at, rng.choice(made))
+    logs = InMemory(Log.of(made, 10), Log.of(there, 10), identity(120), through=120)
+
+    kinds = [kind for kind, _, _ in logs.classified()[1]]
+
+    more = sum(max(0, there.count(each) - made.count(each)) for each in set(there))
+    fewer = sum(max(0, made.count(each) - there.count(each)) for each in set(made))
+    assert kinds.count("duplicated") == more
+    assert kinds.count("lost") == fewer
+    assert {"corrupted", "foreign"}.isdisjoint(kinds)
+
+
+def compacted(made: list[Record], gone: set[int], size: int) -> Log:
+    """A log of which compaction has taken these offsets."""
+    log = Log()
+    for base in range(0, len(made), size):
+        run: list = []
+        for offset in range(base, min(base + size, len(made))):
+            if offset in gone:
+                if run:
+                    log.batches.append((offset - len(run), run))
+                run = []
+            else:
+                each = made[offset]
+                run.append((each.stamp, each.key, each.value, list(each.headers)))
+        if run:
+            log.batches.append((min(base + size, len(made)) - len(run), run))
+    return log
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_compaction_explains_what_a_later_record_of_the_key_replaced_and_no_more(side):
+    made = [Record(b"key-%d" % (n % 50), b"value %d" % n, STAMP + n) for n in range(400)]
+    superseded = {n for n in range(300) if n % 3}
+    newest_missing = {399, 398}
+    whole, short = Log.of(made, 20), compacted(made, superseded | newest_missing, 20)
+    if side == "target":
+        logs = InMemory(whole, short, identity(400), through=400, target_compacted=True)
+        expected = {("lost", 398, None), ("lost", 399, None)}
+    else:
+        logs = InMemory(short, whole, identity(400), through=400, source_compacted=True)
+        expected = {("foreign", None, 398), ("foreign", None, 399)}
+
+    result, found = logs.classified()
+
+    assert found == expected
+    kind = f"{side}_retired"
+    assert sum(each.fate == kind for each in result.fates) == len(superseded)
+
+
+def test_what_is_asked_of_the_source_doesn_t_grow_with_the_damage():
+    rounds = set()
+    for times in (1, 8):
+        source = stored(records(900, rng=seeded(times)))
+        damage = damaged(source, dict.fromkeys(ACTS, times), seeded(5))
+        logs = InMemory(Log.of([each.record for each in source], 30), Log.of(damage.target, 30), identity(900))
+        damage.explains(logs.classified()[1])
+        rounds.add(len(logs.requests))
+    assert rounds == {3}
