@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from drkit.audit.abreast import Piece, SourceLeft, Stretch, TargetLeft
+from drkit.audit.abreast import Piece, Stretch
 from drkit.audit.abreast_tasks import read_piece, read_span
-from drkit.audit.classifier import TARGET_APPENDED, Classified, Fate, Limits, Steps, classify, reordered
+from drkit.audit.classifier import TARGET_APPENDED, Classified, Fate, Limits, Pair, Steps, classify, reordered
+from drkit.audit.displaced import Both, DisplacedRuns
 from drkit.audit.log_tasks import failures, opened, settle
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.ranges import merged_ranges
@@ -90,7 +91,7 @@ def classify_units(
     with failures(), opened(source) as of_source, opened(target) as of_target:
         for block in blocks:
             for number in block.column(0).to_pylist():
-                yield from _blocks(_rows_of(of_source, of_target, units[number], full=full))
+                yield from _blocks(unit_rows(of_source, of_target, units[number], full=full))
 
 
 def fate_row(fate: Fate) -> Row:
@@ -103,39 +104,51 @@ def fate_row(fate: Fate) -> Row:
 def rows_of(found: Classified) -> Iterator[Row]:
     """All rows of a partition but those of its stretches set aside."""
     yield from map(fate_row, found.fates)
-    for pair in found.pairs:
-        yield (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
+    yield from map(_pair_row, found.pairs)
     number = found.limits.number
     yield (FACTS, number, found.through, None, found.exact, *_NO_SOURCE[3:], *_NO_TARGET)
 
 
-def _rows_of(source: LogReader, target: LogReader, unit: Unit, *, full: bool) -> Iterator[Row]:
+def unit_rows(source: LogReader, target: LogReader, unit: Unit, *, full: bool) -> Iterator[Row]:
+    """Compare and classify a unit: its fates, pairs and facts."""
     limits = unit.limits
-    of_source: list[SourceLeft] = []
-    of_target: list[TargetLeft] = []
+    kept = DisplacedRuns({each.chunk for each in unit.stretches}, limits.shift)
+    compacted = limits.source_compacted or limits.target_compacted
     for piece in unit.pieces:
         for part in read_piece(source, target, piece, full=full):
-            of_source += part.source_left
             if unit.alone:
                 yield from rows_of(_answered(source, classify(limits, part.source_left, (), ()), unit))
-                continue
-            if limits.bound is None or limits.target_compacted:
-                of_target += part.target_left
-                continue
-            for row in part.target_left:  # the target's own producers' may be many, and need nobody else
-                if limits.appended(row.t):
-                    yield fate_row(Fate(TARGET_APPENDED, limits.number, None, row.t, None, row))
-                else:
-                    of_target.append(row)
-    found = _answered(source, classify(limits, of_source, of_target, unit.stretches), unit)
+            elif compacted:  # where it is asked which offsets are empty, every record counts
+                kept.source_left += part.source_left
+                kept.target_left += part.target_left
+            else:  # what the target's own producers wrote may be much, and needs nobody else
+                appended = [row for row in part.target_left if limits.appended(row.t)]
+                yield from (fate_row(Fate(TARGET_APPENDED, limits.number, None, row.t, None, row)) for row in appended)
+                mirrored = part.target_left[: len(part.target_left) - len(appended)]
+                yield from _pair_rows(kept.add(part.source_left, mirrored))
+    if unit.alone:
+        return
+    yield from _pair_rows(kept.end())
+    of_source, of_target = sorted(kept.source_left), sorted(kept.target_left)
+    steps = classify(limits, of_source, of_target, unit.stretches, kept.runs)
+    found = _answered(source, steps, unit)
     yield from rows_of(found)
-    unmatched = frozenset(row.s for row in of_source)
+    unmatched = frozenset(row.s for row in kept.source_left)
     for line in found.aside:
         for first in range(line.s_lo, line.s_hi + 1, _RANGE):
             within = (first, min(first + _RANGE, line.s_hi + 1))
             request = MatchedRecords(limits.number, [within], unmatched, limits.zones)
             for record in _answer(source, request, unit):
-                yield fate_row(reordered(limits.number, record))
+                yield fate_row(reordered(limits.number, record, line.displaced))
+
+
+def _pair_rows(pairs: Iterable[Both]) -> Iterator[Row]:
+    for source, target in pairs:
+        yield _pair_row(Pair(source.p, source.s, target.t, source.s_ts))
+
+
+def _pair_row(pair: Pair) -> Row:
+    return (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
 
 
 def _answered(source: LogReader, steps: Steps, unit: Unit) -> Classified:

@@ -49,7 +49,7 @@ from drkit.audit.abreast import SourceLeft, Stretch, TargetLeft
 from drkit.audit.digests import Digest
 from drkit.audit.lookups import FirstEqual, MatchedSegments, NewestOfKeys, Request, Wanted
 from drkit.audit.ordering import Beside, Line, Neighbours, put_in_order
-from drkit.audit.places import Zone
+from drkit.audit.places import FOREVER, Zone
 from drkit.audit.retention import compacted_on_source, compacted_on_target
 from drkit.model.audit import FindingKind
 
@@ -126,7 +126,7 @@ class Pair(NamedTuple):
 
 @dataclass(slots=True)
 class Classified:
-    """One partition. `aside`: stretches of records that matched at their place and are out of order, all of them;
+    """One partition. `aside`: stretches of records that matched and are out of order, all of them;
     `through`: the highest mirrored position; `exact`: whether the reordered are the fewest."""
 
     limits: Limits
@@ -141,7 +141,11 @@ Steps = Generator[Request, Any, Classified]
 
 
 def classify(
-    limits: Limits, source: Sequence[SourceLeft], target: Sequence[TargetLeft], stretches: Sequence[Stretch]
+    limits: Limits,
+    source: Sequence[SourceLeft],
+    target: Sequence[TargetLeft],
+    stretches: Sequence[Stretch],
+    runs: Sequence[Line] = (),
 ) -> Steps:
     """Say what became of every residual of a partition.
 
@@ -150,16 +154,17 @@ def classify(
         source: its source residuals, by offset.
         target: its target residuals, by offset.
         stretches: what matched at its place.
+        runs: what was paired already, in long runs (`displaced.py`); not of a compacted topic.
 
     Yields:
         requests; each is to be sent its answer.
     """
-    return _Classifier(limits, source, target, stretches).run()
+    return _Classifier(limits, source, target, stretches, runs).run()
 
 
-def reordered(number: int, record: SourceLeft) -> Fate:
-    """The fate of a record that is out of order at its place."""
-    return Fate(FindingKind.REORDERED, number, record.s, record.e, record, None)
+def reordered(number: int, record: SourceLeft, displaced: int = 0) -> Fate:
+    """The fate of a record of a stretch or run that is out of order."""
+    return Fate(FindingKind.REORDERED, number, record.s, record.e + displaced, record, None)
 
 
 def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
@@ -170,9 +175,15 @@ def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
 
 class _Classifier:
     def __init__(
-        self, limits: Limits, source: Sequence[SourceLeft], target: Sequence[TargetLeft], stretches: Sequence[Stretch]
+        self,
+        limits: Limits,
+        source: Sequence[SourceLeft],
+        target: Sequence[TargetLeft],
+        stretches: Sequence[Stretch],
+        runs: Sequence[Line],
     ) -> None:
         self._limits = limits
+        self._runs = sorted(runs)
         self._source = source
         self._target = target
         self._stretches = stretches
@@ -186,7 +197,7 @@ class _Classifier:
         appended = [row for row in self._target if limits.appended(row.t)]
         mirrored = [row for row in self._target if not limits.appended(row.t)] if appended else self._target
         self._add(TARGET_APPENDED, targets=appended)
-        if self._source and mirrored:
+        if self._runs or (self._source and mirrored):
             yield from self._pair(mirrored)
         paired_target = set(self._paired.values())
         source = [row for row in self._source if row.s not in self._paired]
@@ -217,7 +228,7 @@ class _Classifier:
 
     def _pair(self, mirrored: Sequence[TargetLeft]) -> Generator[Request, Any, None]:
         sources, targets = _shared(self._source, mirrored)
-        if not sources:
+        if not sources and not self._runs:
             return
         sought = yield from self._lines(
             [row for rows in sources.values() for row in rows], [row for rows in targets.values() for row in rows]
@@ -245,9 +256,9 @@ class _Classifier:
             for source, target in pairs
             if source.s in out_of_order
         ]
-        highest = max(self._paired, default=None)
-        if highest is not None:
-            self._through = max(highest + 1, -1 if self._through is None else self._through)
+        highest = max(*self._paired, *(run.s_hi for run in self._runs), -1)
+        if highest >= 0:
+            self._through = max(highest + 1, self._through or 0)
 
     def _lines(
         self, sources: Sequence[SourceLeft], targets: Sequence[TargetLeft]
@@ -264,7 +275,7 @@ class _Classifier:
                 held[0], held[1] = min(held[0], each.s_lo), max(held[1], each.s_hi)
                 held[2], held[3] = min(held[2], each.t_lo), max(held[3], each.t_hi)
                 held[4] += each.n
-        lines = [
+        lines = self._runs + [
             Line(s_lo, s_hi, t_lo, t_hi, 0, n, moved=False)
             for chunk, (s_lo, s_hi, t_lo, t_hi, n) in merged.items()
             if chunk not in torn
@@ -319,7 +330,14 @@ class _Classifier:
 
         One that is on neither would have been paired with its equal."""
         paired = [(row.s, row.s + 1, row.s_ts) for row in self._source if row.s in self._paired]
-        return [*stretches, *paired]
+        return [*stretches, *paired, *((run.s_lo, run.s_hi + 1, FOREVER) for run in self._runs)]
+
+    def _matched_at(self, s: int, place: int) -> int:
+        """The target offset that a source record is matched to."""
+        if s in self._paired:
+            return self._paired[s]
+        at = bisect_right(self._runs, s, key=lambda run: run.s_lo) - 1
+        return place + self._runs[at].displaced if at >= 0 and s <= self._runs[at].s_hi else place
 
     def _before_source_start(self, row: TargetLeft) -> bool:
         """Whether it stands for a source record that is no longer on the source: either retention took the source's
@@ -360,7 +378,7 @@ class _Classifier:
         matched: dict[int, int] = {}
         for row in copies:
             s, place = equal[row.t1, row.t2]
-            matched[s] = self._paired.get(s, place)
+            matched[s] = self._matched_at(s, place)
             if row.t < matched[s]:
                 earlier[s].append(row)
             else:
@@ -398,7 +416,7 @@ class _Classifier:
                     there = standing.pop(t)
                     self._found.fates.append(Fate(FindingKind.CORRUPTED, limits.number, row.s, t, row, there))
         if taken:
-            self._through = max(max(taken) + 1, -1 if through is None else through)
+            self._through = max(max(taken) + 1, through or 0)
         return taken
 
     # source residuals

@@ -1,15 +1,17 @@
-"""An audit of two logs in memory: the pieces, comparison and definitions that Spark's tasks and driver use, without both.
+"""An audit of two logs in memory: cut, compared and classified by the code that Spark's tasks and the driver run.
 
-found = audited(source, target, places)      # fates, as (kind, source offset, target offset)
+_, findings = InMemory(Log.of(source, 20), Log.of(target, 20), places).classified()
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from drkit.audit.abreast import Compared, Piece, compare_piece
+from drkit.audit.classification_tasks import FATE_ARROW, Unit, unit_rows
 from drkit.audit.classifier import Classified, Limits, classify, reordered
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.pieces import cut_up
@@ -95,19 +97,22 @@ class InMemory:
                 found.add(part, None)
         return found
 
-    def classified(self, *, parallel: int = 1, full: bool = False) -> tuple[Classified, set[Expected]]:
-        """The classification, and its findings."""
-        found = self.compared(parallel, full=full)
+    def limits(self, found: Compared) -> Limits:
         scope = self.scope()
         last = max((each.s_hi + 1 for each in found.stretches), default=None)
         known = [each for each in (self.through, last) if each is not None]
-        limits = Limits(
+        return Limits(
             number=0, zones=scope.zones, shift=SHIFT, recorded=bool(self.places), source_start=scope.source_start,
             target_start=scope.target_start, target_end=scope.target_end,
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,
             through=max(known, default=None), watermarked=self.through is not None,
             source_compacted=self.source_compacted, target_compacted=self.target_compacted,
         )  # fmt: skip
+
+    def classified(self, *, parallel: int = 1, full: bool = False) -> tuple[Classified, set[Expected]]:
+        """The classification as the driver does it, and its findings."""
+        found = self.compared(parallel, full=full)
+        limits = self.limits(found)
         steps = classify(limits, found.source_left, found.target_left, found.stretches)
         answer = None
         try:
@@ -117,10 +122,24 @@ class InMemory:
             result: Classified = done.value
         unmatched = frozenset(row.s for row in found.source_left)
         ranges = merged_ranges((line.s_lo, line.s_hi + 1) for line in result.aside)
-        aside = [reordered(0, row) for row in self.answer(MatchedRecords(0, ranges, unmatched, scope.zones))]
+        aside = [reordered(0, row) for row in self.answer(MatchedRecords(0, ranges, unmatched, limits.zones))]
         fates = [*result.fates, *aside]
         assert len({(each.s, each.t) for each in fates}) == len(fates)
         return result, {(str(each.fate), each.s, each.t) for each in fates if str(each.fate) in FINDINGS}
+
+    def in_a_task(self, *, parallel: int = 1, full: bool = False) -> tuple[Counter[str], set[Expected]]:
+        """The classification as a task does it: how many rows of each kind, and the findings among them."""
+        found = self.compared(parallel, full=full)
+        log = (self.source.start, self.source.end)
+        pieces = tuple(self.pieces(parallel))
+        unit = Unit(self.limits(found), pieces, tuple(found.stretches), log, alone=False)
+        rows = [
+            dict(zip(FATE_ARROW, row, strict=True))
+            for row in unit_rows(_Reader(self.source), _Reader(self.target), unit, full=full)
+        ]
+        findings = [(row["fate"], row["s"], row["t"]) for row in rows if row["fate"] in FINDINGS]
+        assert len(set(findings)) == len(findings)
+        return Counter(row["fate"] for row in rows), set(findings)
 
     def answer(self, request: Request) -> object:
         """As tasks do, each of which reads some of the ranges."""
@@ -133,3 +152,13 @@ class InMemory:
                     request.add(other, batch, first, until)
             request.merge(answer, other)
         return answer
+
+
+@dataclass
+class _Reader:
+    """Reads a log as `LogReader` does."""
+
+    log: Log
+
+    def read(self, _topic: str, _partition: int, first: int, until: int) -> Iterator[list[Batch]]:
+        return self.log.read(first, until)

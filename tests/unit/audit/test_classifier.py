@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from drkit.audit import classification_tasks, displaced
 from tests.support.audit_in_memory import InMemory, Log
 from tests.support.damage import STAMP, Record, Stored, damaged, damaged_here_and_there, records, seeded
 
@@ -34,6 +39,7 @@ def test_all_damage_is_found_and_nothing_else(seed, size, parallel, full):
     logs = InMemory(Log.of([each.record for each in source], size), Log.of(damage.target, size), identity(400))
 
     damage.explains(logs.classified(parallel=parallel, full=full)[1])
+    damage.explains(logs.in_a_task(parallel=parallel, full=full)[1])
 
 
 @settings(deadline=None, max_examples=40)  # a busy machine is no failure
@@ -54,6 +60,54 @@ def test_a_log_that_is_displaced_as_a_whole_lacks_one_record():
 
     assert found == {("lost", 0, None)}
     assert len(result.pairs) == 2_999
+
+
+@settings(deadline=None, max_examples=60)  # a busy machine is no failure
+@given(st.integers(0, 10_000), st.sampled_from([3, 20]), st.integers(1, 3), st.booleans())
+def test_a_task_that_pairs_runs_as_they_come_finds_the_same(seed, size, parallel, early):
+    rng = seeded(seed)
+    source = stored(records(600, rng=rng))
+    damage = damaged(source, ACTS, rng)
+    assume(not any(kind == "duplicated" and s == t for kind, s, t in damage.findings))
+    there = damage.target[rng.randrange(1, 4) :] if early else damage.target
+    logs = InMemory(Log.of([each.record for each in source], size), Log.of(there, size), identity(600), through=600)
+
+    with runs_of(5, 40):
+        rows, found = logs.in_a_task(parallel=parallel)
+
+    result, expected = logs.classified(parallel=parallel)
+    kinds = Counter(kind for kind, _, _ in expected)
+    assert {kind: rows[kind] for kind in kinds} == kinds
+    assert rows["pair"] == len(result.pairs)
+    if not early:
+        damage.explains(found)
+
+
+@contextmanager
+def runs_of(shortest: int, ahead: int) -> Iterator[None]:
+    before = displaced.SHORTEST_RUN, displaced._AHEAD
+    displaced.SHORTEST_RUN, displaced._AHEAD = shortest, ahead
+    try:
+        yield
+    finally:
+        displaced.SHORTEST_RUN, displaced._AHEAD = before
+
+
+def test_a_task_holds_what_differs_of_a_displaced_log_not_the_log(monkeypatch):
+    made = records(3_000, rng=seeded(3))
+    there = [*made[2:900], Record(b"stranger", b"!", STAMP), *made[900:2_000], *made[2_001:]]
+    logs = InMemory(Log.of(made, 100), Log.of(there, 70), {}, through=3_000)
+    held: list[int] = []
+    classify = classification_tasks.classify
+    monkeypatch.setattr(
+        classification_tasks, "classify", lambda *args: (held.append(len(args[1]) + len(args[2])), classify(*args))[1]
+    )
+
+    rows, found = logs.in_a_task()
+
+    assert found == {("lost", 0, None), ("lost", 1, None), ("foreign", None, 898), ("lost", 2_000, None)}
+    assert rows["pair"] == 2_997
+    assert sum(held) < 200
 
 
 @settings(deadline=None, max_examples=40)  # a busy machine is no failure
@@ -126,3 +180,16 @@ def test_what_is_asked_of_the_source_doesn_t_grow_with_the_damage():
         damage.explains(logs.classified()[1])
         rounds.add(len(logs.requests))
     assert rounds == {3}
+
+
+def test_runs_that_changed_places_are_reordered_and_copies_of_their_records_are_copies():
+    made = [Record(b"k%d" % n, b"v", STAMP + n) for n in range(900)]
+    there = [*made[600:], *made[:600], made[700], made[20]]
+    logs = InMemory(Log.of(made, 50), Log.of(there, 30), identity(900), through=900)
+
+    rows, found = logs.in_a_task()
+
+    copies = {("duplicated", 700, 900), ("duplicated", 20, 901)}
+    assert found == {("reordered", n, n - 600) for n in range(600, 900)} | copies
+    assert rows["pair"] == 900
+    assert logs.classified()[1] == found
