@@ -18,9 +18,9 @@ from drkit.audit.classifier import TARGET_APPENDED, Classified, Fate, Limits, Pa
 from drkit.audit.displaced import Both, DisplacedRuns
 from drkit.audit.log_tasks import failures, opened, settle
 from drkit.audit.lookups import MatchedRecords, Request
-from drkit.audit.ranges import merged_ranges
 from drkit.audit.spans import Span
 from drkit.kafka.log_reader import LogReader
+from drkit.model.ranges import merged_ranges
 
 PAIR = "pair"
 """A row that is no fate: a record that was found elsewhere (`s`, `t`, `s_ts`)."""

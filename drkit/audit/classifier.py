@@ -68,8 +68,8 @@ class Limits:
     record; `recorded`: whether the mapping is known; `through`: the highest mirrored position by what was recorded and
     what matched at its place; `watermarked`: whether the mirror recorded one; `bound`: where a sealed link's part of
     the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
-    `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give.
-    `shift`: of chunks.
+    `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
+    were counted already. `partial`: equal records may be anywhere in the source's log. `shift`: of chunks.
     """
 
     number: int
@@ -89,6 +89,7 @@ class Limits:
     target_compacted: bool = False
     unreadable: tuple[tuple[int, int], ...] = ()
     uncompared: tuple[tuple[int, int], ...] = ()
+    partial: bool = False
 
     def appended(self, t: int) -> bool:
         """Whether a target residual is beyond what a sealed link mirrored."""
@@ -319,16 +320,17 @@ class _Classifier:
         if not target:
             return []
         wanted = {(row.t1, row.t2): Wanted(row.t1, row.t2, row.t_ts, row.needle) for row in target}
-        newest_of = [(each.s_lo, each.s_hi + 1, each.newest) for each in self._stretches]
-        equal = yield FirstEqual(list(wanted.values()), limits.zones, self._newest(newest_of))
+        newest = None if limits.partial else self._newest()
+        equal = yield FirstEqual(list(wanted.values()), limits.zones, newest)
         copies = [row for row in target if (row.t1, row.t2) in equal]
         self._found.fates += self._duplicated(copies, equal)
         return [row for row in target if (row.t1, row.t2) not in equal]
 
-    def _newest(self, stretches: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    def _newest(self) -> list[tuple[int, int, int]]:
         """Where source records that are on the target may equal others: among what matched and what was paired.
 
         One that is on neither would have been paired with its equal."""
+        stretches = [(each.s_lo, each.s_hi + 1, each.newest) for each in self._stretches]
         paired = [(row.s, row.s + 1, row.s_ts) for row in self._source if row.s in self._paired]
         return [*stretches, *paired, *((run.s_lo, run.s_hi + 1, FOREVER) for run in self._runs)]
 

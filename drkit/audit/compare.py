@@ -24,9 +24,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from drkit.audit.abreast import Piece, SourceLeft, Stretch, TargetLeft
-from drkit.audit.ranges import merged_ranges
 from drkit.audit.scope import Scope
 from drkit.model.digests import Coverage
+from drkit.model.ranges import merged_ranges
 
 MEMORY_BUDGET = 256 << 20
 """Bytes of residuals that the driver holds in all, about."""

@@ -14,6 +14,7 @@ import fcntl
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,15 +26,16 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from drkit.audit.behind import Behind
 from drkit.audit.failures import LogMoved, in_words
-from drkit.audit.reconcile import begin, reconcile
+from drkit.audit.reconcile import Told, begin, reconcile
 from drkit.audit.run import refuse_altered
 from drkit.audit.session import SparkRuntime, quietly, spark_session
 from drkit.audit.watermark_stream import closed_ranges
 from drkit.config import Config
 from drkit.model.clock import from_millis, iso, now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
-from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Refused, Unreachable
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -47,7 +49,7 @@ _POLL_SECONDS = 0.3
 _RETRY_SECONDS = 5.0
 
 Found = TypeVar("Found")
-Told = Callable[[Sequence[Reconciled], Progress], None]
+Listener = Callable[[Sequence[Reconciled], Progress], None]
 """Called after each batch with its ranges and the sum, and again while it raises Unreachable: not done before that."""
 
 
@@ -90,7 +92,7 @@ class ContinuousAudit:
         store: Store,
         config: Config,
         runtime: SparkRuntime,
-        told: Told,
+        told: Listener,
         say: Callable[[str], None],
         began: Callable[[Progress], None] | None = None,
     ) -> None:
@@ -104,6 +106,8 @@ class ContinuousAudit:
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
+        self._working = threading.Lock()
+        self._behind = Behind(request.link, store, config)
         self._failure: BaseException | None = None
         self._progress: Progress | None = None
         self.problem: str | None = None
@@ -148,9 +152,15 @@ class ContinuousAudit:
 
     def _watch(self, query: StreamingQuery) -> None:
         """Wait for the end, whoever brings it about."""
+        due = time.monotonic() + self._request.interval_seconds
         try:
             while query.isActive and not self._stop.wait(_POLL_SECONDS):
-                pass
+                if time.monotonic() >= due and self._working.acquire(blocking=False):
+                    try:
+                        self._look_behind()
+                    finally:
+                        self._working.release()
+                    due = time.monotonic() + self._request.interval_seconds
             self._stop_or_raise(query)
         finally:
             self._stop.set()
@@ -166,11 +176,31 @@ class ContinuousAudit:
         if failed is not None:
             raise failed
 
+    def _look_behind(self) -> None:
+        """What stands on the target behind all that is reconciled: between batches, as it is no range's."""
+        progress = self._progress
+        assert progress is not None  # noqa: S101 - `run` sets it before the stream begins
+        try:
+            found = self._behind.look(progress.through, progress.told, partial(spark_session, self._runtime))
+            if not found:
+                return
+            progress = progress.beheld(found)
+            self._told([each.outcome for each in found], progress)
+        except (Unreachable, NotLetIn, LogMoved, ConfigError) as error:
+            self._behind.again()
+            if self.problem != error.what:
+                self._say(f"waiting: {error.what}")
+            self.problem = error.what
+            return
+        keep_progress(self._request.checkpoint, progress)
+        self._progress, self.problem = progress, None
+
     def _batch(self, rows: DataFrame, batch: int) -> None:
         """One of the stream's batches, on a thread of Spark's."""
         self._idle.clear()
         try:
-            self._reconcile(rows, batch)
+            with self._working:
+                self._reconcile(rows, batch)
         except _StopAsked:
             raise
         except BaseException as error:
@@ -193,7 +223,7 @@ class ContinuousAudit:
         closed = [Closed(*row) for row in rows.collect()]
         kept, found, progress = self._begun(closed, batch, progress)
         for lot in slices(kept, OFFSETS_A_SLICE):
-            found += self._patiently(partial(self._compared, lot))
+            found += self._patiently(partial(self._compared, lot, progress.told))
         at = now()
         oldest = min((each.closed_ms for each in closed), default=None)
         latency = 0.0 if oldest is None else max(0.0, (at - from_millis(oldest)).total_seconds())
@@ -223,8 +253,8 @@ class ContinuousAudit:
             keep_progress(self._request.checkpoint, progress)
         return sorted({*closed} - {*unsure} | {*kept}), aside, progress
 
-    def _compared(self, lot: Sequence[Closed]) -> list[Reconciled]:
-        return reconcile(lot, self._request.link, self._store, self._config, spark_session(self._runtime))
+    def _compared(self, lot: Sequence[Closed], told: Told) -> list[Reconciled]:
+        return reconcile(lot, told, self._request.link, self._store, self._config, spark_session(self._runtime))
 
     def _patiently(self, look: Callable[[], Found]) -> Found:
         """Look; again and again while a cluster or the store doesn't answer."""

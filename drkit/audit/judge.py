@@ -35,11 +35,11 @@ from drkit.audit.compare import Comparison
 from drkit.audit.log_source import reached
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.places import place
-from drkit.audit.ranges import merged_ranges
 from drkit.audit.reading import Reader, in_tasks, keep
 from drkit.audit.scope import PartitionScope
 from drkit.audit.spans import Span, share_out, wanted_tasks
 from drkit.model.audit import Basis
+from drkit.model.ranges import merged_ranges
 
 __all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "UNCOMPARED", "Judgement", "judge"]
 
@@ -161,7 +161,7 @@ def _answers(reader: Reader, requests: Mapping[int, Request]) -> dict[int, Any]:
         Span(number, each.topic, each.partition, first, until, until)
         for number, request in requests.items()
         for each in (scope.partitions[number],)
-        for first, until in merged_ranges(request.ranges((each.source_from, each.source_end)))
+        for first, until in merged_ranges(request.ranges(_log(each)))
     ]
     work = partial(
         answer_requests,
@@ -223,11 +223,16 @@ def _in_spark(reader: Reader, comparison: Comparison, limits: Sequence[Limits]) 
 def _units(each: PartitionScope, comparison: Comparison, limits: Limits) -> list[Unit]:
     """What tasks classify by themselves: the partition, or its parts where each record is judged by its place alone."""
     pieces, stretches = comparison.pieces[each.number], tuple(comparison.stretches[each.number])
-    log = (each.source_from, each.source_end)
+    log = _log(each)
     alone = not comparison.tallies[each.number].target_left and not (each.source_compacted or each.target_compacted)
     if alone:
         return [Unit(limits, (piece,), (), log, alone=True) for piece in pieces]
     return [Unit(limits, tuple(pieces), stretches, log, alone=False)]
+
+
+def _log(each: PartitionScope) -> tuple[int, int]:
+    """Where equal records, and later ones of a key, are looked for on the source."""
+    return (each.source_start if each.partial else each.source_from), each.source_end
 
 
 def _limits(each: PartitionScope, comparison: Comparison, bounds: Mapping[int, int]) -> Limits:
@@ -249,7 +254,8 @@ def _limits(each: PartitionScope, comparison: Comparison, bounds: Mapping[int, i
         source_compacted=each.source_compacted,
         target_compacted=each.target_compacted,
         unreadable=comparison.target_unreadable.get(number, ()),
-        uncompared=_images(each, comparison.source_unreadable.get(number, ())),
+        uncompared=tuple(merged_ranges([*_images(each, comparison.source_unreadable.get(number, ())), *each.told])),
+        partial=each.partial,
     )
 
 

@@ -29,14 +29,20 @@ from drkit.model.topology import Link
 from drkit.store.api import Store
 
 _ATTEMPTS = 4
-_SAMPLES = 5
+MOST_SAMPLES = 5
 _TOLD = (*KINDS, TARGET_RETIRED)
 
 
+Told = Mapping[str, Sequence[tuple[int, int]]]
+"""Target offsets that were counted already, as ranges, by `topic:partition`."""
+
+
 def reconcile(
-    ranges: Sequence[Closed], link: Link, store: Store, config: Config, spark: SparkSession
+    ranges: Sequence[Closed], told: Told, link: Link, store: Store, config: Config, spark: SparkSession
 ) -> list[Reconciled]:
     """Compare ranges of different partitions, all in one go.
+
+    What stands on the target behind the last mirrored record is no range's: `behind.py` looks at that.
 
     Raises:
         LogMoved: retention moved the logs faster than they could be read.
@@ -51,8 +57,8 @@ def reconcile(
         except ConfigError as error:  # a topic that has been deleted since
             if len(ranges) == 1:
                 return [Reconciled(ranges[0], link.target_topic(ranges[0].topic), problem=error.what)]
-            return [found for each in ranges for found in reconcile([each], link, store, config, spark)]
-        scope, kept, aside = _cut_down(whole, ranges, store)
+            return [found for each in ranges for found in reconcile([each], told, link, store, config, spark)]
+        scope, kept, aside = _cut_down(whole, ranges, told, store)
         if not kept:
             return aside
         try:
@@ -158,7 +164,9 @@ def _choices(ranges: Sequence[Closed]) -> tuple[TopicChoice, ...]:
     return tuple(TopicChoice(topic, frozenset(numbers)) for topic, numbers in sorted(by_topic.items()))
 
 
-def _cut_down(whole: Scope, ranges: Sequence[Closed], store: Store) -> tuple[Scope, list[Closed], list[Reconciled]]:
+def _cut_down(
+    whole: Scope, ranges: Sequence[Closed], told: Told, store: Store
+) -> tuple[Scope, list[Closed], list[Reconciled]]:
     """The scope of the ranges alone, those ranges in its order, and what of others can be said at once."""
     observed = {(each.topic, each.partition): each for each in whole.partitions}
     states = store.topic_states(whole.link.id)
@@ -176,8 +184,8 @@ def _cut_down(whole: Scope, ranges: Sequence[Closed], store: Store) -> tuple[Sco
         first = max(each.first, scope.source_start)
         until = max(first, min(each.until, scope.source_end))
         # after the place of the last before, so that ranges leave no gap between them where the delta changes
-        target_until = min(max(_after(scope, until), scope.target_start), scope.target_end)
-        target_from = scope.target_start if each.opening else max(_after(scope, first), scope.target_start)
+        target_until = min(max(after_place(scope, until), scope.target_start), scope.target_end)
+        target_from = scope.target_start if each.opening else max(after_place(scope, first), scope.target_start)
         parts.append(
             replace(
                 scope,
@@ -187,13 +195,15 @@ def _cut_down(whole: Scope, ranges: Sequence[Closed], store: Store) -> tuple[Sco
                 target_from=min(target_from, target_until),
                 target_end=target_until,
                 sealed_at=None,
+                partial=True,
+                told=tuple(told.get(f"{each.topic}:{each.partition}", ())),
             )
         )
         kept.append(each)
     return replace(whole, partitions=tuple(parts)), kept, aside
 
 
-def _after(scope: PartitionScope, offset: int) -> int:
+def after_place(scope: PartitionScope, offset: int) -> int:
     """The target offset after the place of the last source offset below this one."""
     return place(scope.zones, offset - 1) + 1 if offset > 0 else 0
 
@@ -221,14 +231,14 @@ def _first(judgement: Judgement) -> dict[int, list[Sample]]:
     if judgement.stayed is not None:
         nth = F.row_number().over(Window.partitionBy("p", "fate").orderBy("s", "t"))
         wanted = judgement.stayed.where(F.col("fate").isin(*_TOLD)).withColumn("nth", nth)
-        rows = wanted.where(F.col("nth") <= _SAMPLES).select("p", "fate", "s", "t").collect()
+        rows = wanted.where(F.col("nth") <= MOST_SAMPLES).select("p", "fate", "s", "t").collect()
         found += [(row["p"], row["fate"], row["s"], row["t"]) for row in rows]
     found.sort(key=lambda each: tuple((part is not None, part) for part in each))
     samples: defaultdict[int, list[Sample]] = defaultdict(list)
     taken: Counter[tuple[int, str]] = Counter()
     for number, fate, s, t in found:
         taken[number, fate] += 1
-        if taken[number, fate] <= _SAMPLES:
+        if taken[number, fate] <= MOST_SAMPLES:
             samples[number].append(Sample(GONE if fate == TARGET_RETIRED else fate, s, t))
     return samples
 

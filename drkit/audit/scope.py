@@ -62,6 +62,8 @@ class PartitionScope:
     digests: tuple[RangeDigest, ...] = ()
     source_kept: int | None = None
     target_anew: bool = False
+    partial: bool = False
+    told: tuple[tuple[int, int], ...] = ()
 
     @property
     def by_content_only(self) -> bool:

@@ -53,7 +53,7 @@ class Teller:
         self._owed: list[tuple[str, dict[str, Any]]] = []  # how hooks ended that the store did not take yet
         self._lock = threading.Lock()  # of these three: the hooks' thread journals too
         self._known: set[Name] = set()
-        self._batch: int | None = None
+        self._batch: tuple[int, int] | None = None
         self._left: list[dict[str, Any]] = []
         self._closed = threading.Event()
         self._caller = _Caller(self._call) if hooks else None
@@ -90,8 +90,8 @@ class Teller:
         """
         wrong = [each for each in found if each.deviates or each.problem is not None]
         fresh: list[dict[str, Any]] = []
-        if progress.batch != self._batch:
-            self._batch = progress.batch
+        if (progress.batch, progress.looks) != self._batch:
+            self._batch = progress.batch, progress.looks
             self._say_all(found, wrong, progress)
             fresh = [payload for each in wrong if _name(payload := self._alert(each, progress)) not in self._known]
             self._left = list(fresh)
@@ -150,21 +150,24 @@ class Teller:
 
     def _alert(self, each: Reconciled, progress: Progress) -> dict[str, Any]:
         """What hooks are given and the journal keeps (docs/schemas/audit-alert.schema.json)."""
-        closed = each.closed
+        closed, (first, until) = each.closed, each.behind or (None, None)
+        name = f"{closed.topic}:{closed.partition}:{closed.first}"
         return {
             "event": PROBLEM if each.deviates else _UNKNOWN,
             "source": self._link.id.source,
             "target": self._link.id.target,
             "run": progress.run,
             "batch": progress.batch,
-            "range": f"{closed.topic}:{closed.partition}:{closed.first}",
+            "range": name if first is None else f"{name}:{first}",
             "found_at": iso(now()),
             "found": str(each),
             "topic": closed.topic,
             "target_topic": each.target_topic,
             "partition": closed.partition,
-            "first_offset": closed.first,
-            "last_offset": closed.until - 1,
+            "first_offset": closed.first if first is None else None,
+            "last_offset": closed.until - 1 if first is None else None,
+            "target_first_offset": first,
+            "target_last_offset": None if until is None else until - 1,
             "counts": {name: getattr(each.counts, name) for name in KINDS},
             "gone": each.gone,
             "first": [sample._asdict() for sample in each.first],

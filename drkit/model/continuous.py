@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from drkit.model.audit import DEVIATIONS, Counts
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError
+from drkit.model.ranges import merged_ranges
 
 FORMAT = "drkit-continuous-audit/1"
 
@@ -57,6 +58,8 @@ class Sample(NamedTuple):
 class Reconciled:
     """One range's outcome. `problem`: why it could not be reconciled (then there are no counts).
 
+    `behind`: the range is empty, and these target offsets [first, until) behind its place were looked at instead.
+
     `gone`: records of a live range that the target has already removed although the source still has them. `first`:
     some of those that deviate.
     """
@@ -67,6 +70,7 @@ class Reconciled:
     gone: int = 0
     first: tuple[Sample, ...] = ()
     problem: str | None = None
+    behind: tuple[int, int] | None = None
 
     @property
     def deviates(self) -> bool:
@@ -82,10 +86,11 @@ class Reconciled:
         found = [f"{getattr(self.counts, kind):,} {kind}" for kind in KINDS if getattr(self.counts, kind)]
         if self.gone:
             found.append(f"{self.gone:,} gone from the target")
-        at = (
-            f"{self.closed.topic}:{self.closed.partition} source offsets {self.closed.first} to {self.closed.until - 1}"
-        )
-        return f"{at}: {self.problem or ', '.join(found) or 'equal'}"
+        closed = self.closed
+        at = f"source offsets {closed.first} to {closed.until - 1}"
+        if self.behind is not None:
+            at = f"target offsets {self.behind[0]} to {self.behind[1] - 1}, behind the last mirrored record"
+        return f"{closed.topic}:{closed.partition} {at}: {self.problem or ', '.join(found) or 'equal'}"
 
 
 def slices(ranges: Sequence[Closed], most: int) -> list[list[Closed]]:
@@ -114,6 +119,8 @@ class Progress:
     deviated; `unknown`: ranges that could not be reconciled. `latency_seconds`: of the last batch, from when its
     oldest range was seen closed until its verdict. `begins`: of the batch `begins_of`, the first offsets of those
     of its ranges that the logs no longer held whole at the first look, by `Closed.name`; kept before it is reconciled.
+    `looks`: how often something was found behind the last mirrored records; `told`: the target offsets of that, as
+    ranges, by `topic:partition`: they are in the sum, and no range's any more.
     """
 
     run: str
@@ -130,6 +137,8 @@ class Progress:
     through: dict[str, int] = field(default_factory=dict)
     begins: dict[str, int] = field(default_factory=dict)
     begins_of: int = -1
+    looks: int = 0
+    told: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:
@@ -151,11 +160,11 @@ class Progress:
             topic = each.closed.topic
             topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
             through[f"{topic}:{each.closed.partition}"] = each.closed.until
-        return Progress(
-            run=self.run,
-            link=self.link,
-            started_at=self.started_at,
+        return replace(
+            self,
             batch=batch,
+            begins={},
+            begins_of=-1,
             ranges=self.ranges + len(outcomes),
             alerts=self.alerts + sum(each.deviates for each in outcomes),
             unknown=self.unknown + sum(each.problem is not None for each in outcomes),
@@ -165,6 +174,16 @@ class Progress:
             topics=topics,
             through=through,
         )
+
+    def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> Progress:
+        """The sum with what stood behind the last mirrored records added: outcomes, and the target offsets told of."""
+        topics, told, alerts = dict(self.topics), dict(self.told), self.alerts
+        for outcome, offsets in found:
+            topic, name = outcome.closed.topic, f"{outcome.closed.topic}:{outcome.closed.partition}"
+            topics[topic] = Counts.total([topics.get(topic, Counts()), outcome.counts])
+            told[name] = merged_ranges([*told.get(name, ()), *offsets])
+            alerts += 1
+        return replace(self, topics=topics, told=told, alerts=alerts, looks=self.looks + 1)
 
     def to_json(self) -> str:
         """As it is kept."""
@@ -182,7 +201,9 @@ class Progress:
             known = {FORMAT: body}[body["format"]]
             topics = {topic: Counts(**counts) for topic, counts in body["topics"].items()}
             names = {each.name for each in fields(cls)}
-            return cls(**{**{key: value for key, value in known.items() if key in names}, "topics": topics})
+            told = {name: [tuple(each) for each in ranges] for name, ranges in body.get("told", {}).items()}
+            kept = {key: value for key, value in known.items() if key in names}
+            return cls(**{**kept, "topics": topics, "told": told})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DrkitError(
                 f"{where} is not a continuous audit's progress: {error}",

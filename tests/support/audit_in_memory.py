@@ -16,11 +16,11 @@ from drkit.audit.classifier import Classified, Limits, classify, reordered
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.pieces import cut_up
 from drkit.audit.places import Zone, nominal, place, zones
-from drkit.audit.ranges import merged_ranges
 from drkit.audit.scope import PartitionScope
 from drkit.kafka.batch import Batch, parse
 from drkit.model.audit import Basis, FindingKind
 from drkit.model.offsets import OffsetMapping
+from drkit.model.ranges import merged_ranges
 from tests.support.batches import Plain, batch_bytes
 from tests.support.damage import Expected, Record
 

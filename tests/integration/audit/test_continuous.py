@@ -169,7 +169,17 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
             wait_until(lambda: len(told) == 3, timeout=60, what="the alert")
             assert ranges(told)[0, 300] == "1 lost"
             assert told[-1].first == (Sample("lost", 319, None),)
+            copies = Bench(lab, own.store)
+            read = copies.read("dr", topic, 0)
+            copies.produce("dr", topic, 0, [each.record for each in read[:5]])  # behind the last place: no range's
+            wait_until(lambda: len(told) == 4, timeout=60, what="what stands behind the last mirrored record")
+            assert (told[-1].behind, str(told[-1]).partition(": ")[2]) == ((319, 324), "5 duplicated")
+            assert told[-1].first[0] == Sample("duplicated", 0, 319)
+            copies.produce("dr", topic, 0, [each.record for each in read[5:7]])
+            wait_until(lambda: len(told) == 5, timeout=60, what="what came behind it since")
+            assert (told[-1].behind, told[-1].counts.duplicated) == ((324, 326), 2)
         assert audit.progress.verdict == "deviated"
+        assert audit.progress.counts.duplicated == 7
         own.produce("primary", topic, {1: [f"late-{number}" for number in range(50)]})
         mirror(own)
         with ClusterAdmin("dr", own.config.clusters["dr"]) as admin:
@@ -185,7 +195,8 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         assert {name.partition("/")[2]: at for name, at in through.items()} == {f"0/{topic}": 320, f"1/{topic}": 350}
         counts = audit.progress.counts
         assert (counts.source_records, counts.matched, counts.lost) == (630, 629, 1)
-        assert (audit.progress.gone, audit.progress.ranges, audit.progress.alerts) == (30, 4, 2)
+        assert (audit.progress.gone, audit.progress.ranges, audit.progress.alerts) == (30, 4, 4)
+        assert audit.progress.counts.duplicated == 7  # told once, although partition 0 was looked at again
         assert audit.progress.through == {f"{topic}:0": 320, f"{topic}:1": 350}
     finally:
         own.store.close()

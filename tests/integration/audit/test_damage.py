@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.abreast import MOST_LEFT
+from drkit.audit.session import spark_session
 from drkit.model.audit import AuditResult, Basis, Verdict
 from tests.support.damage import (
     STAMP,
@@ -98,47 +98,60 @@ def test_batches_first_finds_what_decoding_all_finds(bench, audit, unique_name):
     assert equal > 60
 
 
-def test_altered_unseen_and_foreign_records_alone_need_no_joins(bench, audit, unique_name, monkeypatch):
+def rows(result: AuditResult) -> list[dict]:
+    """All findings, as they are on the disk, but what names the audit itself."""
+    table = pq.read_table(result.findings_path)
+    kept = [name for name in table.column_names if name not in {"observed_at", "run"}]
+    return sorted(table.select(kept).to_pylist(), key=str)
+
+
+def test_damage_of_every_kind_costs_a_few_jobs_and_tasks_find_what_the_driver_finds(
+    bench, audit, spark, unique_name, monkeypatch
+):
+    """However much is damaged: what a classification asks for is read in one job for all partitions."""
     rng = seeded(7)
-    topic = bench.create(unique_name, partitions=2)
-    expected: dict[int, set[Expected]] = {}
-    places, through = {}, {}
-    for partition in range(2):
-        bench.produce("primary", topic, partition, records(700, rng=rng), batched=20)
-        source = bench.read("primary", topic, partition)
-        places[partition] = dense(source)
-        damage = damaged(source, {"corrupted": 5}, rng)
-        if partition == 0:
-            strangers = [replace(each, key=b"stranger") for each in records(2, rng=rng, first=900)]
-            bench.forward(topic, partition, source, damage.target + strangers)
-            expected[partition] = damage.findings | {("foreign", None, 700), ("foreign", None, 701)}
-        else:
-            bench.forward(topic, partition, source, damage.target[:640])
-            through[partition] = source[640].offset
-            reached = {each for each in damage.findings if each[1] < source[640].offset}
-            expected[partition] = reached | {("unseen", each.offset, None) for each in source[640:]}
-    bench.remember(topic, places, through=through)
+    expected: dict[tuple[str, int], Damaged] = {}
+    for shape, keys in (("plain", None), ("compacted", 40)):
+        policy = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"} if keys else {}
+        topic = bench.create(f"{unique_name}.{shape}", partitions=2, config=policy)
+        places = {}
+        for partition in range(2):
+            bench.produce("primary", topic, partition, records(700, rng=rng, keys=keys), batched=20)
+            source = bench.read("primary", topic, partition)
+            damage = damaged(source, ACTS, rng)
+            bench.forward(topic, partition, source, damage.target)
+            expected[topic, partition] = damage
+            places[partition] = dense(source)
+        bench.remember(topic, places)
+    topics = list(dict.fromkeys(topic for topic, _ in expected))
+    context = spark_session(spark).sparkContext
+    context.setJobGroup(unique_name, "counted")
 
+    on_driver = audit(*topics)
+    jobs = len(context.statusTracker().getJobIdsForGroup(unique_name))
     with monkeypatch.context() as patch:
-        patch.delattr("drkit.audit.judge._Court")
-        first = audit(topic)
-    full = audit(topic, full=True)
+        patch.setattr("drkit.audit.batches.MEMORY_BUDGET", 0)
+        in_tasks = audit(*topics)
+    jobs_in_tasks = len(context.statusTracker().getJobIdsForGroup(unique_name)) - jobs
 
-    for partition, findings in expected.items():
-        assert set(found(first, topic, partition)) == findings
-    assert first.partitions == full.partitions
-    assert first.findings == full.findings
-    tables = [pq.read_table(each.findings_path) for each in (first, full)]
-    rows = [sorted(table.drop_columns(["observed_at"]).to_pylist(), key=str) for table in tables]
-    assert rows[0] == rows[1]
-    assert tables[0].schema.names == tables[1].schema.names
+    for (topic, partition), damage in expected.items():
+        damage.explains(found(on_driver, topic, partition))
+    assert on_driver.partitions == in_tasks.partitions
+    assert rows(on_driver) == rows(in_tasks)
+    assert pq.read_schema(parts(on_driver)[0]).names == pq.read_schema(parts(in_tasks)[0]).names
+    assert jobs <= 6
+    assert jobs_in_tasks <= 16
 
 
-def test_where_much_differs_tasks_leave_the_rest_to_joins(bench, audit, unique_name):
-    """The first record is lost and all others stand one place too low: beyond what a task hands over itself."""
+def parts(result: AuditResult) -> list[Path]:
+    return sorted(Path(result.findings_path).rglob("*.parquet"))
+
+
+def test_a_wholly_displaced_partition_lacks_one_record(bench, audit, unique_name, monkeypatch):
+    """The first record is lost and all others stand one place too low; on the driver, and where it has no room."""
     topic = bench.create(unique_name, partitions=2)
     places = {}
-    for partition, size in enumerate((MOST_LEFT * 13 // 10, MOST_LEFT * 5 // 2)):  # a rest below half, one above
+    for partition, size in enumerate((6_500, 12_500)):
         made = [Record(b"k%d" % number, b"v", STAMP + number) for number in range(size)]
         bench.produce("primary", topic, partition, made, batched=500)
         bench.produce("dr", topic, partition, made[1:], batched=500)
@@ -146,11 +159,13 @@ def test_where_much_differs_tasks_leave_the_rest_to_joins(bench, audit, unique_n
     bench.remember(topic, places)
     said: list[str] = []
 
-    first = audit(topic, progress=said.append)
+    first = audit(topic)
+    monkeypatch.setattr("drkit.audit.batches.MEMORY_BUDGET", 4 << 20)
+    in_tasks = audit(topic, progress=said.append)
     full = audit(topic, full=True)
 
-    assert any("joining what is left" in text for text in said)
+    assert any("stay in Spark" in text for text in said)
     for partition in places:
         assert found(first, topic, partition) == [("lost", 0, None)]
-    assert first.findings == full.findings
-    assert first.partitions == full.partitions
+    assert first.findings == in_tasks.findings == full.findings
+    assert first.partitions == in_tasks.partitions == full.partitions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.audit import lines
+from drkit.audit import ordering
 from drkit.audit.run import run_audit
 from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.clock import from_millis, now
@@ -199,7 +199,7 @@ def crowded(seed: int) -> tuple[list[Record], list[Record]]:
 
 
 def test_a_partition_in_more_pieces_than_are_put_in_order_says_so(bench, audit, unique_name, monkeypatch):
-    monkeypatch.setattr(lines, "MOST_RUNS", 5)
+    monkeypatch.setattr(ordering, "MOST_RUNS", 5)
     topic = bench.create(unique_name)
     bench.produce("primary", topic, 0, records(200, rng=seeded(9)))
     source = bench.read("primary", topic, 0)

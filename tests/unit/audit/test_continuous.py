@@ -164,7 +164,7 @@ def test_a_range_of_a_topic_that_was_deleted_since_is_unknown_and_stops_nothing(
     ranges = [Closed(topic, 0, 0, 0, 10, 1) for topic in ("t", "u")]
     link = Link(LinkId("a", "b"), topics=(".*",), groups=())
 
-    found = reconciling.reconcile(ranges, link, None, None, None)
+    found = reconciling.reconcile(ranges, {}, link, None, None, None)
 
     assert [(each.closed, each.problem, each.deviates) for each in found] == [
         (each, "the link has no such topic: 1", False) for each in ranges

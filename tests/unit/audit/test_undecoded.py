@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.log_tasks import settle
-from drkit.audit.ranges import merged_ranges
 from drkit.audit.spans import Span, share_out
 from drkit.audit.undecoded import digest, holds_any
 from drkit.kafka.batch import parse
+from drkit.model.ranges import merged_ranges
 from tests.support.batches import batch_bytes, retouched
 
 HEADERS: list[tuple[str, bytes | None]] = []
