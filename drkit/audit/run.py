@@ -14,7 +14,7 @@ from drkit.audit.ordering import MOST_RUNS
 from drkit.audit.reading import Reader
 from drkit.audit.relations import audit_relation, check_decoders, concerned
 from drkit.audit.scope import Scope, log_starts, observe_scope
-from drkit.audit.session import SparkRuntime, spark_session
+from drkit.audit.session import SparkRuntime, session_starting
 from drkit.audit.watch import Progress, Tasks, described, watching
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
@@ -24,8 +24,6 @@ from drkit.store.api import Store
 
 _ATTEMPTS = 4
 _OFFSETS_A_SHUFFLE_TASK = 500_000
-_BRIEF = 4_000_000
-"""Offsets on both sides below which a session is started for a brief job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +121,8 @@ def judged(
     what: str,
     progress: Progress,
     tasks: Tasks | None = None,
+    *,
+    brief: bool = True,
 ) -> Judged:
     """Observe and judge; anew where records went away while they were read, or the logs' starts moved.
 
@@ -131,9 +131,10 @@ def judged(
     """
     refuse_altered(request.link, what)
     progress("looking at both clusters")
-    scope = observe_scope(request, store, config)
-    progress("starting Spark")
-    session = spark_session(spark, brief=scope.offsets < _BRIEF)
+    with session_starting(spark, brief=brief) as started:
+        scope = observe_scope(request, store, config)
+        progress("starting Spark")
+        session = started()
     progress = described(session, f"{what} of {request.link.id}", progress)
     for attempt in range(1, _ATTEMPTS + 1):
         if attempt > 1:

@@ -88,7 +88,7 @@ def salvage(
     """
     say = progress or (lambda _: None)
     folder = _free_folder(request.out)
-    found = judged(request, store, config, spark, "the salvage", say, tasks)
+    found = judged(request, store, config, spark, "the salvage", say, tasks, brief=False)
     say("writing what only the source holds")
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:

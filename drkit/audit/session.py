@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,8 +24,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+import drkit
 from drkit.audit.folder import OwnFolder, make_folder
-from drkit.audit.jvm import LOG, Jvm, launch_jvm
+from drkit.audit.jvm import LOG, Jvm, Launch, launch_jvm
 from drkit.audit.shipping import ARCHIVE, code_archive
 from drkit.model.errors import DrkitError
 
@@ -66,6 +67,11 @@ class SparkRuntime:
         """Whether the work is done in the driver itself."""
         return self.master.startswith("local")
 
+    @property
+    def at_home(self) -> bool:
+        """Whether workers run this process's Python on this machine, with drkit where it has it."""
+        return self.local and "spark.pyspark.python" not in self.settings and Path(drkit.__file__).is_file()
+
 
 @dataclass(slots=True)
 class _Alive:
@@ -86,14 +92,33 @@ _alive: _Alive | None = None
 _shipped: str | None = None
 
 
-def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession:
+@contextmanager
+def session_starting(runtime: SparkRuntime, *, brief: bool = False) -> Iterator[Callable[[], SparkSession]]:
+    """Have the session start on a thread of its own while the body does something else.
+
+    Yields:
+        what waits for the session; raises as `spark_session`. Where the body fails, what has not started is ended.
+    """
+    launch = Launch()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-spark-start") as pool:
+        started = pool.submit(spark_session, runtime, brief=brief, launch=launch)
+        try:
+            yield started.result
+        except BaseException:
+            if not started.done():
+                launch.call_off()
+            raise
+
+
+def spark_session(runtime: SparkRuntime, *, brief: bool = False, launch: Launch | None = None) -> SparkSession:
     """The process's session: the one alive if it was made from an equal runtime, else a new one.
 
     A session that somebody else made in this process (`spark-submit`) is used as it is.
 
     Args:
         runtime: what to start it from.
-        brief: there is little to do, so a new JVM should start working soon rather than become fast.
+        brief: the JVM has little to do itself, so it should start working soon rather than become fast.
+        launch: told of a JVM that is started, so that somebody else may call it off.
 
     Raises:
         DrkitError: Spark doesn't start; says why and where its log was.
@@ -112,10 +137,11 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False) -> SparkSession
         folder = owned.path
         try:
             with quietly():
-                session, jvm = _start(runtime, folder, brief=brief)
+                session, jvm = _start(runtime, folder, launch, brief=brief)
                 context = session.sparkContext
                 context.pythonExec = runtime.settings.get("spark.pyspark.python", sys.executable)  # not from variables
-                context.addPyFile(str(code_archive(folder)))
+                if not runtime.at_home:
+                    context.addPyFile(str(code_archive(folder)))
                 _accumulate_quietly(context)
         except BaseException as error:
             tail = log_tail(folder)
@@ -149,7 +175,8 @@ def stop_session(*, gently: bool = True) -> None:
     """End the session that drkit started, if any, and remove all that Spark wrote for itself.
 
     Args:
-        gently: let Spark stop first. Not after an interrupt: the answer to what was asked last may
+        gently: let Spark stop first, where it runs on a cluster; on this machine there is nothing to hand back, and
+            its stop takes longer than a small audit. Not after an interrupt: the answer to what was asked last may
             still be on its way, and would be taken for the answer to this.
     """
     global _alive
@@ -158,7 +185,7 @@ def stop_session(*, gently: bool = True) -> None:
         if alive is None or alive.pid != os.getpid():  # a forked child doesn't own its parent's JVM
             return
         with quietly():
-            if gently:
+            if gently and not alive.runtime.local:
                 with suppress(Exception):  # a JVM that died already can't be stopped: what matters is that it is gone
                     alive.session.stop()
                 alive.jvm.end()
@@ -222,13 +249,13 @@ def log_tail(folder: Path | None = None) -> str:
     return "\n".join(lines[-_LOG_LINES:])
 
 
-def _start(runtime: SparkRuntime, folder: Path, *, brief: bool) -> tuple[SparkSession, Jvm]:
+def _start(runtime: SparkRuntime, folder: Path, launch: Launch | None, *, brief: bool) -> tuple[SparkSession, Jvm]:
     (folder / "log4j2.properties").write_text(_LOG4J.format(log=folder / _SPARK_LOG), encoding="utf-8")
     settings = _settings(runtime, folder, brief=brief)
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    jvm = launch_jvm(settings, runtime.java_home, folder, local=runtime.local)
+    jvm = launch_jvm(settings, runtime.java_home, folder, local=runtime.local, launch=launch)
     try:
         gateway = jvm.connect()
         # On the main thread SparkContext would put its own handler on SIGINT, in the middle of our calls to it.
@@ -248,7 +275,7 @@ def _start(runtime: SparkRuntime, folder: Path, *, brief: bool) -> tuple[SparkSe
 def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, str]:
     java_options = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
     if brief and runtime.local:
-        java_options += " -XX:TieredStopAtLevel=1"  # half the CPU of a cold start; slower from a few million records on
+        java_options += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the CPU of a cold start
     settings = {
         "spark.master": runtime.master,
         "spark.app.name": "drkit",
