@@ -15,7 +15,7 @@ from drkit.audit.reading import Reader
 from drkit.audit.relations import audit_relation, check_decoders, concerned
 from drkit.audit.scope import Scope, log_starts, observe_scope
 from drkit.audit.session import SparkRuntime, session_starting
-from drkit.audit.watch import Progress, Tasks, described, watching
+from drkit.audit.watch import Progress, Tasks, described, timed, watching
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
 from drkit.model.errors import DrkitError, Refused
@@ -60,7 +60,7 @@ def run_audit(
         DrkitError: Spark failed; or retention moved the logs faster than they could be read.
     """
     path = _findings_path(request)
-    say = progress or _silent
+    say = timed(progress or _silent)
     try:
         return _audit(request, store, config, spark, path, say, tasks)
     except KeptWorkLost as error:

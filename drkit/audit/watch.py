@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
 
@@ -16,6 +20,17 @@ Progress = Callable[[str], None]
 
 Tasks = Callable[[int, int], None]
 """Called with the tasks done and the tasks in all of the stages that run now."""
+
+
+def timed(progress: Progress) -> Progress:
+    """`progress` that logs when each step begins, in seconds since this was made (at debug level)."""
+    began = time.monotonic()
+
+    def say(step: str) -> None:
+        log.debug("%.2f s: %s", time.monotonic() - began, step)
+        progress(step)
+
+    return say
 
 
 def described(session: SparkSession, work: str, progress: Progress) -> Progress:

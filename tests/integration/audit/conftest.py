@@ -37,14 +37,14 @@ def audit(bench: Bench, spark: SparkRuntime, tmp_path: Path) -> Audit:
 
     def run(*topics: str, **options) -> AuditResult:
         runs.append(1)
-        progress = options.pop("progress", None)
+        progress, store = options.pop("progress", None), options.pop("store", bench.store)
         request = AuditRequest(
             link=options.pop("link", bench.link),
             out=str(tmp_path / f"audit-{len(runs)}"),
             topics=tuple(TopicChoice.parse(topic) for topic in topics),
             **options,
         )
-        result = run_audit(request, bench.store, bench.config, spark, progress=progress)
+        result = run_audit(request, store, bench.config, spark, progress=progress)
         for each in (result.counts, *(part.counts for part in result.partitions)):
             assert each.broken_identity() is None
         return result

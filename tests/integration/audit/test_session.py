@@ -10,9 +10,9 @@ import pytest
 
 from drkit.audit import session
 from drkit.audit.run import run_audit
-from drkit.audit.session import spark_session, stop_session
+from drkit.audit.session import session_starting, spark_session, stop_session
 from drkit.model.audit import AuditRequest, TopicChoice
-from drkit.model.errors import DrkitError
+from drkit.model.errors import ConfigError, DrkitError
 from tests.support.damage import records, seeded
 from tests.support.wait import wait_until
 
@@ -51,6 +51,17 @@ def test_a_jvm_that_dies_is_named_and_the_next_audit_starts_another(bench, spark
 
     request = AuditRequest(bench.link, str(tmp_path / "two"), (TopicChoice(topic),))
     assert run_audit(request, bench.store, bench.config, spark).counts.matched == 5
+
+
+def test_what_was_started_beside_work_that_fails_is_ended(spark):
+    stop_session()
+    before = {each.pid for each in psutil.Process().children(recursive=True)}
+
+    with pytest.raises(ConfigError, match="the look failed"), session_starting(spark):
+        raise ConfigError("the look failed")
+
+    assert session._alive is None
+    assert {each.pid for each in psutil.Process().children(recursive=True)} <= before
 
 
 def test_files_that_spark_leaves_are_not_in_the_way(spark, monkeypatch, tmp_path: Path):
