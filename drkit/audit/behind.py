@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from drkit.audit.failures import LogMoved, in_words
 from drkit.audit.judge import Judgement, judge
 from drkit.audit.places import place, source_of
 from drkit.audit.reading import Reader
-from drkit.audit.reconcile import MOST_SAMPLES, Told, after_place
+from drkit.audit.reconcile import MOST_SAMPLES, after_place
 from drkit.audit.scope import PartitionScope, log_starts, observe_scope
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, Counts, FindingKind, TopicChoice
 from drkit.model.clock import now, to_millis
-from drkit.model.continuous import Closed, Reconciled, Sample
+from drkit.model.continuous import Closed, Progress, Reconciled, Sample
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -39,12 +39,11 @@ class Behind:
         self._config = config
         self._ends: dict[str, int] = {}
 
-    def look(self, through: Mapping[str, int], told: Told, session: Callable[[], SparkSession]) -> list[Behold]:
+    def look(self, progress: Progress, session: Callable[[], SparkSession]) -> list[Behold]:
         """What is there that wasn't told yet.
 
         Args:
-            through: up to where partitions are reconciled, by `topic:partition`.
-            told: what was told of before.
+            progress: up to where partitions are reconciled, and what was told of before.
             session: asked for only where there is something to compare.
 
         Raises:
@@ -52,19 +51,20 @@ class Behind:
             Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in.
             ConfigError: a topic is gone.
         """
-        if not through:
+        if not progress.through:
             return []
-        topics = sorted({name.rpartition(":")[0] for name in through})
+        topics = sorted({name.rpartition(":")[0] for name in progress.through})
         request = AuditRequest(link=self._link, out="", topics=tuple(map(TopicChoice, topics)))
         whole = observe_scope(request, self._store, self._config)
         parts: list[PartitionScope] = []
         for each in whole.partitions:
             name = f"{each.topic}:{each.partition}"
-            at = through.get(name)
+            at = progress.through.get(name)
             if at is None or each.mirrored_through != at or self._ends.get(name) == each.target_end:
                 continue  # a range is to come, or nothing has
-            first = max(after_place(each, at), each.target_start)
-            known = tuple(told.get(name, ()))
+            place_after = after_place(each, at)
+            first = max(min(place_after, progress.reached.get(name, place_after)), each.target_start)
+            known = tuple(progress.told.get(name, ()))
             if first < each.target_end and (first, each.target_end) not in known:
                 source_from = min(max(at, each.source_start), each.source_end)
                 beyond = range(source_from, each.source_end)  # what has its place behind all that is there isn't there
@@ -98,19 +98,29 @@ class Behold(NamedTuple):
 
 def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:
     kinds = {str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN)}
-    found = [(str(fate.fate), fate.s, fate.t) for fate in judgement.settled if fate.p == each.number]
-    if judgement.stayed is not None:
+    found: Iterable[tuple[str, int | None, int | None]] = sorted(
+        (
+            (str(fate.fate), fate.s, fate.t)
+            for fate in judgement.settled
+            if fate.p == each.number and fate.t is not None
+        ),
+        key=lambda one: one[2] or 0,
+    )
+    if judgement.stayed is not None and not found:  # a partition's fates are here or there
         stayed = judgement.stayed.where((F.col("p") == each.number) & F.col("fate").isin(*kinds))
-        found += [(row["fate"], row["s"], row["t"]) for row in stayed.select("fate", "s", "t").toLocalIterator()]
+        rows = stayed.select("fate", "s", "t").orderBy("t").toLocalIterator()
+        found = ((row["fate"], row["s"], row["t"]) for row in rows)
     offsets: list[tuple[int, int]] = []
     counts: Counter[str] = Counter()
     first: list[Sample] = []
-    for kind, s, t in sorted(found, key=lambda one: -1 if one[2] is None else one[2]):
+    for kind, s, t in found:
         if kind not in kinds or t is None:
             continue
         place_of = source_of(each.zones, t)
-        if place_of is not None and place_of < each.source_end:
+        if place_of is not None and each.source_from <= place_of < each.source_end:
             continue  # a source record's place, to which the mirror will come
+        if s is not None and place_of == s:
+            continue  # the record itself, come late
         counts[kind] += 1
         if offsets and offsets[-1][1] == t:
             offsets[-1] = (offsets[-1][0], t + 1)

@@ -181,7 +181,7 @@ class ContinuousAudit:
         progress = self._progress
         assert progress is not None  # noqa: S101 - `run` sets it before the stream begins
         try:
-            found = self._behind.look(progress.through, progress.told, partial(spark_session, self._runtime))
+            found = self._behind.look(progress, partial(spark_session, self._runtime))
             if not found:
                 return
             progress = progress.beheld(found)

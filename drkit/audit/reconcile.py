@@ -220,6 +220,7 @@ def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> li
             counts=_live(audit.counts),
             gone=0 if part.target_compacted else audit.counts.target_retired,
             first=tuple(first[part.number]),
+            reached=part.target_end,
         )
         for closed, part, audit in zip(ranges, scope.partitions, audits, strict=True)
     ]

@@ -59,6 +59,7 @@ class Reconciled:
     """One range's outcome. `problem`: why it could not be reconciled (then there are no counts).
 
     `behind`: the range is empty, and these target offsets [first, until) behind its place were looked at instead.
+    `reached`: the target offset up to which was looked; None where nothing was compared.
 
     `gone`: records of a live range that the target has already removed although the source still has them. `first`:
     some of those that deviate.
@@ -71,6 +72,7 @@ class Reconciled:
     first: tuple[Sample, ...] = ()
     problem: str | None = None
     behind: tuple[int, int] | None = None
+    reached: int | None = None
 
     @property
     def deviates(self) -> bool:
@@ -120,7 +122,8 @@ class Progress:
     oldest range was seen closed until its verdict. `begins`: of the batch `begins_of`, the first offsets of those
     of its ranges that the logs no longer held whole at the first look, by `Closed.name`; kept before it is reconciled.
     `looks`: how often something was found behind the last mirrored records; `told`: the target offsets of that, as
-    ranges, by `topic:partition`: they are in the sum, and no range's any more.
+    ranges, by `topic:partition`: they are in the sum, and no range's any more. `reached`: up to where the target was
+    looked at for ranges, by `topic:partition`; where it ended early, what is appended later is below the last place.
     """
 
     run: str
@@ -139,6 +142,7 @@ class Progress:
     begins_of: int = -1
     looks: int = 0
     told: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:
@@ -155,11 +159,13 @@ class Progress:
     def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> Progress:
         """The sum with one batch's ranges added."""
         outcomes = list(found)
-        topics, through = dict(self.topics), dict(self.through)
+        topics, through, reached = dict(self.topics), dict(self.through), dict(self.reached)
         for each in outcomes:
-            topic = each.closed.topic
+            topic, name = each.closed.topic, f"{each.closed.topic}:{each.closed.partition}"
             topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
-            through[f"{topic}:{each.closed.partition}"] = each.closed.until
+            through[name] = each.closed.until
+            if each.reached is not None:
+                reached[name] = each.reached
         return replace(
             self,
             batch=batch,
@@ -173,6 +179,7 @@ class Progress:
             reconciled_at=iso(at),
             topics=topics,
             through=through,
+            reached=reached,
         )
 
     def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> Progress:

@@ -370,3 +370,16 @@ def test_only_the_first_lot_of_an_opening_range_opens():
         ("t", 5, True),
         ("t", 5 + OFFSETS_A_SLICE, False),
     ]
+
+
+def test_what_stands_behind_the_last_mirrored_record_is_in_the_sum_once():
+    before = Progress("run", "a->b", "now", batch=3, ranges=2, alerts=1)
+    copies = Reconciled(Closed("t", 0, 0, 9, 9, 1), "t", Counts(target_records=2, duplicated=2), behind=(9, 11))
+
+    after = before.beheld([(copies, [(9, 11)])]).beheld([(copies, [(11, 13), (20, 21)])])
+
+    assert (after.batch, after.ranges, after.alerts, after.looks) == (3, 2, 3, 2)
+    assert after.counts.duplicated == 4
+    assert after.told == {"t:0": [(9, 13), (20, 21)]}
+    assert Progress.from_json(after.to_json(), "here") == after
+    assert str(copies) == "t:0 target offsets 9 to 10, behind the last mirrored record: 2 duplicated"
