@@ -22,7 +22,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, SQLContext
 
 import drkit
 from drkit.audit.folder import OwnFolder, make_folder
@@ -314,6 +314,9 @@ def _forget_gateway() -> None:
     SparkContext._gateway = None  # noqa: SLF001 - as above
     SparkContext._jvm = None  # noqa: SLF001 - as above
     SparkContext._active_spark_context = None  # noqa: SLF001 - as above
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - as above
+    SparkSession._activeSession = None  # noqa: SLF001 - as above
+    SQLContext._instantiatedContext = None  # noqa: SLF001 - as above
     if gateway is not None:
         with suppress(Exception):  # its sockets went with the JVM
             gateway.shutdown()

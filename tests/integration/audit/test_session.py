@@ -32,6 +32,9 @@ def test_one_session_serves_all_and_leaves_nothing(spark, monkeypatch, tmp_path:
     stop_session()
     assert not folder.exists()
     assert not psutil.pid_exists(pid)
+    assert (
+        spark_session(spark).range(3).mapInArrow(lambda blocks: blocks, "id long").count() == 3
+    )  # asks for the newest
     assert "JAVA_HOME" not in os.environ or os.environ["JAVA_HOME"] != str(spark.java_home)
 
 
