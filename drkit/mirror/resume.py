@@ -124,7 +124,7 @@ class Resumer:
         self.denied: dict[TopicPartition, DrkitError] = {}
         """Of the last call of `resume`: partitions that a cluster denied looking at; the others went on."""
         self.replaced: set[TopicPartition] = set()
-        """Of the last call, too: partitions whose topic isn't the known one any more on some side, or isn't there."""
+        """Of the last call, too: partitions whose topic is another one than the known one on some side."""
 
     def resume(
         self,
@@ -223,17 +223,18 @@ class Resumer:
         ours = self._source.topics({state.topic for state in states}, denied=set())
         theirs = self._target.topics({state.target_topic for state in states}, denied=set())
 
-        def known(ready: ReadyTopic) -> bool:
+        known: dict[TopicPartition, ReadyTopic] = {}
+        self.replaced = set()
+        for tp, ready in wanted.items():
             state = ready.state
-            source, target = ours.get(state.topic), theirs.get(state.target_topic)
-            return (
-                source is not None
-                and target is not None
-                and (source.topic_id, target.topic_id) == (state.source_topic_id, state.target_topic_id)
-            )
-
-        self.replaced = {tp for tp, ready in wanted.items() if not known(ready)}
-        return {tp: ready for tp, ready in wanted.items() if tp not in self.replaced}
+            found = ours.get(state.topic), theirs.get(state.target_topic)
+            ids = [None if each is None else each.topic_id for each in found]
+            due = [state.source_topic_id, state.target_topic_id]
+            if ids == due:
+                known[tp] = ready
+            elif any(one is not None and one != other for one, other in zip(ids, due, strict=True)):
+                self.replaced.add(tp)  # a topic that is missing may only not be listed yet: a look waits for that
+        return known
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
         """The target's log ends, of those that two reads in a row agree about."""

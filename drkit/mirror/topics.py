@@ -6,7 +6,7 @@ stand still and why. Nothing is deleted on the target unless the link says so (`
 nothing is mirrored into or out of a topic that isn't the one that was mirrored before (Kafka's topic ids
 tell).
 
-A topic that isn't listed counts as gone only when two looks in a row miss it: a broker that has
+A topic that isn't listed counts as gone only when looks have missed it for two seconds: a broker that has
 just started may know less than the cluster. One that a side doesn't show to drkit's principal is not gone: nothing is
 known of it, and it stands still until it is shown.
 """
@@ -36,6 +36,8 @@ from drkit.store.api import Store
 __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 
 log = logging.getLogger(__name__)
+
+_GONE_SECONDS = 2.0
 
 TOPIC_KINDS = frozenset(
     {
@@ -86,7 +88,8 @@ class TopicSync:
         self._problems = problems
         self._forwarding = how_forwarded(link)
         self._preserves = link.offsets is OffsetMode.PRESERVE and not link.alters
-        self._missed: set[tuple[str, str]] = set()
+        self._clock = clock
+        self._missed: dict[tuple[str, str], float] = {}
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
         self._waiting = False
@@ -144,7 +147,8 @@ class TopicSync:
         for topic in look.source:
             if topic not in awaited:
                 self._judge(look, topic)
-        self.in_step = all(self._problems.knows("target_topic_refused", topic) for topic in awaited)
+        refused = ("target_topic_refused", "target_topic_denied")
+        self.in_step = all(any(self._problems.knows(kind, topic) for kind in refused) for topic in awaited)
         self._last = look.ready
         return dict(look.ready)
 
@@ -228,7 +232,7 @@ class TopicSync:
         if target is None or target.topic_id != state.target_topic_id:
             self._halt_target(look, state, target)
             return
-        self._missed.discard(("target", topic))
+        self._missed.pop(("target", topic), None)
         if not state.reason.startswith(self._forwarding):
             others = [each for each in state.reason.split("; ") if not each.startswith(PHRASES)]
             state = replace(state, reason="; ".join([self._forwarding, *others]))
@@ -261,7 +265,7 @@ class TopicSync:
 
     def _halt_target(self, look: Look, state: TopicState, target: TopicInfo | None) -> None:
         where = f"{state.target_topic} on {self._link.id.target}"
-        if target is None and self._first_miss(look, "target", state.topic):
+        if target is None and self._may_be_there(look, "target", state.topic):
             return
         self._problems.put(
             "target_recreated",
@@ -300,14 +304,14 @@ class TopicSync:
 
     def _note_gone(self, look: Look) -> None:
         for topic in look.source_denied:
-            self._missed.discard(("source", topic))
+            self._missed.pop(("source", topic), None)
             rights = "DESCRIBE, DESCRIBE_CONFIGS and READ"
             self._halt_denied(SOURCE_TOPIC_DENIED, topic, f"{topic} on {self._link.id.source}", rights)
         gone = []
         for topic in look.states:
             if topic in look.source or topic in look.source_denied:
-                self._missed.discard(("source", topic))
-            elif self._link.mirrors_topic(topic) and not self._first_miss(look, "source", topic):
+                self._missed.pop(("source", topic), None)
+            elif self._link.mirrors_topic(topic) and not self._may_be_there(look, "source", topic):
                 gone.append(topic)
         if self._deletions is not None:
             gone = self._deletions.look(look, gone)
@@ -321,10 +325,10 @@ class TopicSync:
                 halted=False,
             )
 
-    def _first_miss(self, look: Look, side: str, topic: str) -> bool:
-        """Whether a topic is missed for the first time; then it stays as it was in the last look."""
-        first = (side, topic) not in self._missed
-        self._missed.add((side, topic))
-        if first and topic in self._last:
+    def _may_be_there(self, look: Look, side: str, topic: str) -> bool:
+        """Whether a topic that isn't listed has been missed for a short time only; then it stays as it was before."""
+        at = self._clock()
+        briefly = at - self._missed.setdefault((side, topic), at) < _GONE_SECONDS
+        if briefly and topic in self._last:
             look.ready[topic] = self._last[topic]
-        return first
+        return briefly

@@ -12,7 +12,7 @@ import pytest
 from drkit.config import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.mirror.engine import NOT_MOVING, RECORD_REJECTED
+from drkit.mirror.engine import NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE
 from drkit.model.acls import Acl
 from drkit.model.links import SOURCE_TOPIC_DENIED
 from tests.support.mirroring import Mirrored, Side, as_restricted
@@ -118,6 +118,8 @@ def test_a_stamp_that_the_target_refuses_waits_until_it_is_taken(restricted: Mir
     ("alias", "operation", "kind", "right"),
     [
         ("dr", "write", RECORD_REJECTED, "WRITE"),
+        ("dr", "describe", "target_topic_denied", "DESCRIBE"),
+        ("primary", "read", SOURCE_UNREADABLE, "READ"),
         ("primary", "describe", SOURCE_TOPIC_DENIED, "DESCRIBE"),
         pytest.param("primary", "describe_configs", SOURCE_TOPIC_DENIED, "DESCRIBE_CONFIGS", marks=pytest.mark.long),
         pytest.param("dr", "describe_configs", "target_topic_denied", "DESCRIBE_CONFIGS", marks=pytest.mark.long),
@@ -142,21 +144,24 @@ def test_a_right_that_is_taken_on_one_topic_stops_that_topic_only_until_it_is_gi
         (problem,) = wait_until(lambda: restricted.problems(kind), what="the problem")
         assert problem.halted
         assert right in problem.remedy
+        for name in (topic, other):  # what was written before may have passed: a fetch was under way
+            _write(restricted.source, name, 5)
         restricted.wait_through(other)
         (link,) = json.loads(restricted.drkit("status", "--output", "json").stdout)["links"]
         assert link["state"] == "degraded"
         hidden = (alias, operation) == ("primary", "describe")  # its end was last seen before that
         lags = {each["topic"]: each["lag_records"] for each in link["partitions"]}
-        assert lags[topic] == (None if hidden else 5)
+        assert lags[topic] is None if hidden else lags[topic] >= 5
         assert (link["recovery_point"]["records"] is None) == hidden
     assert running.error is None
     assert not restricted.problems("source_topic_deleted")
     assert not restricted.problems("target_recreated")
     _write(restricted.source, other, 5)
+    stood = restricted.through(topic)
     with restricted.running() as running:
         restricted.wait_through(other)
         wait_until(lambda: [p for p in restricted.problems() if p.kind in {kind, NOT_MOVING}], what="the problem")
-        assert restricted.through(topic) == 5
+        assert restricted.through(topic) == stood < 15
         _put(restricted, alias, denial, remove=True)
         restricted.wait_through(topic)
         wait_until(lambda: not restricted.problems(), what="the problems to clear by themselves")
