@@ -24,6 +24,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -43,7 +44,7 @@ from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.audit import AuditRequest, FindingKind, SalvageKind, SalvageResult, Standing
 from drkit.model.clock import iso
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
 from drkit.store.api import Store
 
@@ -107,7 +108,7 @@ def salvage(
         staging.rename(folder)
         _sync_one(folder.parent)
     except OSError as error:
-        raise DrkitError(
+        raise FolderUnusable(
             f"the salvage can't be written to {folder}: {error.strerror or error}",
             meaning="Nothing was kept",
             remedy="Give another --out, on a disk with room",
@@ -151,6 +152,9 @@ def _free_folder(out: str) -> Path:
     folder = Path(out).expanduser().resolve()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder.parent, buffering=0) as probe:  # a full disk takes a name, but no data
+            probe.write(b"\0" * 4096)
+            os.fsync(probe.fileno())
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Refused(
                 f"{folder} is there already and is not empty",
@@ -158,7 +162,9 @@ def _free_folder(out: str) -> Path:
                 remedy="Give another --out",
             )
     except OSError as error:
-        raise DrkitError(f"{folder} can't be used: {error.strerror or error}", remedy="Give another --out") from error
+        raise FolderUnusable(
+            f"{folder} can't be used: {error.strerror or error}", remedy="Give another --out, on a disk with room"
+        ) from error
     return folder
 
 

@@ -24,7 +24,7 @@ from drkit.failover.scrub_topics import live_logs, looked_again, mapped_topics
 from drkit.failover.stage import StageContext, StageReport
 from drkit.failover.topic_mapping import mappings_of
 from drkit.kafka.groups import CommittedOffset, GroupAdmin
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.text import and_more
 from drkit.model.topology import TopicPartition
 
@@ -72,6 +72,7 @@ def keep(
 
     Raises:
         Refused: it is still written, or open transactions hide records.
+        FolderUnusable: the folder takes nothing.
         DrkitError: the salvage doesn't hold all of it.
     """
     names = {topic.topic: topic for topic in topics}
@@ -81,7 +82,14 @@ def keep(
     again = {topic.topic: topic for topic in looked_again(context, live, topics, mappings)}
     fresh = carried(mappings, offsets, again)
     out = free_folder(context.rooms.salvage_root / context.run)
-    kept = context.rooms.salvager.salvage(context.link.reversed(), sorted(names), documents(offsets, fresh), out)
+    try:
+        kept = context.rooms.salvager.salvage(context.link.reversed(), sorted(names), documents(offsets, fresh), out)
+    except FolderUnusable as error:
+        raise FolderUnusable(
+            error.what,
+            meaning=f"What only {cluster} holds can't be kept there, so nothing is deleted",
+            remedy="Make room there, or give --salvage-dir DIR on a disk with room",
+        ) from error
     moved = differing(_written(seen), _written(look(context, cluster, live, topics)))
     if moved:
         raise still_written(cluster, moved)

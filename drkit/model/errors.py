@@ -76,6 +76,10 @@ class BrokerTooOld(NotLetIn):
     """A broker lacks a version of a request without which drkit can't keep its promises."""
 
 
+class FolderUnusable(DrkitError):
+    """A folder takes no files: it is full, read-only, or no folder."""
+
+
 class Refused(DrkitError):
     """A precondition does not hold; nothing was changed."""
 
