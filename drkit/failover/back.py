@@ -31,6 +31,7 @@ from drkit.failover.salvage_stage import check_cluster, free_folder, unreadable_
 from drkit.failover.scrub import restore_configs, to_be_aligned
 from drkit.failover.stage import StageContext, StageReport, decide_link
 from drkit.failover.turn import Before, keep_turned, turn_round
+from drkit.failover.world import PartitionView, lag_of
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.links import Direction, Problem, TopicState
@@ -264,12 +265,13 @@ class DrainBack:
             )
             raise still_written(self.live, late)
         settle_watermarks(context, world)
+        left = [view for view in world.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
             context.facts,
             mirror_stopped=True,
             ends=ends,
-            lag=world.lag,
-            loss=loss_at(world.partitions.values(), context.facts.fenced_at or now()),
+            lag=lag_of(left),
+            loss=loss_at(left, context.facts.fenced_at or now()),
         )
         return StageReport(Outcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
 
@@ -390,6 +392,11 @@ class Turn:
         said = f"{said}; {sum(kept.records.values()):,} records of these topics are kept in {kept.path}"
         hidden = unreadable_places(kept)
         return facts, f"{said}, not what can't be read: {and_more(hidden)}" if hidden else said
+
+
+def _given_up(facts: Facts, view: PartitionView) -> bool:
+    """Whether a partition went from the live cluster before anything of it was brought back, and that was accepted."""
+    return view.source_end is None and view.watermark is None and view.target_topic in facts.salvage_only
 
 
 def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:

@@ -76,13 +76,29 @@ def as_stands(positions: Iterable[Position]) -> list[GroupPosition]:
     ]
 
 
-def with_carried(chosen: Sequence[Position], positions: Iterable[Position]) -> tuple[Position, ...]:
-    """The positions chosen for the move back, and the carried ones of topics that the live cluster doesn't have."""
+def with_carried(
+    chosen: Sequence[Position], positions: Iterable[Position], starts: Mapping[TopicPartition, int]
+) -> tuple[Position, ...]:
+    """The positions chosen for the move back, and the carried ones of topics that the live cluster doesn't have.
+
+    Args:
+        chosen: those chosen.
+        positions: the carried ones.
+        starts: partitions that have gone from the live cluster since, by their names there, and where their logs on
+            the old primary begin.
+    """
     found = {(each.group, each.target_topic, each.partition): each for each in chosen}
     for each in positions:
         key = (each.group, each.target_topic, each.partition)
-        if each.target_offset is not None and (key not in found or found[key].target_offset is None):
+        start = starts.get(TopicPartition(each.topic, each.partition))
+        if key in found and found[key].target_offset is not None:
+            continue
+        if each.target_offset is not None:
             found[key] = replace(each, existing=None)
+        elif start is not None:
+            reason = f"{each.topic} has gone from the live cluster since: what was brought back is read from its start"
+            place = replace(each, existing=None, source_offset=None, target_offset=start, strategy=Strategy.MAPPING)
+            found[key] = replace(place, translation=Certainty.CONSERVATIVE, reason=reason, why=reason)
     return tuple(each for _, each in sorted(found.items()))
 
 

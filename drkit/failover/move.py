@@ -21,6 +21,7 @@ from drkit.failover.positions import Position, Selection, choose_positions
 from drkit.failover.release import release
 from drkit.failover.stage import StageContext, StageReport
 from drkit.failover.when import Moment
+from drkit.failover.world import World
 from drkit.kafka.groups import GroupAdmin
 from drkit.kafka.peek import Place
 from drkit.model.clock import now
@@ -90,7 +91,8 @@ class Translate:
         context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
         if offsets is None:
             final = bool(context.facts.fenced) and context.facts.captured_at is not None
-            positions = with_carried(choose_positions(world, self.selection, self.at, final=final), context.carried)
+            chosen = choose_positions(world, self.selection, self.at, final=final)
+            positions = with_carried(chosen, context.carried, _gone(world))
         else:
             positions = positions_by_mirrormaker(world, offsets, self.selection)
         placed = [position for position in positions if position.target_offset is not None]
@@ -110,6 +112,12 @@ class Translate:
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
         return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}{trimmed}", facts, positions, places)
+
+
+def _gone(world: World) -> dict[TopicPartition, int]:
+    """Partitions that a source that answers doesn't have, and where the target's logs of them begin."""
+    views = world.partitions.values() if world.source.reachable else ()
+    return {view.tp: view.target_start for view in views if view.source_end is None and view.target_start is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ the cluster didn't answer, or the topic isn't there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -132,6 +132,11 @@ class World:
     @property
     def lag(self) -> int | None:
         """Source offsets not on the target over all partitions; None where one isn't known."""
-        lags = [view.lag for view in self.partitions.values()]
-        known = [lag for lag in lags if lag is not None]
-        return sum(known) if len(known) == len(lags) else None
+        return lag_of(self.partitions.values())
+
+
+def lag_of(views: Iterable[PartitionView]) -> int | None:
+    """Source offsets of these partitions that are not on the target; None where one isn't known."""
+    lags = [view.lag for view in views]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None

@@ -1,0 +1,29 @@
+"""Carried positions whose topic has gone from the live cluster before it was brought back."""
+
+from dataclasses import replace
+
+from drkit.failover.carried import with_carried
+from drkit.failover.positions import Position
+from drkit.model.clock import now
+from drkit.model.offsets import Certainty, GroupPosition
+from drkit.model.topology import TopicPartition
+
+
+def position(topic, source_offset, target_offset=None, group="g"):
+    stands = GroupPosition(group, topic, 0, 7, "", now())
+    return replace(Position.unplaced(stands, topic), source_offset=source_offset, target_offset=target_offset)
+
+
+def test_a_carried_position_whose_topic_has_gone_since_reads_what_was_brought_back_from_its_start():
+    gone = TopicPartition("gone", 0)
+    (found,) = with_carried([position("gone", 12)], [position("gone", 12)], {gone: 3})
+    assert (found.target_offset, found.translation) == (3, Certainty.CONSERVATIVE)
+    assert "has gone from the live cluster" in found.reason
+    (alone,) = with_carried([], [position("gone", 12)], {gone: 3})
+    assert alone.target_offset == 3
+
+
+def test_one_that_was_placed_stays_where_it_is_and_one_that_nobody_can_place_stays_out():
+    (placed,) = with_carried([position("gone", 12, 12)], [position("gone", 12)], {TopicPartition("gone", 0): 3})
+    assert placed.target_offset == 12
+    assert with_carried([], [position("there", None)], {}) == ()
