@@ -30,19 +30,21 @@ from drkit.failover.recovery import (
     BY_HAND,
     CANCEL,
     FAIL_OVER,
-    FAULTS,
     LIFT,
     OPEN_SOURCE,
     OPEN_TARGET,
     RECOVER,
     RECOVER_WITHOUT_COPY,
     RESUME,
+    RESUME_ELSEWHERE,
     STATUS,
     UNPLANNED,
+    UNWRITABLE,
     WHOLE,
     Condition,
     Part,
     Situation,
+    faults_of,
     furthest,
 )
 from drkit.model.links import Direction
@@ -157,6 +159,8 @@ def _done(world: World, stage: str) -> tuple[World, Facts] | None:  # noqa: C901
     copying = stage in {"salvage", "scrub", "reverse", "reseed", "audit"}
     both = facts.mode is Mode.PLANNED and (behind or (back and copying))
     onto = source if back else target
+    if not back and onto is Condition.CUT and stage in {"commit", "switch"}:
+        onto = Condition.BACK  # only verify finds groups beyond the log's end
     if onto not in WHOLE or (both and not {source, target} <= WHOLE):
         return None
     mirrored = world.condition(Part.MIRROR) is Condition.UP
@@ -165,9 +169,13 @@ def _done(world: World, stage: str) -> tuple[World, Facts] | None:  # noqa: C901
     live, other = (_T, _S) if back else (_S, _T)
     match stage:
         case "salvage":
+            if world.condition(Part.SALVAGE) in UNWRITABLE:
+                return None
             return replace(world, kept=world.kept | (world.on_source - world.on_target)), replace(facts, salvaged=1)
         case "scrub":
             if not world.on_source - world.on_target <= world.kept:  # read back first; else salvaged anew
+                if world.condition(Part.SALVAGE) in UNWRITABLE:
+                    return None
                 world = replace(world, kept=world.kept | (world.on_source - world.on_target))
             return replace(world, on_source=_NONE), replace(facts, scrubbed={})
         case "reverse":
@@ -212,9 +220,10 @@ def _done(world: World, stage: str) -> tuple[World, Facts] | None:  # noqa: C901
 
 def struck(world: World) -> Iterator[World]:
     """The world after each fault that can come now."""
-    for part, conditions in FAULTS.items():
+    for part, conditions in faults_of(world.run.kind).items():
         for condition in conditions:
-            if condition is world.condition(part) or (part is Part.SALVAGE and not world.kept):
+            nothing_there = part is Part.SALVAGE and not world.kept and condition not in UNWRITABLE
+            if condition is world.condition(part) or nothing_there:
                 continue
             yield _with(world, part, condition)
 
@@ -222,7 +231,8 @@ def struck(world: World) -> Iterator[World]:
 def _with(world: World, part: Part, condition: Condition) -> World:
     parts = {**dict(world.parts), part: condition}
     world = replace(world, parts=tuple(sorted((p, c) for p, c in parts.items() if c is not Condition.UP)))
-    held = {_S: world.on_source, _T: world.on_target, Part.SALVAGE: world.kept}.get(part, _NONE)
+    keeps = {_S: world.on_source, _T: world.on_target, Part.SALVAGE: world.kept, Part.MACHINE: world.kept}
+    held = keeps.get(part, _NONE)
     left = held
     if condition in {Condition.EMPTY, Condition.REPLACED} or (part is Part.SALVAGE and condition is Condition.DOWN):
         left = _NONE
@@ -235,7 +245,7 @@ def _with(world: World, part: Part, condition: Condition) -> World:
         return replace(world, on_source=left)
     if part is _T:
         return replace(world, on_target=left)
-    return replace(world, kept=left) if part is Part.SALVAGE else world
+    return replace(world, kept=left) if part in {Part.SALVAGE, Part.MACHINE} else world
 
 
 # -- the commands ----------------------------------------------------------------------------------
@@ -259,6 +269,7 @@ def after(world: World, command: str) -> World:
         raise CommandRefused("there is no store, or it doesn't know the run")
     acts: dict[str, Callable[[World], World]] = {
         RESUME: _resumed,
+        RESUME_ELSEWHERE: lambda w: _resumed(_with(w, Part.SALVAGE, Condition.UP)),
         CANCEL: _cancelled,
         ABANDON: _abandoned,
         UNPLANNED: _unplanned,

@@ -21,7 +21,7 @@ class Part(StrEnum):
     TARGET = "target"
     STORE = "store"
     MIRROR = "mirror"
-    MACHINE = "machine"  # the operator's, which carries the run out
+    MACHINE = "machine"  # the operator's, which carries the run out and has the salvage folder
     SALVAGE = "salvage"  # the folder with what only the source held
 
 
@@ -35,19 +35,32 @@ class Condition(StrEnum):
     EMPTY = "back empty"
     CUT = "back cut"  # without the end of its data
     REPLACED = "replaced"  # by another one, which is empty
+    FULL = "full"
+    READ_ONLY = "read-only"
 
 
 ANSWERS = frozenset({Condition.UP, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED})
 WHOLE = frozenset({Condition.UP, Condition.BACK})
+_DATA = (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED)
 FAULTS: dict[Part, tuple[Condition, ...]] = {
-    Part.SOURCE: tuple(each for each in Condition if each is not Condition.UP),
-    Part.TARGET: tuple(each for each in Condition if each is not Condition.UP),
-    Part.STORE: tuple(each for each in Condition if each is not Condition.UP),
+    Part.SOURCE: _DATA,
+    Part.TARGET: _DATA,
+    Part.STORE: _DATA,
     Part.MIRROR: (Condition.DOWN, Condition.FROZEN),
     Part.MACHINE: (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.REPLACED),
-    Part.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT),
+    Part.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT, Condition.FULL, Condition.READ_ONLY),
 }
 """In which ways each part breaks."""
+
+
+def faults_of(kind: Kind | None) -> dict[Part, tuple[Condition, ...]]:
+    """In which ways each part of a run breaks: a failover salvages nothing."""
+    salvages = kind in {Kind.FAILBACK, Kind.REPROTECT}
+    return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Part.SALVAGE}
+
+
+UNWRITABLE = frozenset({Condition.FULL, Condition.READ_ONLY})
+"""A folder that keeps what is in it and takes nothing more."""
 
 NOTHING_LOST = "nothing"
 
@@ -104,6 +117,7 @@ class WayOut:
 
 
 RESUME = "drkit resume RUN"
+RESUME_ELSEWHERE = "drkit resume RUN --salvage-dir DIR"
 ABANDON = "drkit abandon RUN"
 CANCEL = "drkit resume RUN --cancel"
 UNPLANNED = "drkit resume RUN --unplanned"
@@ -123,7 +137,10 @@ TARGET_ONLY = "what was written to TARGET since the failover stays on TARGET onl
 AFTER_AUDIT = "what was written to TARGET after the last catching up stays on TARGET only, should that come back"
 UNMIRRORED = "what SOURCE took and the mirror had not brought over stays on SOURCE only, should that come back"
 _LOST_WITH_STORE = "the run's journal, where groups stood over time, digests; groups may read some records again"
+SALVAGE_GONE = "what only SOURCE held and was in the lost salvage: copy salvages elsewhere"
 GONE_WITH = "what only the lost data of the cluster held"
+SOURCE_HAS_OLD = f"SOURCE has what it held at the failover: {OPEN_SOURCE} goes there instead"
+SOURCE_HAS_COPY = f"SOURCE has what was brought back so far: {OPEN_SOURCE} goes there instead"
 
 _CHANGING = frozenset({"fence", "scrub", "reverse", "commit", "switch"})
 _CLOSED_SOURCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
@@ -195,8 +212,7 @@ def _failed_over(now: Situation) -> WayOut:
     if now.target not in ANSWERS:
         return WayOut((OPEN_SOURCE,), Part.SOURCE, TARGET_ONLY)
     if now.target not in WHOLE:
-        keeps = f"; SOURCE has what it held at the failover: {OPEN_SOURCE} goes there instead"
-        return WayOut((STATUS,), Part.TARGET, f"{GONE_WITH} ({now.target}){keeps}")
+        return WayOut((STATUS,), Part.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
     return WayOut((STATUS,), Part.TARGET, NOTHING_LOST)
 
 
@@ -207,9 +223,10 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
         if now.state in _SWITCHED:
             if now.target not in ANSWERS:
                 return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, TARGET_ONLY)
-            return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target})")
+            return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
         if now.state is State.COMMITTED and now.target is Condition.CUT:
-            return WayOut((RESUME,), Part.TARGET, f"{GONE_WITH} ({now.target}); verify names the groups beyond it")
+            beyond = "verify stops where groups stand beyond it and names them; the second command is for then"
+            return WayOut((RESUME, ABANDON), Part.TARGET, f"{GONE_WITH} ({now.target}); {beyond}")
         if now.source in ANSWERS and now.state is not State.COMMITTED:
             return WayOut((ABANDON,), Part.SOURCE, _of(now.source))
         if now.target not in ANSWERS:
@@ -239,26 +256,31 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
         if now.source not in WHOLE:
             return WayOut((ABANDON,), Part.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
         return WayOut((RESUME,), Part.SOURCE, NOTHING_LOST)
+    if now.state is State.COMMITTED and now.source in WHOLE:  # the source has all of the target's, positions too
+        other = now.target is Condition.REPLACED
+        return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Part.SOURCE, NOTHING_LOST)
     if now.target not in ANSWERS:
         return _live_gone(now)
     if now.target not in WHOLE:
-        return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target})")
+        copied = "" if now.state in _EARLY_BACK or now.source not in WHOLE else f"; {SOURCE_HAS_COPY}"
+        return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target}){copied}")
     if now.source not in WHOLE:
         early = now.state in _EARLY_BACK
         again = "the copying so far; drkit failback begins anew once SOURCE is up"
         lost = f"{GONE_WITH} ({now.source})" if now.source in ANSWERS else ""
         costs = "; ".join(filter(None, (lost, "" if early else again))) or NOTHING_LOST
         return WayOut((CANCEL,) if early else (ABANDON,), Part.TARGET, costs)
-    kept = now.salvage is Condition.UP or now.state in _EARLY_BACK
+    early = now.state in _EARLY_BACK
     serves = Part.TARGET if now.kind is Kind.REPROTECT else Part.SOURCE
-    costs = NOTHING_LOST if kept else "what only SOURCE held and was in the lost salvage: copy salvages elsewhere"
+    if early and now.salvage in UNWRITABLE:
+        return WayOut((RESUME_ELSEWHERE,), serves, NOTHING_LOST)
+    gone = now.salvage not in {Condition.UP, *UNWRITABLE} or now.machine is Condition.REPLACED
+    costs = SALVAGE_GONE if gone and not early else NOTHING_LOST
     return WayOut((RESUME,), serves, costs)
 
 
 def _live_gone(now: Situation) -> WayOut:
     """The cluster that served is gone while the old primary is being brought back."""
-    if now.state is State.COMMITTED and now.source in WHOLE:
-        return WayOut((RESUME,), Part.SOURCE, NOTHING_LOST)
     if now.source not in WHOLE:
         return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, f"{TARGET_ONLY}; {GONE_WITH} ({now.source})")
     if now.state in _EARLY_BACK:

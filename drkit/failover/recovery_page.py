@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from drkit.failover.machine import PATHS, Kind, Mode, State
-from drkit.failover.recovery import ANSWERS, BY_HAND, FAULTS, Condition, Part, Situation, way_out
+from drkit.failover.recovery import BY_HAND, Condition, Part, Situation, faults_of, way_out
 
 _HEAD = """# Recovery: what leads on from where
 
@@ -16,9 +16,13 @@ clients write somewhere again, where, and what that costs. A model with an adver
 explored exhaustively to two faults: no dead end, and nothing destroyed that isn't kept.
 
 `drkit runs RUN` shows a run's state; a stage that was begun counts as reached. `source` and `target` are those of the
-configured link: the primary, and the cluster failed over to. *Frozen* is as *down*. The operator's machine lost or
-replaced: run the same command from another one (the lease ends after 15 s). Where both clusters are gone, one has to
-come back first; then look here again.
+configured link: the primary, and the cluster failed over to. The operator's machine lost, frozen or replaced: run the
+same command from another one (the lease ends after 15 s); *replaced* means that its disk, with the salvage folder, is
+gone too. Where both clusters are gone, one has to come back first; then look here again.
+
+Every cell is played on real clusters (`tests/integration/failover/test_recovery_cells.py`): runs are killed in every
+state, the part is really broken, the commands are carried out, and an independent reader looks for what is missing.
+A sample of them is in `make test`, all of them are in `make test-long`.
 """
 _BY_HAND = f"""## Without the store
 
@@ -85,11 +89,9 @@ def _table(kind: Kind | None, mode: Mode, states: list[State]) -> str:
 def _broken(now: Situation) -> Iterator[tuple[str, Situation]]:
     """Nothing, then each part in each way; conditions that have one answer are joined."""
     yield "nothing", now
-    for part, conditions in FAULTS.items():
+    for part, conditions in faults_of(now.kind).items():
         alike: dict[object, list[Condition]] = {}
         for condition in conditions:
-            if condition is Condition.FROZEN or (part is Part.MACHINE and condition in ANSWERS):
-                continue
             out = way_out(now.where(part, condition))
             alike.setdefault((out.commands, out.serves, out.costs), []).append(condition)
         for group in alike.values():

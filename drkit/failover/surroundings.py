@@ -12,9 +12,10 @@ from drkit.failover.journal import Journal
 from drkit.failover.machine import Kind, Mode, Run, State, next_step
 from drkit.failover.record import Plan, load_run, unfinished
 from drkit.failover.recovery import Condition, Situation, WayOut, furthest, way_out
+from drkit.kafka.admin import ClusterAdmin
 from drkit.model.errors import DrkitError
 from drkit.model.links import Direction
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId, TopicPartition
 
 _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
@@ -94,7 +95,7 @@ def unfinished_runs(estate: Estate, link: Link) -> list[Unfinished]:
 
 def strangers_of(estate: Estate, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
     """Clusters that answer and aren't what they were: they have another id than when a run was planned, or the target
-    has none of the topics that were mirrored to it.
+    has nothing of what was mirrored to it: its topics are gone, or their logs are empty.
     """
     views = (plan.target, plan.live) if isinstance(plan, FailbackPlan) else (plan.source, plan.target)
     found = set()
@@ -104,10 +105,23 @@ def strangers_of(estate: Estate, plan: Plan, answering: Mapping[str, bool]) -> f
         try:
             admin = estate.admin(view.alias, may_be_gone=True)
             other = view.cluster_id is not None and admin.cluster_id() != view.cluster_id
-            mirrored = {state.target_topic for state in estate.store.topic_states(plan.link).values()}
-            emptied = view.alias == plan.link.target and bool(mirrored) and not admin.topics(mirrored)
+            emptied = view.alias == plan.link.target and _emptied(estate, plan.link, admin)
         except DrkitError:
             continue
         if other or emptied:
             found.add(view.alias)
     return frozenset(found)
+
+
+def _emptied(estate: Estate, link: LinkId, target: ClusterAdmin) -> bool:
+    """Whether a target to which records were mirrored has none of their topics, or no record's offset in any."""
+    names = {state.topic: state.target_topic for state in estate.store.topic_states(link).values()}
+    found = target.topics(set(names.values()))
+    if not found:
+        return bool(names)
+    written = [
+        TopicPartition(names[tp.topic], tp.partition)
+        for tp, mark in estate.store.watermarks(link).items()
+        if mark.target_end and names.get(tp.topic) in found
+    ]
+    return bool(written) and not any(target.end_offsets(written, committed=False).values())

@@ -1,10 +1,10 @@
 """A failover (planned or not), failback, `reprotect`, resume or cancel that kills itself at one place.
 
-    python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after
+    python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after [kill|freeze]
 
-PLACE is an event of the journal (`intent`, `outcome`), or a method of the store or of `ClusterAdmin`
-that the stage calls. Store and clusters are the real ones; only that one call is preceded or
-followed by the kill.
+With `freeze` it is stopped there (SIGSTOP), and goes on when somebody wakes it up. PLACE is an event of the journal
+(`intent`, `outcome`), or a method of the store or of `ClusterAdmin` that the stage calls. Store and clusters are the
+real ones; only that one call is preceded or followed by the kill.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from tests.support.rooms import reading_ports
 class KillingStore:
     """A store that kills its process round one call."""
 
-    def __init__(self, store: Store, stage: str, place: str, when: str) -> None:
+    def __init__(self, store: Store, stage: str, place: str, when: str, how: str) -> None:
         self._store = store
+        self._signal = signal.SIGSTOP if how == "freeze" else signal.SIGKILL
         self._wanted = stage
         self._place = place
         self._when = when
@@ -59,19 +60,21 @@ class KillingStore:
         def killing(*given: Any, **named: Any) -> Any:
             here = self._stage == self._wanted
             if here and self._when == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._signal)
             result = real(*given, **named)
             if here:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._signal)
             return result
 
         return killing
 
 
-def main(config: str, name: str, action: str, salvage: str, stage: str, place: str, when: str) -> None:
+def main(
+    config: str, name: str, action: str, salvage: str, stage: str, place: str, when: str, how: str = "kill"
+) -> None:
     """Carry the action out until the kill; ends with 0 where that place was never reached."""
     own = open_link(Path(config), name)
-    killing = KillingStore(own.store, stage, place, when)
+    killing = KillingStore(own.store, stage, place, when, how)
     killing.watch_admin()
     own.store = StateRecording(own.config, cast("Store", killing)).store  # as a command's is
     ports = reading_ports(own, Path(salvage))

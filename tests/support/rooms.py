@@ -16,7 +16,7 @@ from typing import Any
 
 from drkit.failover.ports import AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime import MirrorRuntime
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, FolderUnusable
 from drkit.model.topology import Link
 from tests.support.estates import OwnLink
 
@@ -40,7 +40,12 @@ class ReadingSalvager:
     def salvage(
         self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
     ) -> Salvaged:
-        out.mkdir(parents=True)
+        try:
+            out.mkdir(parents=True)
+            (out / "room").write_bytes(b"\0" * 4096)
+            (out / "room").unlink()
+        except OSError as error:
+            raise FolderUnusable(f"{out} can't be used: {error.strerror}") from error
         kept: dict[str, int] = {}
         lines = []
         live = self.own.topic_names(link.id.target)
@@ -67,7 +72,7 @@ class ReadingSalvager:
         try:
             sums = json.loads((Path(path) / "manifest.json").read_text(encoding="utf-8"))
             whole = all(sha256((Path(path) / name).read_bytes()).hexdigest() == each for name, each in sums.items())
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise DrkitError(f"{path} can't be read: {error}") from error
         if not whole:
             raise DrkitError(f"{path} was changed")

@@ -1,0 +1,250 @@
+"""Breaks a part of prepared runs for real, and mends it again once the commands were carried out.
+
+A broker is killed, frozen (SIGSTOP), comes back without the contents of its logs, with logs that were cut, or as a new
+cluster at the same address. A store is at an address where nothing answers, is held by somebody for ever, is lost, an
+earlier copy, or a new one. A mirror is frozen in its work. A run's process is frozen and wakes up too late; another
+machine has another pid namespace and another home, and may lack the first one's files. A salvage folder is lost,
+emptied, cut, full, or read-only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from drkit.failover.machine import Kind, Mode, State
+from drkit.failover.observe import mirror_at_work
+from drkit.failover.recovery import Condition, Part
+from drkit.lab.kafka_node import cluster_uuid
+from drkit.store import open_store
+from tests.support.estates import texts
+from tests.support.log_surgery import Disk, stopped
+from tests.support.prepared_runs import PreparedRun, Site
+from tests.support.recovery_cells import Fault
+from tests.support.wait import wait_until
+
+ALIAS = {Part.SOURCE: "primary", Part.TARGET: "dr"}
+_LOST_WITH_THE_LOGS = ("__consumer_offsets-*", "__transaction_state-*", "c-*")
+_PARTITIONS = (0, 1)
+
+
+Mend = Callable[[PreparedRun], None]
+"""Brings back a run's store that was down, as it was."""
+
+
+@contextmanager
+def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Mend]:
+    """What is broken for the time of the body."""
+    stores: dict[str, ExitStack] = {}
+    with ExitStack() as later:
+        if fault.part in ALIAS:
+            _cluster(site, ALIAS[fault.part], fault.condition, runs, later)
+        elif fault.part is Part.STORE:
+            for run in runs:
+                stores[run.name] = later.enter_context(ExitStack())
+                _store(run, fault.condition, stores[run.name])
+        elif fault.part is Part.MIRROR:
+            _mirrors(fault.condition, runs, later)
+        elif fault.part is Part.SALVAGE:
+            _salvages(site, fault.condition, runs, later)
+        elif fault == Fault(Part.MACHINE, Condition.REPLACED):
+            for run in runs:
+                shutil.rmtree(run.salvage, ignore_errors=True)
+        yield lambda run: stores[run.name].close()
+        for run in runs:
+            if run.frozen is not None:
+                os.kill(run.frozen, signal.SIGCONT)
+                wait_until(partial(_ended, run.frozen), 60, what="the end of a run that woke up too late")
+
+
+def _cluster(site: Site, alias: str, condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
+    lab, node = site.lab, site.node(alias)
+    if condition is Condition.FROZEN:
+        lab.pause(node)
+        later.callback(lab.resume, node)
+        return
+    if condition is Condition.CUT:
+        with stopped(lab, node) as disk:
+            for run in runs:
+                _cut(disk, run.topic)
+        return
+    lab.kill(node)
+    if condition is Condition.DOWN:
+        later.callback(lab.restart, node)
+        return
+    data = site.data(alias)
+    if condition is Condition.EMPTY:
+        for folder in (found for name in _LOST_WITH_THE_LOGS for found in data.glob(name)):
+            shutil.rmtree(folder)
+    elif condition is Condition.REPLACED:
+        _format_anew(data)
+    lab.restart(node)
+
+
+def _cut(disk: Disk, topic: str) -> None:
+    """Without the last batch of each partition."""
+    for partition in _PARTITIONS:
+        if not disk.partition(topic, partition).exists():
+            continue
+        batches = disk.batches(topic, partition)
+        if batches:
+            disk.cut(topic, partition, batches[-1].last_offset)
+
+
+def _format_anew(data: Path) -> None:
+    """The disk of a new cluster with another id."""
+    checkpoint = (data / "bootstrap.checkpoint").read_bytes()
+    meta = dict(line.split("=", 1) for line in (data / "meta.properties").read_text().splitlines() if "=" in line)
+    shutil.rmtree(data)
+    data.mkdir()
+    (data / "bootstrap.checkpoint").write_bytes(checkpoint)
+    meta |= {"cluster.id": cluster_uuid(), "directory.id": cluster_uuid()}
+    (data / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in meta.items()))
+
+
+def _store(run: PreparedRun, condition: Condition, later: ExitStack) -> None:
+    match condition:
+        case Condition.DOWN:
+            _at(run, f"cassandra://127.0.0.1:{_free_port()}/drkit?dc=dr&replication_factor=1", later)
+        case Condition.FROZEN:
+            holder = sqlite3.connect(run.store, isolation_level=None, check_same_thread=False)
+            later.callback(holder.close)
+            holder.execute("BEGIN EXCLUSIVE")
+            _at(run, f"sqlite:///{run.store}?timeout=1", later)
+        case Condition.EMPTY | Condition.REPLACED | Condition.CUT:
+            for file in run.folder.glob("drkit.db*"):
+                file.unlink()
+            if condition is Condition.CUT:
+                shutil.copy(run.earlier_store, run.store)
+            elif condition is Condition.REPLACED:  # of drkit, and nothing of it is about this link
+                open_store(f"sqlite:///{run.store}").close()
+        case _:
+            pass
+
+
+def _at(run: PreparedRun, url: str, later: ExitStack) -> None:
+    """Let the configuration name another store's URL for a while."""
+    text, there = run.config_path.read_text(), f"sqlite:///{run.store}"
+    assert there in text
+    run.config_path.write_text(text.replace(there, url))
+    later.callback(run.config_path.write_text, text)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def unmirrored(run: PreparedRun) -> bool:
+    """Whether the source still serves, so that a mirror that is down leaves something behind."""
+    kind, mode, state = run.at
+    early = state in {State.PLANNED, State.FENCED}
+    return kind is None or (kind is Kind.FAILOVER and mode is Mode.PLANNED and early)
+
+
+def _mirrors(condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
+    """Frozen at work, or none; where the source serves it has more than was mirrored."""
+    if condition is Condition.FROZEN:
+        children = [(run, _mirror(run, later)) for run in runs]
+        for run, child in children:
+            _frozen_at_work(run, child)
+    for run in runs:
+        if unmirrored(run):
+            mine = run.open()
+            with contextlib.closing(mine.store):
+                mine.produce("primary", run.topic, texts("unmirrored", 2))
+
+
+def _mirror(run: PreparedRun, later: ExitStack) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "drkit", "mirror", "--config", str(run.config_path)]
+    log = (run.folder / "mirror.log").open("wb")
+    later.callback(log.close)
+    child = subprocess.Popen([*command, "--link", "primary->dr"], stdout=log, stderr=log)
+    later.callback(_end, child)
+    return child
+
+
+def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
+    mine = run.open()
+    with contextlib.closing(mine.store), mine.estate() as estate:
+        ways = (mine.link, mine.link.reversed())
+        wait_until(
+            lambda: child.poll() is not None or any(mirror_at_work(estate, way) for way in ways),
+            60,
+            what="a mirror at work, or refused",
+        )
+    if child.poll() is None:
+        child.send_signal(signal.SIGSTOP)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Wake it up, and let it end."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGCONT)
+        child.terminate()
+        child.wait(60)
+
+
+def _salvages(site: Site, condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
+    if condition in {Condition.FULL, Condition.READ_ONLY}:
+        _small_disk(site.salvages, condition, later)
+        return
+    for run in runs:
+        if condition is Condition.DOWN:
+            shutil.rmtree(run.salvage, ignore_errors=True)
+        for file in (found for found in run.salvage.rglob("*") if found.is_file()):
+            if condition is Condition.EMPTY:
+                file.unlink()
+            else:
+                os.truncate(file, file.stat().st_size // 2)
+
+
+def _small_disk(folder: Path, condition: Condition, later: ExitStack) -> None:
+    """Put a disk with the folder's contents in its place, which is full or read-only."""
+    kept = folder.with_name("salvage.before")
+    shutil.copytree(folder, kept)
+    later.callback(shutil.rmtree, kept)
+    _run("mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder))
+    later.callback(_unmounted, folder)
+    shutil.copytree(kept, folder, dirs_exist_ok=True)
+    if condition is Condition.READ_ONLY:
+        _run("mount", "-o", "remount,ro", str(folder))
+        return
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 4096)
+
+
+def _unmounted(folder: Path) -> None:
+    """Take the disk away, and leave in the folder what was on it."""
+    there = folder.with_name("salvage.after")
+    shutil.copytree(folder, there, ignore=shutil.ignore_patterns("filler"))
+    _run("umount", str(folder))
+    shutil.copytree(there, folder, dirs_exist_ok=True)
+    shutil.rmtree(there)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+
+
+def _ended(pid: int) -> bool:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return not psutil.pid_exists(pid)

@@ -1,0 +1,70 @@
+"""The cells of docs/recovery.md: a state that a run is left in, and what is broken then."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import NamedTuple
+
+from drkit.failover.machine import Kind, Mode, State
+from drkit.failover.recovery import Condition, Part, Situation, WayOut, faults_of, way_out
+from drkit.failover.recovery_page import STATES
+
+
+class RunState(NamedTuple):
+    """Where a run was left; kind None: there is none, the link is active."""
+
+    kind: Kind | None
+    mode: Mode
+    state: State
+
+    def __str__(self) -> str:
+        return "no-run" if self.kind is None else f"{self.mode}-{self.kind}-{self.state}"
+
+
+class Fault(NamedTuple):
+    """What is broken; part None: nothing is."""
+
+    part: Part | None
+    condition: Condition
+
+    def __str__(self) -> str:
+        return "nothing" if self.part is None else f"{self.part}-{self.condition}".replace(" ", "-")
+
+
+class Cell(NamedTuple):
+    """A cell of the table."""
+
+    at: RunState
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{self.fault}-{self.at}"
+
+    @property
+    def out(self) -> WayOut:
+        """What the table says."""
+        now = Situation(*self.at)
+        return way_out(now if self.fault.part is None else now.where(self.fault.part, self.fault.condition))
+
+
+def cells() -> list[Cell]:
+    """All of them, those of one fault next to each other."""
+    found = [
+        Cell(RunState(*at), fault)
+        for at in STATES
+        for fault in (
+            Fault(None, Condition.UP),
+            *(Fault(part, condition) for part, ways in faults_of(at[0]).items() for condition in ways),
+        )
+    ]
+    faults = {each.fault: None for each in sorted(found, key=lambda cell: _order(cell.fault))}
+    return [cell for fault in faults for cell in found if cell.fault == fault]
+
+
+def by_fault(wanted: list[Cell]) -> dict[Fault, list[Cell]]:
+    """Cells by what is broken."""
+    return {fault: list(same) for fault, same in groupby(wanted, key=lambda cell: cell.fault)}
+
+
+def _order(fault: Fault) -> tuple[int, int]:
+    return (-1 if fault.part is None else list(Part).index(fault.part), list(Condition).index(fault.condition))
