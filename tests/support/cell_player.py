@@ -43,7 +43,7 @@ from drkit.failover.refence import lift_fence
 from drkit.failover.service import cancel_run, resume_run, run_failover
 from drkit.lab import Lab
 from drkit.mirror.runtime import MirrorRuntime
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import DrkitError, ExitCode, Refused
 from tests.support.cell_faults import ALIAS, Mend, broken
 from tests.support.estates import OwnLink
 from tests.support.prepared_runs import ALIASES, PreparedRun, Site
@@ -139,10 +139,13 @@ def _carried_out(lab: Lab, cell: Cell, run: PreparedRun, mend: Mend) -> None:
 
 
 def _commands(run: PreparedRun, commands: Sequence[str]) -> None:
+    names = {"LINK": "primary->dr", "SOURCE": "primary", "TARGET": "dr", "DIR": str(run.folder / "elsewhere")}
+    if commands[0].startswith("drkit store recover"):  # before anything opens the store
+        recover_store(run, [names.get(word, word) for word in shlex.split(commands[0])][1:])
+        commands = commands[1:]
     mine = run.open()
     listed = [each.run for each in mine.store.runs() if each.kind in set(Kind)]
     filled = [each.replace("RUN", listed[0] if listed else "RUN") for each in commands]
-    names = {"LINK": f"'{mine.link.id}'", "SOURCE": "primary", "TARGET": "dr", "DIR": str(run.folder / "elsewhere")}
     with contextlib.closing(mine.store), Estate(mine.config, mine.store, patience_seconds=2.0) as estate:
         for text, following in zip(filled, (*commands[1:], ""), strict=True):
             words = [names.get(word, word) for word in shlex.split(text)]
@@ -180,6 +183,17 @@ def _carry_out(
         case _:
             raise AssertionError(f"no such command: {shlex.join(words)}")
     return True
+
+
+def recover_store(run: PreparedRun, words: Sequence[str]) -> None:
+    """The command itself; a store that holds something of the link is moved away first, as its refusal says."""
+    command = [sys.executable, "-m", "drkit", *words, "--config", str(run.config_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if ended.returncode == int(ExitCode.REFUSED) and "the store holds data" in ended.stderr:
+        for file in run.folder.glob("drkit.db*"):
+            file.rename(file.with_name(f"before-{file.name}"))
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def _resume(mine: OwnLink, estate: Estate, name: str, folder: Path, *, unplanned: bool) -> DrkitError | None:
