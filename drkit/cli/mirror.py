@@ -215,11 +215,13 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
                 run.exit(worker.error.exit_code)  # it was said when it happened
             raise worker.error
     reports = [worker.report for worker in workers if worker.report is not None]
-    if until_caught_up and any(report.halted or not report.caught_up for report in reports):
+    if until_caught_up and any(report.halted or report.purged or not report.caught_up for report in reports):
         for report in reports:
             for problem in report.halted:
                 where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
                 run.writer.log.print(Text(f"{report.link.id} {where} stands still: {problem.reason}. {problem.remedy}"))
+            for problem in report.purged:
+                run.writer.log.print(Text(f"{report.link.id}: {problem.reason}. {problem.remedy}"))
             if not report.caught_up:
                 run.writer.log.print(Text(f"{report.link.id}: stopped before it had caught up"))
         run.exit(ExitCode.FAILED)

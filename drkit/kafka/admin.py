@@ -13,6 +13,7 @@ from kafka.protocol.admin import (
 
 from drkit.kafka import acls, deletion, epochs, offsets, tails
 from drkit.kafka.epochs import EpochEnd
+from drkit.kafka.log_sizes import log_sizes
 from drkit.kafka.peek import Peeked, Place, peek
 from drkit.kafka.tails import Scanned, Stretch
 from drkit.kafka.topics import (
@@ -370,6 +371,13 @@ class ClusterAdmin(WireClient):
     ) -> dict[TopicPartition, Scanned]:
         """Timestamps and transactions of stretches of logs (`drkit.kafka.tails`), as far as they are read in time."""
         return tails.scan(self._wire, stretches, seconds=seconds, most_bytes=most_bytes)
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Bytes of each partition's log on its leader's disk; those that nobody tells of are left out.
+
+        `Refused` where drkit's principal may not DESCRIBE the cluster.
+        """
+        return log_sizes(self._wire, tps)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""

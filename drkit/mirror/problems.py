@@ -137,6 +137,11 @@ class Problems:
         with self._lock:
             return [TopicPartition(t, number) for k, t, number in self._known if k == kind and number is not None]
 
+    def of_kind(self, kind: str) -> tuple[Problem, ...]:
+        """The problems of this kind that are kept."""
+        with self._lock:
+            return tuple(problem for problem in self._known.values() if problem.kind == kind)
+
     def forget(self, topic: str) -> None:
         """The topic is no more: nothing about it holds."""
         with self._lock:

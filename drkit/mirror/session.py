@@ -5,6 +5,7 @@
     topics                       topic sync: which partitions may run
     resume                       where partitions go on (and why not)
     observe, save                log ends; watermarks
+    purges                       what was removed from the target (`drkit.mirror.purge_watch`)
     groups                       positions of consumer groups
     report, statistics, canary   what the run shows of itself (`drkit.mirror.visible`)
 
@@ -46,6 +47,7 @@ from drkit.mirror.link_work import LinkWork
 from drkit.mirror.periodic import Periodic
 from drkit.mirror.problems import Problems
 from drkit.mirror.progress import Progress
+from drkit.mirror.purge_watch import PurgeWatch
 from drkit.mirror.resume import Resumed
 from drkit.mirror.rows import RowKeeper
 from drkit.mirror.sharing import Sharing
@@ -55,7 +57,7 @@ from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Refused, StoreMissing, Unreachable
-from drkit.model.links import Problem
+from drkit.model.links import TARGET_PURGED, Problem
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
 from drkit.store.api import Store
@@ -93,13 +95,15 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
     """How a run ended. `caught_up`: all that the source held at the start is on the target and recorded;
-    None where that wasn't asked for. `halted`: what stands still, and why.
+    None where that wasn't asked for. `halted`: what stands still, and why. `purged`: what was removed from the target
+    while the source still holds it.
     """
 
     link: Link
     records: int
     caught_up: bool | None
     halted: tuple[Problem, ...]
+    purged: tuple[Problem, ...] = ()
 
 
 class Session:
@@ -169,6 +173,7 @@ class Session:
             committed=link.committed,
             range_digests=link.keeps_range_digests,
         )
+        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems)
         self._catch_up = CatchUp(
             link.id,
             store,
@@ -191,6 +196,7 @@ class Session:
             self._topics,
             self._resume,
             Periodic("observe", 1.0, self._progress.observe, self._ending),
+            Periodic("purges", 1.0, self._look_for_purges, self._ending),
             self._save,
             self._groups,
         ]
@@ -246,6 +252,7 @@ class Session:
             self._engine.moved(),
             caught_up if self._options.until_caught_up else None,
             (*self._problems.halted(), *self._catch_up.halted),
+            self._problems.of_kind(TARGET_PURGED),
         )
         self._tell(DoneEvent(self._link.id, now(), report.records, report.caught_up, report.halted))
         return report
@@ -366,6 +373,7 @@ class Session:
             try:
                 claimed = self._sharing.claim(left) if left else {}
                 resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
+                self._purges.look(each.watermark for each in resumed)
                 for each in resumed:
                     del left[each.start.tp]
                     self._doubted.discard(each.start.tp)
@@ -436,6 +444,10 @@ class Session:
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
             self._catch_up.look()
+
+    def _look_for_purges(self) -> None:
+        if self._worker.valid():
+            self._purges.look(self._progress.current())
 
     def _capture_groups(self) -> None:
         if self._worker.leads():

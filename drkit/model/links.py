@@ -75,6 +75,9 @@ word."""
 STATE_TOPIC_FAILED = "state_topic_failed"
 """Kind of the problem that the copy of the link's state on the target can't be written."""
 
+TARGET_PURGED = "target_purged"
+"""Kind of the problem that the target no longer has records which the source still holds and retention keeps."""
+
 OFFSETS_DIFFER = "offsets_differ"
 """Kind of a problem that tells and harms nothing: offsets aren't the same on both sides, the mapping translates."""
 

@@ -36,6 +36,7 @@ from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.unmovable import UnmovableGroup
 from drkit.observe.fence import fence_problem
+from drkit.observe.purges import LogStarts, purged_from_target, with_unseen_purges
 from drkit.store.api import Store
 from drkit.store.unmovable import unmovable_groups
 from drkit.store.worker_statistics import fresh, worker_statistics
@@ -210,6 +211,9 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     led = lease is not None and lease.expires_at > by_store
     running = led or bool(workers)
     source, target = _both_ends(clusters, link)
+    if not running and (control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}):
+        starts = LogStarts(source.start, target.start)
+        problems = with_unseen_purges(clusters, store, link, watermarks, starts, problems, at)
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
     if not link.inverse:  # the way back has no clients of its own
@@ -321,11 +325,15 @@ def _partition(
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     source_end = source.end.get(tp, mark.source_end)
     through, parted = still_mirrored(mark, problems)
+    purged = None if through is None else purged_from_target(tp, problems, source.start.get(tp, mark.source_start))
     lag: int | None = None
     if tp not in source.end and any(p.kind == SOURCE_TOPIC_DENIED and p.topic == tp.topic for p in problems):
         lag = None  # its end was last seen before that
     elif through is not None:
         lag = max(0, source_end - through)
+        if purged is not None:
+            lag += max(0, min(purged.until, through) - purged.begin)
+            parted = purged.since if parted is None else min(parted, purged.since)
     elif tp in source.start:
         lag = source_end - source.start[tp]  # all of it
     row = None if through is None else translator.floor(tp, through)
@@ -335,7 +343,7 @@ def _partition(
         partition=tp.partition,
         source_start=source.start.get(tp, mark.source_start),
         source_end=source_end,
-        mirrored_through=through,
+        mirrored_through=through if purged is None or through is None else min(through, purged.begin),
         target_start=target.start.get(there, mark.target_start),
         target_end=target.end.get(there, mark.target_end),
         delta=None if row is None else row.delta,

@@ -7,6 +7,8 @@ import pytest
 
 from drkit.model.links import Problem
 from drkit.model.offsets import Watermark
+from drkit.model.topology import TopicPartition
+from drkit.observe.purges import purged_from_target
 from drkit.observe.status import PartitionStatus, _recovery_point, still_mirrored
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -30,6 +32,16 @@ RECREATED = Problem("topic_recreated", "t", None, "", "", halted=True, since=AT)
 )
 def test_what_still_is_mirrored(problems, through):
     assert still_mirrored(MARK, problems) == through
+
+
+PURGED = replace(TRUNCATED, kind="target_purged", halted=False, unsure_from=100, unsure_until=300)
+
+
+@pytest.mark.parametrize(("source_start", "stretch"), [(0, (100, 300)), (150, (150, 300)), (300, None), (900, None)])
+def test_what_was_removed_from_the_target_counts_as_far_as_the_source_holds_it(source_start, stretch):
+    found = purged_from_target(TopicPartition("t", 0), [TRUNCATED, PURGED], source_start)
+    assert (None if found is None else (found.begin, found.until)) == stretch
+    assert purged_from_target(TopicPartition("t", 1), [PURGED], 0) is None
 
 
 def test_one_partition_that_is_not_known_makes_the_recovery_point_unknown():

@@ -1,0 +1,102 @@
+"""Which source offsets a target's log start has left behind. Pure.
+
+    source   S ...... until ...... source_through
+    target        T ............... target_end          T is until's place, by the mapping row that holds there
+
+What the mirror put below T is on the target no longer: source offsets from the first mapped one up to `until`. The
+source still holds those from its own log start S on. Where S is at or above `until`, nothing is missing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from drkit.model.links import TARGET_PURGED, Problem
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.text import counted
+from drkit.model.topology import LinkId, TopicPartition
+
+
+class MappingRows(Protocol):
+    """Single rows of a store (`drkit.store.api.MappingStore` has them)."""
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The first row strictly above `source_offset`."""
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        """The row with the greatest `target_offset` <= `target_end` (ties: greatest source offset)."""
+
+
+class LeftBehind(NamedTuple):
+    """Source offsets [`begin`, `until`) that were mirrored to below the target's log start. Empty where nothing was."""
+
+    begin: int
+    until: int
+
+
+NOTHING = LeftBehind(0, 0)
+
+
+def left_behind(rows: MappingRows, link: LinkId, mark: Watermark) -> LeftBehind:
+    """What lies below the target's log start, as the watermark has it: at most three rows are read, none where the log
+    starts at 0."""
+    if mark.target_start <= 0:
+        return NOTHING
+    row = rows.last_valid_mapping(link, mark.tp, mark.epoch, mark.target_start)
+    if row is None:
+        return NOTHING  # nothing was mirrored below it
+    until = row.source_offset + mark.target_start - row.target_offset
+    following = rows.next_mapping(link, mark.tp, mark.epoch, row.source_offset)
+    if following is not None:
+        until = min(until, following.source_offset)
+    until = min(until, mark.source_through)
+    first = rows.next_mapping(link, mark.tp, mark.epoch, -1) or row
+    return LeftBehind(first.source_offset, until) if first.source_offset < until else NOTHING
+
+
+class Told(NamedTuple):
+    """What was told of a partition's missing offsets: `until` where (exclusive), and `accepted`: up to where an
+    operator has accepted it by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
+
+    epoch: int
+    accepted: int
+    until: int
+
+    @classmethod
+    def parse(cls, note: str | None) -> Told | None:
+        """What `str` wrote; None where there is no note."""
+        return None if note is None else cls(*map(int, note.split(":")))
+
+    def __str__(self) -> str:
+        return ":".join(map(str, self))
+
+
+def accepted_until(told: Told | None, epoch: int, *, recorded: bool) -> int:
+    """Up to which source offset (exclusive) an operator has accepted that something is missing.
+
+    `recorded`: the problem is on record. One that was told and isn't any more was cleared.
+    """
+    if told is None or told.epoch != epoch:
+        return 0
+    return told.accepted if recorded else told.until
+
+
+def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, until: int, since: datetime) -> Problem:
+    """The problem that source offsets [`begin`, `until`) were removed from the target, which begins at the watermark's
+    `target_start`."""
+    return Problem(
+        TARGET_PURGED,
+        mark.topic,
+        mark.partition,
+        f"{target_topic}:{mark.partition} on {link.target} begins at {mark.target_start}: source offsets {begin} to "
+        f"{until - 1} (up to {counted(until - begin, 'record')}) were removed there, though {link.source} still holds "
+        "them and no retention of the topic explains it",
+        f"Find out who removed them (DeleteRecords, or a shorter retention that was set on {link.target}). To have "
+        f"them there again, delete the topic on {link.target} and start it anew: `drkit link resume '{link}' --topic "
+        f"{mark.topic} --accept-recreated`. To go on without them: `drkit link resume '{link}' --topic {mark.topic}`",
+        halted=False,
+        since=since,
+        unsure_from=begin,
+        unsure_until=until,
+    )

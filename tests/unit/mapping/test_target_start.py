@@ -1,0 +1,64 @@
+"""What a target's log start has left behind, by mapping rows; and what of it an operator has accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from drkit.mapping.target_start import NOTHING, Told, accepted_until, left_behind
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId
+from drkit.store import open_store
+from drkit.store.api import Store
+
+LINK = LinkId("primary", "dr")
+AT = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
+MARK = Watermark(
+    "t", 0, 1, source_through=40, target_end=33, source_start=0, source_end=40, target_start=0, observed_at=AT
+)
+ROWS = ((10, 4), (17, 8), (24, 16))
+"""Source 10 to 13 at 4, a hole, 17 to 22 at 8, two markers of the target's own at 14, 24 and on at 16."""
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    store = open_store("sqlite:///:memory:")
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, *row) for row in ROWS])
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 2, 0, 33)])
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("target_start", "until"),
+    [(5, 11), (7, 13), (8, 17), (9, 18), (14, 23), (15, 24), (16, 24), (17, 25), (33, 40)],
+)
+def test_what_was_mirrored_below_the_target_start_is_left_behind(store, target_start, until):
+    assert left_behind(store, LINK, replace(MARK, target_start=target_start)) == (10, until)
+
+
+@pytest.mark.parametrize("target_start", [0, 3, 4])
+def test_below_the_first_row_nothing_was_mirrored(store, target_start):
+    assert left_behind(store, LINK, replace(MARK, target_start=target_start)) == NOTHING
+
+
+def test_what_an_earlier_topic_of_the_name_left_is_not_of_this_one(store):
+    mark = replace(MARK, epoch=2, source_through=5, target_end=38)
+    assert left_behind(store, LINK, replace(mark, target_start=20)) == NOTHING
+    assert left_behind(store, LINK, replace(mark, target_start=35)) == (0, 2)
+
+
+def test_a_target_that_is_being_aligned_has_lost_nothing(store):
+    mark = replace(MARK, source_through=10, target_end=3)
+    assert left_behind(store, LINK, replace(mark, target_start=3)) == NOTHING
+
+
+def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
+    told = Told.parse(str(Told(1, 5, 20)))
+    assert accepted_until(told, 1, recorded=False) == 20
+    assert accepted_until(told, 1, recorded=True) == 5
+    assert accepted_until(told, 2, recorded=False) == 0
+    assert accepted_until(Told.parse(None), 1, recorded=False) == 0

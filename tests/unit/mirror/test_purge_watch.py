@@ -1,0 +1,205 @@
+"""What is removed from a target: told where retention doesn't explain it, once, until it is over or accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drkit.kafka.peek import NOTHING, Peeked, Place
+from drkit.kafka.unexpired import CLOCKS_MS, retention_of
+from drkit.mirror import purge_watch as module
+from drkit.mirror.problems import Problems
+from drkit.mirror.purge_watch import PurgeWatch
+from drkit.model.clock import now
+from drkit.model.errors import Refused
+from drkit.model.links import Problem
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topic_policy import TopicSettings
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.store import open_store
+from drkit.store.api import Store
+
+AT = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
+LINK = Link(LinkId("primary", "dr"), topics=("t",))
+TP = TopicPartition("t", 0)
+DAY_MS = 86_400_000
+MARK = Watermark(
+    "t", 0, 1, source_through=100, target_end=100, source_start=0, source_end=100, target_start=0, observed_at=AT
+)
+
+
+class Cluster:
+    """Answers with what a test sets: records are stamped by `stamps`, the last one at offset 99."""
+
+    def __init__(self) -> None:
+        self.alias = "primary"
+        self.settings = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        self.stamps: dict[int, int] = {}
+        self.start = 0
+        self.size: int | None = None
+        self.asked = 0
+
+    def topic_configs(self, topics: Iterable[str], **_: Any) -> dict[str, dict[str, str]]:
+        self.asked += 1
+        return {topic: dict(self.settings) for topic in topics}
+
+    def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {tp: next((o for o, stamp in sorted(self.stamps.items()) if stamp >= ms), None) for tp, ms in at.items()}
+
+    def peek(self, places: Iterable[Place], **_: Any) -> dict[Place, Peeked]:
+        return {p: next((Peeked(o) for o in sorted(self.stamps) if o >= p.offset), NOTHING) for p in places}
+
+    def start_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self.start)
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        if self.size is None:
+            raise Refused("no right")
+        return dict.fromkeys(tps, self.size)
+
+
+class World:
+    def __init__(self, store: Store, link: Link = LINK) -> None:
+        self.store = store
+        self.source, self.target = Cluster(), Cluster()
+        self.source.stamps = {offset: int(now().timestamp() * 1000) for offset in range(100)}
+        self.problems = Problems(store, link.id, lambda _: None)
+        self.watch = PurgeWatch(link, self.source, self.target, store, self.problems)  # type: ignore[arg-type]  # as they answer here
+        store.append_mappings(link.id, [OffsetMapping("t", 0, 1, 0, 0)])
+
+    def look(self, target_start: int, *, source_start: int = 0) -> Problem | None:
+        self.source.start = source_start
+        self.watch.look([replace(MARK, target_start=target_start, source_start=source_start)])
+        return next(iter(self.store.problems(LINK.id)), None)
+
+    def clear(self) -> None:
+        """As `drkit link resume` does, and as the mirror notices."""
+        self.store.clear_problems(LINK.id)
+        self.problems.cleared()
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    store = open_store("sqlite:///:memory:")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+    return World(store)
+
+
+def test_a_purge_is_told_with_its_offsets_and_the_way_on(world):
+    assert world.look(0) is None
+    problem = world.look(30)
+    assert (problem.kind, problem.partition, problem.halted) == ("target_purged", 0, False)
+    assert (problem.unsure_from, problem.unsure_until) == (0, 30)
+    assert "source offsets 0 to 29" in problem.reason
+    assert "--accept-recreated" in problem.remedy
+
+
+def test_what_the_source_has_removed_too_is_over(world):
+    world.look(30)
+    assert world.look(30, source_start=12).unsure_from == 12
+    assert world.look(30, source_start=30) is None
+
+
+def test_nothing_is_asked_while_nothing_is_missing(world):
+    for start in (0, 10, 20):
+        world.look(start, source_start=start)
+    assert world.source.asked == 0
+
+
+def test_it_is_asked_again_only_now_and_then(store):
+    world = World(store)
+    for _ in range(5):
+        world.look(30)
+    assert world.source.asked == 1
+
+
+def test_what_an_operator_has_accepted_is_not_told_again_but_what_goes_beyond_is(world):
+    world.look(30)
+    world.clear()
+    assert world.look(30) is None
+    problem = world.look(50)
+    assert (problem.unsure_from, problem.unsure_until) == (30, 50)
+    assert world.look(50).unsure_from == 30, "it stays what it is"
+    world.clear()
+    assert world.look(50) is None
+
+
+def test_a_mirror_that_died_between_telling_and_noting_tells_again(world, store):
+    world.look(30)
+    store.forget_notes(LINK.id, "target_purged", [str(TP)])
+    world.clear()
+    assert world.look(30) is not None
+
+
+def test_retention_by_age_explains_what_is_older(world):
+    world.source.settings["retention.ms"] = str(DAY_MS)
+    young = int(now().timestamp() * 1000)
+    world.source.stamps = {offset: young - (2 * DAY_MS if offset < 20 else 0) for offset in range(100)}
+    assert world.look(20) is None
+    assert world.look(30).unsure_from == 20, "what is younger is missing"
+
+
+def test_clocks_that_differ_a_little_are_no_purge(world):
+    world.source.settings["retention.ms"] = str(DAY_MS)
+    stamp = int(now().timestamp() * 1000) - DAY_MS + CLOCKS_MS // 2
+    world.source.stamps = dict.fromkeys(range(100), stamp)
+    assert world.look(30) is None
+
+
+def test_retention_by_size_explains_what_leaves_the_log_as_large_as_it_says(world):
+    world.source.settings["retention.bytes"] = "1000"
+    world.target.size = 1_000
+    assert world.look(30) is None
+    assert world.look(100) is not None, "all of it is gone: no retention by size does that"
+
+
+@pytest.mark.parametrize("size", [999, None])
+def test_a_log_smaller_than_that_or_of_a_size_that_is_not_known_is_not_explained(world, size):
+    world.source.settings["retention.bytes"] = "1000"
+    world.target.size = size
+    assert world.look(30) is not None
+
+
+def test_a_compacted_topic_has_no_retention_and_what_compaction_took_is_not_missing(world):
+    world.source.settings |= {"cleanup.policy": "compact", "retention.ms": "1"}
+    world.source.stamps = dict.fromkeys(range(30, 100), 0)
+    assert world.look(30) is None
+    assert world.look(40).unsure_from == 30
+
+
+def test_holes_at_the_end_of_what_is_missing_are_no_records(world):
+    world.source.stamps = {}
+    assert world.look(100) is None
+
+
+def test_what_the_link_means_its_target_to_have_counts():
+    source = {"cleanup.policy": "delete", "retention.ms": "1000", "retention.bytes": "-1"}
+    target = {"cleanup.policy": "delete", "retention.ms": "10", "retention.bytes": "50"}
+    follows = TopicSettings()
+    assert retention_of(source, target, follows, "t").ms == 1_000, "what somebody set there doesn't"
+    assert retention_of(source, target, follows, "t").size is None
+    overridden = TopicSettings(overrides=(("retention.ms", "100"),))
+    assert retention_of(source, target, overridden, "t").ms == 100
+    excluded = TopicSettings(exclude=("retention.*",))
+    assert retention_of(source, target, excluded, "t").ms == 10
+    assert retention_of(source, target, excluded, "t").size == 50
+    longer = TopicSettings(overrides=(("retention.ms", "5000"),))
+    assert retention_of(source, target, longer, "t").ms == 1_000
+
+
+def test_a_partition_without_rows_is_not_judged():
+    """Active-active under one name: its target has other writers, and no mapping."""
+    watch = SimpleNamespace(next_mapping=lambda *_: None, last_valid_mapping=lambda *_: None)
+    none: Any = SimpleNamespace(has=lambda *_: False)
+    PurgeWatch(LINK, none, none, watch, none).look([replace(MARK, target_start=50)])  # type: ignore[arg-type]  # nothing else is asked
