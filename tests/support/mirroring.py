@@ -77,6 +77,11 @@ class Side:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
         wait_until(lambda: self.partitions(topic) == partitions, what=f"{partitions} partitions of {topic}")
 
+    def purge(self, topic: str, before: int, partition: int = 0) -> None:
+        """DeleteRecords: what lies below an offset is gone."""
+        place = TopicPartition(topic, partition, before)
+        self.admin.delete_records([place])[place].result(20)
+
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is none."""
         found = self.admin.list_topics(timeout=10).topics.get(topic)

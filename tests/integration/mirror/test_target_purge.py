@@ -1,0 +1,120 @@
+"""Somebody removes records from the target that the source still holds: by DeleteRecords, as any retention does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from drkit.mapping import Translator
+from drkit.mirror.control import go_on
+from drkit.model.links import TARGET_PURGED, Problem
+from drkit.model.offsets import Certainty
+from drkit.model.topology import TopicPartition
+from drkit.observe.status import LinkStatus, link_statuses
+from tests.support.mirroring import Mirrored, Side
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+DAY_MS = 86_400_000
+
+
+def write(side: Side, topic: str, numbers: Iterable[int], *, days_old: int = 0) -> None:
+    producer = side.producer(linger_ms=50)
+    stamp = int(time.time() * 1000) - days_old * DAY_MS
+    for number in numbers:
+        producer.produce(topic, value=b"%06d" % number, key=b"k%d" % number, partition=0, timestamp=stamp)
+    assert producer.flush(30) == 0
+
+
+def status_of(mirrored: Mirrored) -> LinkStatus:
+    return link_statuses(mirrored.config, mirrored.store, [mirrored.link])[0]
+
+
+def told(mirrored: Mirrored, topic: str, stretch: tuple[int, int]) -> Problem:
+    """Wait until a problem names this stretch of source offsets."""
+
+    def found() -> Problem | None:
+        here = (each for each in mirrored.problems(TARGET_PURGED) if each.topic == topic)
+        return next((each for each in here if (each.unsure_from, each.unsure_until) == stretch), None)
+
+    return wait_until(found, 30, f"{topic}: {stretch} told")
+
+
+def test_a_purge_under_a_running_mirror_is_told_counted_and_accepted(mirrored: Mirrored) -> None:
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, range(60))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, offset=60)
+        mirrored.target.purge(topic, 25)
+        problem = told(mirrored, topic, (0, 25))
+        assert f"{topic}:0 on dr begins at 25: source offsets 0 to 24" in problem.reason
+        status = status_of(mirrored)
+        (partition,) = status.partitions
+        assert status.state == "degraded"
+        assert (partition.lag_records, partition.mirrored_through, partition.target_start) == (25, 0, 25)
+        assert status.recovery_point.records == 25
+        assert status.recovery_point.seconds is not None
+        translator = Translator(mirrored.store, mirrored.link.id)
+        for offset in (0, 10, 24):
+            answer = translator.translate(TopicPartition(topic, 0), offset)
+            assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 25)
+            assert "removed there" in (answer.reason or "")
+        assert translator.translate(TopicPartition(topic, 0), 25).certainty is Certainty.EXACT
+
+        write(mirrored.source, topic, range(60, 70))
+        mirrored.wait_through(topic, offset=70)
+        go_on(mirrored.store, mirrored.link, topic)
+        wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "accepted")
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (25, 40))
+        assert status_of(mirrored).recovery_point.records == 15
+        mirrored.source.purge(topic, 40)
+        wait_until(lambda: not mirrored.problems(), 30, "both sides begin at 40")
+        assert status_of(mirrored).recovery_point.records == 0
+    assert running.error is None
+
+
+def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not(mirrored: Mirrored) -> None:
+    """All logs begin at 20 on the target: of some topics that is what retention would have done."""
+    topics = {
+        "plain": ({}, (0, 20)),
+        "cleaned": ({"cleanup_policy": "compact,delete"}, (0, 20)),
+        "young": ({"retention_ms": str(2 * DAY_MS)}, (0, 20)),
+        "aged": ({"retention_ms": str(DAY_MS // 2)}, None),
+        "halves": ({"retention_ms": str(DAY_MS // 2)}, (10, 20)),
+        "sized": ({"retention_bytes": "1000000000"}, (0, 20)),
+        "small": ({"retention_bytes": "100"}, None),
+    }
+    names = {mirrored.name(name): expected for name, (_, expected) in topics.items()}
+    for name, (settings, _) in topics.items():
+        topic = mirrored.name(name)
+        mirrored.source.create(topic, **settings)
+        write(mirrored.source, topic, range(10), days_old=1)
+        write(mirrored.source, topic, range(10, 20), days_old=0 if name == "halves" else 1)
+        write(mirrored.source, topic, range(20, 50))
+    assert mirrored.catch_up().purged == ()
+    for topic in names:
+        mirrored.target.purge(topic, 20)
+
+    def seen(problems: Iterable[Problem]) -> dict[str, tuple[int | None, int | None]]:
+        return {each.topic: (each.unsure_from, each.unsure_until) for each in problems if each.kind == TARGET_PURGED}
+
+    expected = {topic: stretch for topic, stretch in names.items() if stretch is not None}
+    assert mirrored.problems() == []
+    status = status_of(mirrored)
+    assert seen(status.problems) == expected, "no mirror runs: the status looks itself"
+    lags = {each.topic: each.lag_records for each in status.partitions}
+    assert lags == {topic: 0 if stretch is None else stretch[1] - stretch[0] for topic, stretch in names.items()}
+    report = mirrored.catch_up()
+    assert report.caught_up
+    assert seen(report.purged) == seen(mirrored.problems()) == expected
+    done = mirrored.drkit("mirror", "--until-caught-up")
+    assert done.returncode == 1
+    assert "source offsets 0 to 19" in done.stderr
+    go_on(mirrored.store, mirrored.link)
+    assert mirrored.catch_up().purged == (), "accepted"
+    assert seen(status_of(mirrored).problems) == {}
