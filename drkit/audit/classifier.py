@@ -69,7 +69,8 @@ class Limits:
     what matched at its place; `watermarked`: whether the mirror recorded one; `bound`: where a sealed link's part of
     the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
-    were counted already. `partial`: equal records may be anywhere in the source's log. `shift`: of chunks.
+    were counted already. `purged`: source offsets [from, until) that the target had and that no retention removed there.
+    `partial`: equal records may be anywhere in the source's log. `shift`: of chunks.
     """
 
     number: int
@@ -90,6 +91,7 @@ class Limits:
     unreadable: tuple[tuple[int, int], ...] = ()
     uncompared: tuple[tuple[int, int], ...] = ()
     partial: bool = False
+    purged: tuple[int, int] = (0, 0)
 
     def appended(self, t: int) -> bool:
         """Whether a target residual is beyond what a sealed link mirrored."""
@@ -355,7 +357,8 @@ class _Classifier:
 
     def _before_target_start(self, row: SourceLeft) -> bool:
         """Whether its place is before the target's log start."""
-        if self._limits.target_start <= 0:
+        begin, until = self._limits.purged
+        if self._limits.target_start <= 0 or begin <= row.s < until:
             return False
         beside = self._beside.of_source(row.s)
         return beside.before is None and row.e + self._displaced_at_head(beside) < self._limits.target_start

@@ -244,6 +244,7 @@ def _limits(each: PartitionScope, comparison: Comparison, bounds: Mapping[int, i
         recorded=each.basis is Basis.MAPPING,
         source_start=each.source_start,
         target_start=each.target_start,
+        purged=each.purged,
         target_end=each.target_end,
         start_place=each.start_place,
         first_place=each.first_place,

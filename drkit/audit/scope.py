@@ -7,8 +7,8 @@ read on the target has its record within what is read on the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.audit.divergence import source_kept
@@ -16,6 +16,9 @@ from drkit.audit.places import Zone, nominal, place, source_of, zones
 from drkit.config import Config
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.kafka.tails import Stretch
+from drkit.kafka.unexpired import Missing, unexpired
+from drkit.mapping.target_start import left_behind
 from drkit.model.audit import AuditRequest, Basis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
@@ -28,6 +31,8 @@ from drkit.store.api import Store
 _MARGIN = 1_000
 """Offsets read before a time window's first, so that a record moved a little is still met."""
 
+NOT_PURGED = Stretch(0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionScope:
@@ -38,7 +43,8 @@ class PartitionScope:
     `first_place`: the first target offset that stands for a source record. `earlier_until`: target
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
     kept of ranges that it forwarded, where they are asked for. `source_kept`: from this offset on the source lost what
-    was mirrored and may hold other records; None: nothing tells that it did.
+    was mirrored and may hold other records; None: nothing tells that it did. `purged`: source offsets that the target
+    had, that were removed there, and that no retention explains.
     """
 
     number: int
@@ -64,6 +70,7 @@ class PartitionScope:
     target_anew: bool = False
     partial: bool = False
     told: tuple[tuple[int, int], ...] = ()
+    purged: Stretch = NOT_PURGED
 
     @property
     def by_content_only(self) -> bool:
@@ -135,10 +142,12 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True)
         source = _Side.of(source_admin, chosen, request, committed=link.committed)
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
-    sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-    builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
-    for topic, partitions in chosen.items():
-        builder.add_topic(topic, partitions)
+        sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+        builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
+        for topic, partitions in chosen.items():
+            builder.add_topic(topic, partitions)
+        if not sealed:  # after the switch the target's owner may remove what he will
+            builder.partitions = with_purges(link, store, watermarks, builder.partitions, source_admin, target_admin)
     return Scope(
         link=link,
         partitions=tuple(builder.partitions),
@@ -152,6 +161,34 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         by_digest=request.since_digest,
         incomplete=tuple(builder.incomplete),
     )
+
+
+def with_purges(
+    link: Link,
+    store: Store,
+    watermarks: Mapping[TopicPartition, Watermark],
+    partitions: Sequence[PartitionScope],
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+) -> list[PartitionScope]:
+    """The partitions with what was removed from their targets and no retention explains."""
+    missing: dict[TopicPartition, Missing] = {}
+    for each in partitions:
+        tp = TopicPartition(each.topic, each.partition)
+        mark = watermarks.get(tp)
+        if mark is None or each.mirrored_through is None:
+            continue  # never mirrored, or an earlier topic of the name was
+        begin, until = left_behind(store, link.id, replace(mark, target_start=each.target_start))
+        begin = max(begin, each.source_start)
+        if begin < until:
+            there = TopicPartition(each.target_topic, each.partition)
+            missing[tp] = Missing(Stretch(begin, until), there, emptied=each.target_start >= mark.target_end)
+    if not missing:
+        return list(partitions)
+    found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(now()))
+    return [
+        replace(each, purged=found.get(TopicPartition(each.topic, each.partition), NOT_PURGED)) for each in partitions
+    ]
 
 
 def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -> list[int]:

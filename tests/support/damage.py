@@ -37,6 +37,9 @@ _QUEUED = 50_000
 """Records that a producer holds at most; it refuses more than 100,000."""
 STAMP = 1_700_000_000_000
 
+RETAINED = {"retention.bytes": "1"}
+"""Settings of a topic whose retention explains that a log begins later (no broker removes its only segment)."""
+
 
 @dataclass(frozen=True)
 class Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,7 +12,7 @@ from drkit.audit.run import run_audit
 from drkit.lab import Lab
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, TopicChoice
 from drkit.model.topology import TopicPartition
-from tests.support.damage import STAMP, Bench, Expected, Record, Stored, dense, records, seeded
+from tests.support.damage import RETAINED, STAMP, Bench, Expected, Record, Stored, dense, records, seeded
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -68,9 +68,11 @@ def cases(lab: Lab, spark, tmp_path_factory: pytest.TempPathFactory) -> Cases:
     return Cases(result, prefix, bench)
 
 
-def mirrored(bench: Bench, topic: str, count: int, *, transactions: str = "") -> list[Stored]:
+def mirrored(
+    bench: Bench, topic: str, count: int, *, transactions: str = "", config: Mapping[str, str] | None = None
+) -> list[Stored]:
     """A topic with `count` records, all on both sides."""
-    bench.create(topic)
+    bench.create(topic, config=config)
     bench.produce("primary", topic, 0, records(count, rng=seeded(topic)), transactions=transactions)
     source = bench.read("primary", topic, 0)
     bench.produce("dr", topic, 0, [each.record for each in source])
@@ -243,7 +245,7 @@ def test_what_the_source_no_longer_has_is_not_foreign(cases: Cases):
 
 @case
 def target_retention(bench: Bench, topic: str) -> None:
-    mirrored(bench, topic, 40)
+    mirrored(bench, topic, 40, config=RETAINED)
     with bench.admin("dr") as admin:
         admin.delete_records({TopicPartition(topic, 0): 15})
 
@@ -255,8 +257,22 @@ def test_what_the_target_no_longer_has_is_not_lost(cases: Cases):
 
 
 @case
+def target_purge(bench: Bench, topic: str) -> None:
+    mirrored(bench, topic, 40)
+    with bench.admin("primary") as admin:
+        admin.delete_records({TopicPartition(topic, 0): 5})
+    with bench.admin("dr") as admin:
+        admin.delete_records({TopicPartition(topic, 0): 15})
+
+
+def test_what_somebody_removed_from_the_target_is_lost(cases: Cases):
+    assert cases.findings("target_purge") == {("lost", offset, None) for offset in range(5, 15)}
+    assert cases.counts("target_purge") == Counts(source_records=35, target_records=25, matched=25, lost=10)
+
+
+@case
 def both_retentions(bench: Bench, topic: str) -> None:
-    bench.create(topic)
+    bench.create(topic, config=RETAINED)
     source = records(40, rng=seeded(5))
     bench.produce("primary", topic, 0, source)
     bench.produce("dr", topic, 0, [*source[:20], *source[21:30], *source[31:]])  # 20 and 30 are lost

@@ -154,7 +154,7 @@ def ranges(told: list[Reconciled]) -> dict[tuple[int, int], str]:
 def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab, spark, tmp_path, unique_name):
     own = own_link(lab, tmp_path, unique_name)
     try:
-        topic = own.create("primary", "t", partitions=2)
+        topic = own.create("primary", "t", partitions=2, retention_bytes="1")
         own.produce("primary", topic, texts("early", 300))
         with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
             admin.delete_records({TopicPartition(topic, 1): 10})  # before the audit begins: nobody's loss

@@ -15,7 +15,7 @@ from drkit.model.clock import from_millis, now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.links import Direction, LinkControl
 from drkit.model.topology import LinkId, TopicPartition, TopicPolicy
-from tests.support.damage import LINK, STAMP, Record, damaged, dense, records, seeded
+from tests.support.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -120,7 +120,7 @@ def test_some_partitions_of_a_topic(bench, audit, unique_name):
 
 
 def test_retention_that_strikes_during_the_audit_makes_no_losses(bench, spark, unique_name, tmp_path: Path):
-    topic = bench.create(unique_name)
+    topic = bench.create(unique_name, config=RETAINED)
     source = records(50, rng=seeded(7))
     for alias in ("primary", "dr"):
         bench.produce(alias, topic, 0, source)
