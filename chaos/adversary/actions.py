@@ -40,8 +40,6 @@ class Actions:
         self.touched = False
         self.history: dict[int, int] = {}
         """Partition → where the present incarnation begins on the target, once one was given up."""
-        self.removed: set[bytes] = set()
-        """What somebody removed from the target on purpose, by its digest there."""
 
     def play(self, action: Action) -> None:
         """Do it."""
@@ -113,7 +111,7 @@ class Actions:
         start, end = cluster.ends(world.topic, partition)
         before = start + int((end - start) * part)
         if side == "target":
-            self._will_be_removed(partition, before)
+            self.touched = True
         if cluster.purge(world.topic, partition, before):
             self._look(PURGED)
 
@@ -152,8 +150,7 @@ class Actions:
         world = self._world
         if world.target.partitions(world.topic):
             if name == "retention.ms":
-                for number in range(world.target.partitions(world.topic)):
-                    self._will_be_removed(number, None)
+                self.touched = True
             world.target.set(world.topic, name, value)
 
     def forget_producers(self) -> None:
@@ -274,12 +271,6 @@ class Actions:
         """A quiet point: judged by whoever plays the plan."""
 
     # -- what became of both sides -----------------------------------------------------------------
-
-    def _will_be_removed(self, partition: int, before: int | None) -> None:
-        """Somebody removes what the target holds of a partition (below an offset): the oracle asks for it no longer."""
-        self.touched = True
-        content = self._world.target.read(self._world.topic, partition, committed=False, ignore=PROVENANCE)
-        self.removed.update(each.digest for each in content.records if before is None or each.offset < before)
 
     def _look(self, cause: str) -> None:
         world = self._world

@@ -8,6 +8,7 @@ It shares no code with the mirror. A finding is a sentence; no finding means tha
     nothing else stands there, and nothing goes from there that nobody removed
     every position that is called exact is; no position skips a record
     0 lag means that nothing is missing, and a link that is called mirroring has no problem
+    what somebody removed from the target is named by a problem with its offsets, and counted
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ HARMLESS = frozenset({"offsets_differ", "markers_refused", "setting_unknown", "t
 NO_ALARM = frozenset({"offsets_differ"})
 """Problems with which a link may be called mirroring."""
 
+PURGED_THERE = "target_purged"
+"""The problem that names what was removed from the target."""
+
 _SHOWN = 3
 _POSITIONS = 6
 
@@ -37,8 +41,8 @@ class Seen:
     """One partition at a quiet point.
 
     `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
-    target held at the last quiet point; None where somebody removed something since. `removed`: what somebody removed
-    from it on purpose. `excused`: what a problem told of before an operator cleared it.
+    target held at the last quiet point; None where somebody removed something since. `given_up`: what was removed from it and
+    told, before an operator accepted that. `excused`: what a problem told of before an operator cleared it.
     """
 
     partition: int
@@ -49,13 +53,20 @@ class Seen:
     translate: Translate
     history: int = 0
     before: Sequence[bytes] | None = None
-    removed: frozenset[bytes] = frozenset()
+    given_up: frozenset[bytes] = frozenset()
     excused: frozenset[bytes] = frozenset()
 
     @property
     def halted(self) -> bool:
         """Whether it stands still with a problem that names it."""
         return any(problem["halted"] for problem in self.problems)
+
+    def told_missing(self, offset: int) -> bool:
+        """Whether a problem names this source offset as removed from the target."""
+        return any(
+            problem["kind"] == PURGED_THERE and problem["unsure_from"] <= offset < problem["unsure_until"]
+            for problem in self.problems
+        )
 
     @property
     def named(self) -> bool:
@@ -73,10 +84,10 @@ def _all(seen: Seen, journal: Journal) -> Iterator[str]:
     wanted = [(offset, each) for offset, each in due if each is not None]
     present = [record for record in seen.target.records if record.offset >= seen.history]
     there = {record.digest for record in seen.target.records}
-    arrived = {record.digest for record in present} | seen.removed
-    missing = [offset for offset, each in wanted if each not in arrived]
-    if missing and not seen.halted:
-        yield f"{len(missing)} records of the source are missing on the target, from {_some(missing)}"
+    missing = _missing(seen, wanted)
+    unsaid = [offset for offset in missing if not seen.told_missing(offset)]
+    if unsaid and not seen.halted:
+        yield f"{len(unsaid)} records of the source are missing on the target, from {_some(unsaid)}"
     yield from _copies(seen, journal, [each for _, each in wanted], present)
     if seen.before is not None:
         gone = [each for each in seen.before if each not in there]
@@ -114,6 +125,19 @@ def to_excuse(seen: Seen, journal: Journal) -> set[bytes]:
     return {each for each, offsets in at.items() if len(offsets) > 1 or _is(journal, each, gone=DEAD)}
 
 
+def _missing(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> list[int]:
+    """The source offsets of records that are due and not on the target, but for those that were given up."""
+    arrived = {record.digest for record in seen.target.records if record.offset >= seen.history} | seen.given_up
+    return [offset for offset, each in wanted if each not in arrived]
+
+
+def to_give_up(seen: Seen, journal: Journal) -> set[bytes]:
+    """What is missing on the target without a finding, and an operator accepts who clears the problem that names it."""
+    due = {record.offset: journal.records[record.digest].due for record in seen.source.records}
+    wanted = [(offset, each) for offset, each in due.items() if each is not None]
+    return {each for offset in _missing(seen, wanted) if seen.told_missing(offset) and (each := due[offset])}
+
+
 def _places(records: Sequence[Record]) -> dict[bytes, list[int]]:
     at: dict[bytes, list[int]] = {}
     for record in records:
@@ -133,8 +157,14 @@ def _claims(seen: Seen, missing: Sequence[int]) -> Iterator[str]:
         if not seen.problems:
             yield "status doesn't name the partition"
         return
-    if said["lag_records"] == 0 and missing:
+    lag, through = said["lag_records"], said["mirrored_through"]
+    if lag == 0 and missing:
         yield f"status says lag 0, but {len(missing)} records are missing on the target, from {_some(missing)}"
+    told = [offset for offset in missing if seen.told_missing(offset)]
+    if lag is not None and lag < len(told):
+        yield f"status says lag {lag}, but {len(told)} records were removed from the target, from {_some(told)}"
+    if through is not None and missing and missing[0] < through and not seen.halted:
+        yield f"status says mirrored through {through}, but the record at {missing[0]} is missing on the target"
     if said["source_end"] != seen.source.end:
         yield f"status says that the source ends at {said['source_end']}, it ends at {seen.source.end}"
     if said["target_end"] != seen.target.end and not seen.halted:
@@ -158,7 +188,7 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
         next_at = bisect_left(theirs, answer)
         found = seen.target.records[next_at] if next_at < len(theirs) else None
         if said["translation"] == "exact":
-            if (found.digest if found else None) != (due[1] if due else None) and not (due and due[1] in seen.removed):
+            if (found.digest if found else None) != (due[1] if due else None):
                 yield (
                     f"source position {position} is called exact at {answer}, where the next record is "
                     f"{'none' if found is None else f'that at {found.offset}'}, and due is "

@@ -52,6 +52,8 @@ class Run:
         self._now: dict[int, list[bytes]] = {}
         self._told: set[bytes] = set()
         self._excused: set[bytes] = set()
+        self._told_missing: set[bytes] = set()
+        self._given_up: set[bytes] = set()
         self._schema = json.loads(_SCHEMA.read_text())
         self._acted_at = 0.0
         self.findings: list[str] = []
@@ -111,9 +113,11 @@ class Run:
             problems = _naming(status, self._world.topic, number)
             mark = marks.get(number)
             if not any(problem["halted"] for problem in problems):
-                if mark is None or mark["mirrored_through"] is None or mark["lag_records"]:
+                end = self._source.ends(self._world.topic, number)[1]
+                if mark is None or mark["mirrored_through"] is None or mark["source_end"] != end:
                     return None
-                if mark["mirrored_through"] != self._source.ends(self._world.topic, number)[1]:
+                purged = sum(_length(problem, mark["source_start"]) for problem in problems)
+                if mark["lag_records"] != purged or (mark["mirrored_through"] != end and not purged):
                     return None
             found.append((mark and (mark["mirrored_through"], mark["target_end"]), [p["kind"] for p in problems]))
         return found
@@ -144,6 +148,7 @@ class Run:
         problems = [] if status is None else status["problems"]
         if problems and not any(problem["halted"] for problem in problems):
             self._excused |= self._told
+            self._given_up |= self._told_missing
             self._world.ask("link", "resume", LINK, "--topic", self._world.topic)
 
     def _found(self, status: dict[str, Any] | None) -> list[str]:
@@ -159,7 +164,7 @@ class Run:
             found.append("the link is called mirroring with problems on record")
         if self._state(status) is None:
             found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
-        self._now, self._told = {}, set()
+        self._now, self._told, self._told_missing = {}, set(), set()
         for number in range(self._source.partitions(self._world.topic)):
             found += self._of_partition(status, number)
         return found
@@ -182,15 +187,23 @@ class Run:
             lambda offset: world.translate(number, offset),
             self._actions.history.get(number, 0),
             None if self._actions.touched else self._before.get(number),
-            frozenset(self._actions.removed),
+            frozenset(self._given_up),
             frozenset(self._excused),
         )
         self._told |= oracle.to_excuse(seen, world.journal)
+        self._told_missing |= oracle.to_give_up(seen, world.journal)
         return oracle.findings(seen, world.journal)
 
 
 def _naming(status: dict[str, Any], topic: str, partition: int) -> list[dict[str, Any]]:
     return [p for p in status["problems"] if p["topic"] == topic and p["partition"] in {None, partition}]
+
+
+def _length(problem: dict[str, Any], source_start: int) -> int:
+    """How many source offsets a problem names as removed from the target."""
+    if problem["kind"] != oracle.PURGED_THERE:
+        return 0
+    return max(0, int(problem["unsure_until"]) - max(int(problem["unsure_from"]), source_start))
 
 
 def _short(problem: dict[str, Any]) -> str:

@@ -38,20 +38,26 @@ def journal(names: str, **gone: str) -> Journal:
 
 HALTED = {"kind": "source_truncated", "halted": True, "partition": 0}
 COPIED = {"kind": "target_lost_data", "halted": False, "partition": 0}
+GONE = {"kind": "target_purged", "halted": False, "partition": 0, "unsure_from": 0, "unsure_until": 2}
 DIFFER = {"kind": "offsets_differ", "halted": False, "partition": 0}
 
 
-def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0, excused=frozenset()):
+def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0, **known):
     seen = Seen(
         0,
         content(source),
         content(target),
-        {"lag_records": lag, "source_end": len(source), "target_end": len(target)},
+        {
+            "lag_records": lag,
+            "mirrored_through": len(source) - lag,
+            "source_end": len(source),
+            "target_end": len(target),
+        },
         problems,
         lambda offset: answers(offset) if answers else {"translation": "unavailable", "target_offset": None},
         history,
         before,
-        excused=excused,
+        **known,
     )
     return findings(seen, journal("abcdefgh", **(gone or {})))
 
@@ -71,6 +77,8 @@ def exact(offset):
         ("abc", "ababc", {"history": 2}),
         ("abcd", "acdbcd", {"problems": [COPIED]}),
         ("abcd", "acdbcd", {"excused": frozenset({b"c", b"d"})}),
+        ("abc", "..c", {"problems": [GONE], "lag": 3}),
+        ("abc", "..c", {"given_up": frozenset({b"a", b"b"})}),
     ],
 )
 def test_what_holds_is_no_finding(source, target, options):
@@ -90,6 +98,12 @@ def test_what_holds_is_no_finding(source, target, options):
         ("abc", "abcX", {}, "none of the source's"),
         ("abc", "abc", {"before": [b"h"]}, "vanished"),
         ("abc", "ab", {"problems": [HALTED]}, "status says lag 0"),
+        ("abc", "..c", {"problems": [GONE]}, "status says lag 0"),
+        ("abc", "..c", {"problems": [GONE], "lag": 1}, "status says lag 1, but 2 records were removed"),
+        ("abc", "..c", {"problems": [GONE], "lag": 2}, "status says mirrored through 1"),
+        ("abcd", "...d", {"problems": [GONE], "lag": 4}, "1 records of the source are missing"),
+        ("abc", "..c", {"problems": [GONE], "lag": 3, "answers": exact}, "called exact"),
+        ("abc", "..c", {"given_up": frozenset({b"a", b"b"}), "answers": exact}, "called exact"),
         ("abc", "abc", {"answers": lambda offset: exact(offset + 1)}, "called exact"),
         ("ab", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "answers": exact}, "called exact"),
         (
@@ -107,7 +121,7 @@ def test_what_does_not_hold_is_found(source, target, options, said):
 def test_an_aborted_record_on_the_target_is_found_whatever_problem_there_is():
     known = journal("ab")
     known.of_due[b"b"].aborted = True
-    claims = {"lag_records": 0, "source_end": 1, "target_end": 2}
+    claims = {"lag_records": 0, "mirrored_through": 1, "source_end": 1, "target_end": 2}
     seen = Seen(0, content("a"), content("ab"), claims, [HALTED], lambda _: {"target_offset": None, "translation": ""})
     assert any("aborted" in each for each in findings(seen, known))
 
