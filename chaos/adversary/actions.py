@@ -63,6 +63,11 @@ class Actions:
         """Records in a transaction."""
         self._world.load.transaction(self._place(partition), count, shape, commit=commit)
 
+    def open_transaction(self, partition: int, count: int, *, commit: bool, **shape: Any) -> None:
+        """Records in a transaction that stays open to the end (`commit` or not)."""
+        del commit
+        self._world.load.open_transaction(self._place(partition), count, shape)
+
     # -- logs --------------------------------------------------------------------------------------
 
     def cut(self, **options: Any) -> None:
@@ -108,7 +113,7 @@ class Actions:
         world, cluster = self._world, self._world.side(side)
         if cluster.partitions(world.topic) <= partition:
             return
-        start, end = cluster.ends(world.topic, partition)
+        start, end = cluster.ends(world.topic, partition, committed=world.plan.committed)
         before = start + int((end - start) * part)
         if side == "target":
             self.touched = True
@@ -204,7 +209,7 @@ class Actions:
         world.control.unlink(missing_ok=True)
         first.send(signal.SIGSTOP)
         second = world.another()
-        goal = world.source.ends(world.topic, partition)[1]
+        goal = world.source.ends(world.topic, partition, committed=world.plan.committed)[1]
         self._wait(_TAKE_OVER_SECONDS, lambda: self._mirrored(partition) >= goal)
         world.load.write(partition, 200, shape)
         first.send(signal.SIGCONT)
@@ -214,7 +219,12 @@ class Actions:
 
     def _target_end(self, partition: int) -> int:
         world = self._world
-        return world.target.ends(world.topic, partition)[1] if world.target.partitions(world.topic) > partition else 0
+        there = world.target
+        return (
+            there.ends(world.topic, partition, committed=False)[1]
+            if world.target.partitions(world.topic) > partition
+            else 0
+        )
 
     def _mirrored(self, partition: int) -> int:
         status = self._world.status() or {"partitions": []}
@@ -258,7 +268,7 @@ class Actions:
             if world.target.partitions(world.topic):
                 world.target.set(world.topic, name, None)
         number = world.target.partitions(world.topic)
-        ends = {each: world.target.ends(world.topic, each)[1] for each in range(number)}
+        ends = {each: self._target_end(each) for each in range(number)}
         code, _ = world.ask("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
         if code == 0:
             self.history.update(ends)
@@ -275,7 +285,7 @@ class Actions:
     def _look(self, cause: str) -> None:
         world = self._world
         for number in range(world.source.partitions(world.topic)):
-            content = world.source.read(world.topic, number, committed=True)
+            content = world.source.read(world.topic, number, committed=world.plan.committed)
             world.journal.look(number, content.records, cause)
 
     def _place(self, partition: int) -> int:

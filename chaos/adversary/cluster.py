@@ -37,20 +37,24 @@ class Cluster:
         self._lab = lab
         self._node = f"{alias}-{_NODE_ID}"
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 10_000})
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "adversary",
-                "log_level": 0,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "topic.metadata.refresh.interval.ms": 1_000,  # partitions are added
-            }
-        )
+        self._consumers = {
+            committed: Consumer(
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "group.id": "adversary",
+                    "log_level": 0,
+                    "isolation.level": "read_committed" if committed else "read_uncommitted",
+                    "enable.auto.commit": False,
+                    "topic.metadata.refresh.interval.ms": 1_000,  # partitions are added
+                }
+            )
+            for committed in (True, False)
+        }
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._consumer.close()
+        for consumer in self._consumers.values():
+            consumer.close()
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -83,12 +87,12 @@ class Cluster:
             return 0
         return sum(1 for partition in found.partitions.values() if partition.leader >= 0)
 
-    def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """Log start and last stable offset."""
+    def ends(self, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+        """Log start, and last stable offset (or high watermark)."""
         found: list[tuple[int, int]] = []
 
         def ask() -> bool:
-            found.append(self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10))
+            found.append(self._consumers[committed].get_watermark_offsets(TopicPartition(topic, partition), timeout=10))
             return True
 
         wait_for(f"the ends of {topic}:{partition} on {self.alias}", _SECONDS, ask)
@@ -100,7 +104,7 @@ class Cluster:
 
     def _answers(self, topic: str, partition: int) -> bool:
         try:
-            self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
+            self._consumers[True].get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
         except KafkaException:
             return False
         return True

@@ -80,8 +80,8 @@ class FaultPoints:
             time.sleep(_STOPS_WITHIN_SECONDS)
 
 
-def patch(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace `module:Class.method` (or `module:function`) by what `make` makes of it.
+def patch(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
+    """Replace `module:Class.method` (or `module:function`) by what `make` makes of it; returns what takes it back.
 
     Raises:
         AttributeError, ModuleNotFoundError: there is no such thing.
@@ -91,4 +91,6 @@ def patch(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) 
     *outer, name = path.split(".")
     for each in outer:
         owner = getattr(owner, each)
-    setattr(owner, name, make(getattr(owner, name)))
+    plain = getattr(owner, name)
+    setattr(owner, name, make(plain))
+    return lambda: setattr(owner, name, plain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -31,14 +32,19 @@ class Load:
         alters: what the link does to them.
         batch_bytes: most bytes of a batch.
         journal: where they are noted.
+        committed: whether records of transactions that aren't committed are left out.
     """
 
-    def __init__(self, bootstrap: str, topic: str, alters: str, batch_bytes: int, journal: Journal) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, alters: str, batch_bytes: int, journal: Journal, *, committed: bool
+    ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._alters = alters
         self._batch_bytes = batch_bytes
         self._journal = journal
+        self._committed = committed
+        self._open: list[Producer] = []
         self._numbers = itertools.count()
         self._ids = itertools.count()
 
@@ -57,19 +63,37 @@ class Load:
 
     def transaction(self, partition: int, count: int, shape: dict[str, Any], *, commit: bool) -> None:
         """Records in one transaction."""
-        name = f"{self._topic}-{next(self._ids)}"
-        producer = self._producer(shape, **{"transactional.id": name})
         try:
-            producer.init_transactions(30)
-            producer.begin_transaction()
-            self._send(producer, partition, count, shape, aborted=not commit)
-            producer.flush(30)
+            producer = self._begun(partition, count, shape, commit=commit)
             if commit:
                 producer.commit_transaction(30)
             else:
                 producer.abort_transaction(30)
         except KafkaException as error:
             raise SoakError(f"a transaction failed: {error}") from error
+
+    def open_transaction(self, partition: int, count: int, shape: dict[str, Any]) -> None:
+        """Records in a transaction that nobody ends before its time is over."""
+        try:
+            self._open.append(self._begun(partition, count, shape, commit=False))
+        except KafkaException as error:
+            raise SoakError(f"a transaction failed: {error}") from error
+
+    def close(self) -> None:
+        """Abort what is open."""
+        for producer in self._open:
+            with suppress(KafkaException):
+                producer.abort_transaction(10)
+        self._open.clear()
+
+    def _begun(self, partition: int, count: int, shape: dict[str, Any], *, commit: bool) -> Producer:
+        name = f"{self._topic}-{next(self._ids)}"
+        producer = self._producer(shape, **{"transactional.id": name, "transaction.timeout.ms": 600_000})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        self._send(producer, partition, count, shape, aborted=self._committed and not commit)
+        producer.flush(30)
+        return producer
 
     def _producer(self, shape: dict[str, Any], **settings: Any) -> Producer:
         alone = shape.get("per_batch", 1_000) == 1

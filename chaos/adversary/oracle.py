@@ -27,6 +27,9 @@ HARMLESS = frozenset({"offsets_differ", "markers_refused", "setting_unknown", "t
 NO_ALARM = frozenset({"offsets_differ"})
 """Problems with which a link may be called mirroring."""
 
+RECREATED = frozenset({"topic_recreated", "target_recreated"})
+"""Problems that say that one side's topic is another one than was mirrored."""
+
 PURGED_THERE = "target_purged"
 """The problem that names what was removed from the target."""
 
@@ -41,8 +44,8 @@ class Seen:
     """One partition at a quiet point.
 
     `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
-    target held at the last quiet point; None where somebody removed something since. `given_up`: what was removed from it and
-    told, before an operator accepted that. `excused`: what a problem told of before an operator cleared it.
+    target held at the last quiet point; None where somebody removed something since. `given_up`: what was removed from
+    it and told, before an operator accepted that. `excused`: what a problem told of before an operator cleared it.
     """
 
     partition: int
@@ -196,6 +199,29 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
                 )
         elif due is not None and due[1] in first_at and answer > first_at[due[1]]:
             yield f"source position {position} goes to {answer}, which skips the record at {first_at[due[1]]}"
+
+
+def deviation(seen: Seen, journal: Journal) -> str | None:
+    """Why an audit that calls this partition clean is wrong; None: nothing deviates.
+
+    What stands there from a former incarnation is none, nor is what a partition that stands still hasn't mirrored.
+    """
+    if any(problem["kind"] in RECREATED for problem in seen.problems):
+        return None
+    present = [record for record in seen.target.records if record.offset >= seen.history]
+    at = _places(present)
+    wanted = [each for record in seen.source.records if (each := journal.records[record.digest].due) is not None]
+    missing = [each for each in wanted if each not in at]
+    if missing and not seen.halted:
+        return f"{len(missing)} records are missing on the target"
+    dead = [offset for each, offsets in at.items() if _is(journal, each, gone=DEAD) for offset in offsets]
+    if dead:
+        return f"{len(dead)} records that the source lost are on the target, at {_some(dead)}"
+    doubled = [offsets[:_SHOWN] for offsets in at.values() if len(offsets) > 1]
+    if doubled:
+        return f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}"
+    first = [at[each][0] for each in wanted if each in at]
+    return "records are out of order on the target" if first != sorted(first) else None
 
 
 def positions(source: Content) -> list[int]:

@@ -33,7 +33,10 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """See the module docstring. `alters`: transform, filter, provenance or nothing; `settings`: the source topic's."""
+    """See the module docstring. `alters`: transform, filter, provenance or nothing; `settings`: the source topic's.
+
+    `committed`: whether the link mirrors committed records only. `audits`: whether its end is audited, too.
+    """
 
     seed: int
     offsets: str
@@ -42,6 +45,8 @@ class Plan:
     settings: dict[str, str]
     actions: tuple[Action, ...]
     numbers: tuple[int, ...]
+    committed: bool = True
+    audits: bool = False
 
     def only(self, numbers: Iterable[int]) -> Plan:
         """The same link with some of the actions, by their numbers in the whole plan."""
@@ -53,7 +58,9 @@ class Plan:
         """For people."""
         settings = f", {json.dumps(self.settings)}" if self.settings else ""
         link = (
-            f"link: offsets {self.offsets}, alters {self.alters or 'nothing'}; {self.partitions} partitions{settings}"
+            f"link: offsets {self.offsets}, alters {self.alters or 'nothing'}, "
+            f"{'committed' if self.committed else 'all'} records; {self.partitions} partitions{settings}"
+            f"{'; audited' if self.audits else ''}"
         )
         return [link, *(f"{n:3} {a}" for n, a in zip(self.numbers, self.actions, strict=True))]
 
@@ -82,10 +89,31 @@ def make(seed: int) -> Plan:
     chance = random.Random(f"adversary {seed}")  # noqa: S311 - repeatable, not secret
     partitions = chance.choice([1, 1, 2])
     early = [replace(action, early=True) for action in _early(chance, partitions)]
+    late = _late(chance, partitions, aligns=any(action.kind == "fill" for action in early))
+    offsets = chance.choice(["preserve", "preserve", "translate"])
+    alters = chance.choice(["", "", "", "", "transform", "filter", "provenance"])
+    settings = _settings(chance)
+    committed = _isolation(chance, late, partitions)
+    actions = (*early, *late)
+    return Plan(
+        seed=seed,
+        offsets=offsets,
+        alters=alters,
+        partitions=partitions,
+        settings=settings,
+        actions=actions,
+        numbers=tuple(range(len(actions))),
+        committed=committed,
+        audits=chance.random() < 0.12,  # noqa: PLR2004 - an audit costs as much as a run
+    )
+
+
+def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Action]:
+    """What happens while the link is mirrored."""
     kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(2, 5))
     begin = {"count": chance.choice([120, 300, 1_500]), "per_batch": chance.choice([1, 10])}
     late = [Action("produce", _batch(chance, partitions) | begin)]
-    if any(action.kind == "fill" for action in early) and chance.random() < 0.4:  # noqa: PLR2004 - two of five
+    if aligns and chance.random() < 0.4:  # noqa: PLR2004 - two of five
         point = {"point": chance.choice(_ALIGNING), "pass_by": chance.choice([0, 0, 1])}
         late.insert(0, Action("kill_at", _batch(chance, partitions) | point))
     for kind in kinds:
@@ -104,16 +132,7 @@ def make(seed: int) -> Plan:
             late.append(Action("quiet"))
     while late[-1].kind == "quiet":  # the end is one
         late.pop()
-    actions = (*early, *late)
-    return Plan(
-        seed=seed,
-        offsets=chance.choice(["preserve", "preserve", "translate"]),
-        alters=chance.choice(["", "", "", "", "transform", "filter", "provenance"]),
-        partitions=partitions,
-        settings=_settings(chance),
-        actions=actions,
-        numbers=tuple(range(len(actions))),
-    )
+    return late
 
 
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
@@ -132,6 +151,14 @@ def _early(chance: random.Random, partitions: int) -> list[Action]:
     count = chance.choice([50, 400, 3_000]) if what == "purged" else chance.choice([130_000, 300_000])
     fill = {"partition": partition, "count": count}
     return [Action("fill", fill), Action("purge", {"side": "source", "partition": partition, "part": 1.0})]
+
+
+def _isolation(chance: random.Random, late: list[Action], partitions: int) -> bool:
+    """Whether the link mirrors committed records only; adds a transaction that stays open to the actions, or not."""
+    committed = chance.random() >= 0.15  # noqa: PLR2004 - one of seven doesn't
+    if chance.random() < (0.1 if committed else 0.7):
+        late.insert(chance.randint(1, len(late)), Action("open_transaction", _transaction(chance, partitions)))
+    return committed
 
 
 def _settings(chance: random.Random) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Defects put back on purpose, as small patches of drkit: the adversary must find each."""
+"""Defects put back on purpose, as small patches of drkit: the adversary must find each (seeds: docs/soak.md)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from functools import wraps
 from typing import Any
 
 from chaos.adversary.fault_points import patch
+
+_PATCHED: list[Callable[[], None]] = []
+
+
+def _put(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    _PATCHED.append(patch(place, make))
 
 
 def _answers(result: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -24,9 +30,21 @@ def epochs_not_compared() -> None:
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda partition, offset, max_bytes, *_, **__: plain(partition, offset, max_bytes)
 
-    patch("drkit.mirror.resume:divergence", _answers(None))
-    patch("drkit.mirror.resume:Resumer._doubted", _answers(frozenset()))
-    patch("drkit.mirror.batch_reader:FetchPlace", make)
+    _put("drkit.mirror.resume:divergence", _answers(None))
+    _put("drkit.mirror.resume:Resumer._doubted", _answers(frozenset()))
+    _put("drkit.mirror.batch_reader:FetchPlace", make)
+
+
+def filler_too_large() -> None:
+    """Filler is as large as it can be, whatever the topic takes; what is refused stays so large, and nobody is told."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda _, *wanted: plain(10_000_000, *wanted)
+
+    _put("drkit.mirror.offset_alignment.align_partition:filler_count", make)
+    _put("drkit.mirror.offset_alignment.fill_decision:filler_count", make)
+    _put("drkit.mirror.batch_flow:Limits.lower", _answers(None))
+    _put("drkit.mirror.stalls:Stalls.look", _answers(None))
 
 
 def ends_not_looked_at() -> None:
@@ -39,8 +57,8 @@ def ends_not_looked_at() -> None:
 
         return acknowledge
 
-    patch("drkit.mirror.batch_writer:Sender._end_is_known", _answers(True))
-    patch("drkit.mirror.inflight:InFlight.acknowledge", make)
+    _put("drkit.mirror.batch_writer:Sender._end_is_known", _answers(True))
+    _put("drkit.mirror.inflight:InFlight.acknowledge", make)
 
 
 def appends_without_a_condition() -> None:
@@ -53,21 +71,67 @@ def appends_without_a_condition() -> None:
 
         return header
 
-    patch("drkit.mirror.batch_partition:header", make)
+    _put("drkit.mirror.batch_partition:header", make)
+
+
+def trimmed_without_proof() -> None:
+    """What lies below the place where a source begins counts as filler, whoever wrote it and whatever is noted."""
+
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.model.alignment import Alignment  # noqa: PLC0415 - after the clocks are set
+
+        def begun(decision: Any, seen: Any) -> Alignment:
+            state = seen.topic.state
+            below = seen.source_start if seen.watermark is None else seen.watermark.source_through
+            number = decision._producer.id()  # noqa: SLF001 - it stands in its place
+            return Alignment(seen.tp, state.epoch, state.target_topic, state.target_topic_id, number, 0, below)
+
+        return begun
+
+    _put("drkit.mirror.offset_alignment.fill_decision:FillDecision._begun", make)
+    _put("drkit.kafka.filler:FillerTrimmer._stranger", _answers(None))
 
 
 def filler_stays() -> None:
     """What an alignment has filled isn't removed."""
-    patch("drkit.kafka.filler:FillerTrimmer.trim", _answers(None))
+    _put("drkit.kafka.filler:FillerTrimmer.trim", _answers(None))
+
+
+def problems_not_heeded() -> None:
+    """A position that the mapping calls exact is exact, whatever problem is on record."""
+    _put("drkit.mapping.translator:heed", lambda _: lambda answer, *__: answer)
+
+
+def ends_always_stable() -> None:
+    """The source ends at its last stable offset, also where a link mirrors what isn't committed."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(plain)
+        def end_offsets(admin: Any, tps: Any, *, partial: bool = False, **_: Any) -> Any:
+            return plain(admin, tps, committed=True, partial=partial)
+
+        return end_offsets
+
+    _put("drkit.kafka.admin:ClusterAdmin.end_offsets", make)
+
+
+def purges_not_seen() -> None:
+    """Nobody looks where the target's log begins."""
+    _put("drkit.mirror.purge_watch:PurgeWatch.look", _answers(None))
 
 
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         epochs_not_compared,
+        filler_too_large,
         ends_not_looked_at,
         appends_without_a_condition,
+        trimmed_without_proof,
         filler_stays,
+        problems_not_heeded,
+        ends_always_stable,
+        purges_not_seen,
     )
 }
 """By name: what patches the defect into this process."""
@@ -77,3 +141,9 @@ def plant(names: str) -> None:
     """Put defects (names with commas) into this process; "-": none."""
     for name in names.split(",") if names != "-" else ():
         PLANTS[name]()
+
+
+def unplant() -> None:
+    """Take out of this process what was planted."""
+    while _PATCHED:
+        _PATCHED.pop()()

@@ -23,6 +23,7 @@ _SINCE_ACTION_SECONDS = 2.0
 _SETTLE_SECONDS = 45.0
 _PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.4
+_DEVIATED = 5
 _SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "status.schema.json"
 
 Say = Callable[[str], None]
@@ -53,7 +54,10 @@ class Run:
         self._told: set[bytes] = set()
         self._excused: set[bytes] = set()
         self._told_missing: set[bytes] = set()
+        self._deviations: list[str | None] = []
         self._given_up: set[bytes] = set()
+        self._spotless = not plan.alters
+        """Whether nothing was taken from the target yet, and no problem told of anything."""
         self._schema = json.loads(_SCHEMA.read_text())
         self._acted_at = 0.0
         self.findings: list[str] = []
@@ -73,7 +77,9 @@ class Run:
                 if action.kind == "quiet" and self._judge():
                     return self.findings
             self._world.start()
-            if not self._judge() and self._world.worker is not None:
+            if not self._judge() and self._plan.audits:
+                self._audit()
+            if not self.findings and self._world.worker is not None:
                 self._world.stop(self._world.worker)
                 self.findings += self._world.ended
         finally:
@@ -113,7 +119,7 @@ class Run:
             problems = _naming(status, self._world.topic, number)
             mark = marks.get(number)
             if not any(problem["halted"] for problem in problems):
-                end = self._source.ends(self._world.topic, number)[1]
+                end = self._source.ends(self._world.topic, number, committed=self._plan.committed)[1]
                 if mark is None or mark["mirrored_through"] is None or mark["source_end"] != end:
                     return None
                 purged = sum(_length(problem, mark["source_start"]) for problem in problems)
@@ -143,6 +149,22 @@ class Run:
         self._world.ended.clear()
         return bool(self.findings)
 
+    def _audit(self) -> None:
+        """What an audit calls clean must be; where all is well and nothing was ever removed, it must say so."""
+        begun = time.monotonic()
+        why = next(filter(None, self._deviations), None)
+        for way in (), ("--since-digest",):
+            out = self._world.folder / f"audit{''.join(way)}"
+            code, said = self._world.ask("audit", "--topic", self._world.topic, "--out", str(out), *way)
+            name = " ".join(["audit", *way])
+            if code == 0 and why is not None:
+                self.findings.append(f"{name} says clean, but {why}")
+            elif code == _DEVIATED and why is None and self._spotless:
+                self.findings.append(f"{name} says deviated, but nothing is wrong: {said['totals']}")
+            elif code not in {0, _DEVIATED, 8}:
+                self.findings.append(f"{name} fails with {code}: {said.get('error')}")
+            self._say(f"      {name}: {said.get('verdict')} [{time.monotonic() - begun:.1f} s]")
+
     def _acknowledge(self, status: dict[str, Any] | None) -> None:
         """Problems of partitions that go on are cleared, as an operator does who has read them."""
         problems = [] if status is None else status["problems"]
@@ -164,7 +186,9 @@ class Run:
             found.append("the link is called mirroring with problems on record")
         if self._state(status) is None:
             found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
-        self._now, self._told, self._told_missing = {}, set(), set()
+        self._now, self._told, self._told_missing, self._deviations = {}, set(), set(), []
+        told = any(problem["kind"] not in oracle.NO_ALARM for problem in status["problems"])
+        self._spotless &= not (told or self._actions.touched or self._actions.history)
         for number in range(self._source.partitions(self._world.topic)):
             found += self._of_partition(status, number)
         return found
@@ -175,7 +199,7 @@ class Run:
         if self._target.partitions(topic) <= number:
             named = _naming(status, topic, number)
             return [] if named else [f"partition {number} isn't on the target and no problem says so"]
-        source = self._source.read(topic, number, committed=True)
+        source = self._source.read(topic, number, committed=self._plan.committed)
         target = self._target.read(topic, number, committed=False, ignore=PROVENANCE)
         self._now[number] = [record.digest for record in target.records]
         seen = oracle.Seen(
@@ -190,6 +214,7 @@ class Run:
             frozenset(self._given_up),
             frozenset(self._excused),
         )
+        self._deviations.append(oracle.deviation(seen, world.journal))
         self._told |= oracle.to_excuse(seen, world.journal)
         self._told_missing |= oracle.to_give_up(seen, world.journal)
         return oracle.findings(seen, world.journal)

@@ -16,6 +16,8 @@ from chaos.adversary.cluster import Cluster
 from chaos.adversary.journal import Journal
 from chaos.adversary.load import Load
 from chaos.adversary.plan import Plan
+from chaos.adversary.plants import plant as plant_here
+from chaos.adversary.plants import unplant
 from chaos.soak.mirrors import Worker
 from chaos.soak.sides import SoakError
 from drkit.cli.main import application
@@ -69,7 +71,8 @@ class World:
         self.ended: list[str] = []
         self._program = ("-m", "chaos.adversary.worker", str(self.control), plant)
         self._workers: list[Worker] = []
-        self._verbs = application(("status", "translate", "link"))
+        self._verbs = application(("status", "translate", "link", "audit"))
+        plant_here(plant)  # what `status` and `translate` say is of this process
         self.config.write_text(
             f"""
 [clusters.primary]
@@ -85,11 +88,12 @@ topics = ["{self.topic}"]
 groups = ["{self.topic}"]
 offsets = "{plan.offsets}"
 {_ALTERS[plan.alters]}
+{"" if plan.committed else 'isolation = "read_uncommitted"'}
 """
         )
         self.create_source()
         size = int(plan.settings.get("max.message.bytes", _BATCH_BYTES)) * 3 // 4
-        self.load = Load(source.bootstrap, self.topic, plan.alters, size, self.journal)
+        self.load = Load(source.bootstrap, self.topic, plan.alters, size, self.journal, committed=plan.committed)
 
     def create_source(self) -> None:
         """The topic, as the plan has it."""
@@ -157,7 +161,9 @@ offsets = "{plan.offsets}"
         worker.again()
 
     def close(self) -> None:
-        """End every worker, delete the topics."""
+        """End every worker, delete the topics, take planted defects out of this process."""
+        unplant()
+        self.load.close()
         for worker in self._workers:
             worker.end_now()
         for cluster in (self.source, self.target):

@@ -58,9 +58,14 @@ def test_more_seeds_find_nothing(play: Play, seed: int) -> None:
     ("plant", "seed", "only"),
     [
         ("epochs_not_compared", 9, (1, 4)),
+        ("filler_too_large", 247, (0, 1, 2)),
         ("ends_not_looked_at", 41, (0, 4)),
-        ("appends_without_a_condition", 49, (10,)),
+        ("appends_without_a_condition", 49, (11,)),
+        ("trimmed_without_proof", 640, (0, 1, 2)),
         ("filler_stays", 29, (0, 1, 2, 3)),
+        ("problems_not_heeded", 9, (1, 4)),
+        ("ends_always_stable", 6, (0, 2)),
+        ("purges_not_seen", 51, (0, 4)),
     ],
 )
 def test_a_planted_defect_is_found(play: Play, plant: str, seed: int, only: tuple[int, ...]) -> None:
