@@ -121,7 +121,10 @@ def _one(player: Adversary, plan: Plan, results: Path, *, minimal: bool) -> bool
         found, broken = [], str(error)
     seconds = round(time.monotonic() - begun, 1)
     word = "broken" if broken else "FOUND" if found else "clean"
-    print(f"{time.strftime('%H:%M:%S')} seed {plan.seed}: {word} in {seconds} s {broken}", flush=True)
+    kinds = [action.kind for action in plan.actions]
+    audited = ", audited" if plan.audits else ""
+    line = f"seed {plan.seed}: {word} in {seconds} s{audited}: {' '.join(kinds)} {broken}"
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
     if found:
         if minimal:
             print("\n".join(f"    {line}" for line in player.said), flush=True)
@@ -131,7 +134,15 @@ def _one(player: Adversary, plan: Plan, results: Path, *, minimal: bool) -> bool
         numbers = ",".join(str(number) for number in plan.numbers)
         print(f"    again: python -m chaos.adversary --seed {plan.seed} --only {numbers}", flush=True)
     with results.open("a") as file:
-        entry = {"seed": plan.seed, "word": word, "seconds": seconds, "found": found, "numbers": plan.numbers}
+        entry = {
+            "seed": plan.seed,
+            "word": word,
+            "seconds": seconds,
+            "actions": kinds,
+            "audited": plan.audits,
+            "found": found,
+            "numbers": plan.numbers,
+        }
         file.write(json.dumps(entry) + "\n")
     return word == "clean"
 

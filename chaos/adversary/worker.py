@@ -22,6 +22,8 @@ _CLOCKS = {
 }
 """Module constants that make a take-over quick; set before other modules copy them."""
 
+_TOPIC_SECONDS = 1.0
+
 
 def main() -> None:
     """Patch, then be `drkit`."""
@@ -30,6 +32,8 @@ def main() -> None:
         found = import_module(module)
         getattr(found, name)  # a clock of another name would be set in vain
         setattr(found, name, seconds)
+    runtime = import_module("drkit.mirror.runtime").MirrorRuntime.__init__
+    runtime.__kwdefaults__["topic_seconds"] = _TOPIC_SECONDS
     FaultPoints(Path(control)).install()
     plant(planted)
     sys.argv[1:] = arguments
