@@ -1,7 +1,11 @@
-"""`drkit translate`: what a source position is on the target, and how surely. Reads the store only."""
+"""`drkit translate`: what a source position is on the target, and how surely.
+
+The store says; the target is asked only where its logs begin, and for no longer than a glance takes.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,13 +19,17 @@ from rich.text import Text
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.failover.positions import TopicSelector, parse_topic_selector
+from drkit.kafka.clusters import Clusters
 from drkit.mapping import Translator
-from drkit.model.errors import ConfigError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.links import Direction
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
-from drkit.store.api import Store
+from drkit.observe.status import starts_by_source
 
+log = logging.getLogger(__name__)
+
+_GLANCE_SECONDS = 1.0
 _NAMED = 20  # so many known names are listed in an error
 
 
@@ -73,10 +81,10 @@ def translate(
                     "--offset doesn't go with groups: their captured positions are translated",
                     remedy="Leave out --offset, or give only --topic, --partition and --offset",
                 )
-            positions = _of_groups(run.store(), _links(run, link), frozenset(group or ()), selectors)
+            positions = _of_groups(run, _links(run, link), frozenset(group or ()), selectors)
         else:
             tps, wanted = _offset_arguments(selectors, offset)
-            positions = _of_offset(run.store(), _links(run, link), tps, wanted)
+            positions = _of_offset(run, _links(run, link), tps, wanted)
         run.writer.emit(
             {"positions": [_document(position) for position in positions]}, lambda console: _print(console, positions)
         )
@@ -128,20 +136,34 @@ def _links(run: Invocation, selected: str | None) -> list[Link]:
     return found
 
 
+def _translator(run: Invocation, link: Link, tps: Iterable[TopicPartition]) -> Translator:
+    """Of a link; with where the target's logs of these partitions (of the source) begin, if it says so in time."""
+    there = [TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in tps]
+    starts: dict[TopicPartition, int] = {}
+    with Clusters(run.config.clusters, timeout_seconds=_GLANCE_SECONDS, patience_seconds=_GLANCE_SECONDS) as clusters:
+        try:
+            starts = clusters.admin(link.id.target, may_be_gone=True).start_offsets(there, partial=True)
+        except DrkitError as error:
+            log.debug("%s doesn't say where its logs begin: %s", link.id.target, error)
+    return Translator(run.store(), link.id, starts_by_source(link, starts))
+
+
 def _of_groups(
-    store: Store, links: Sequence[Link], wanted: frozenset[str], selectors: Sequence[TopicSelector]
+    run: Invocation, links: Sequence[Link], wanted: frozenset[str], selectors: Sequence[TopicSelector]
 ) -> list[TranslatedPosition]:
     """The captured positions of the groups named (none: all of them).
 
     Raises:
         Refused: no position of a group named is captured, or none on the topics named.
     """
+    store = run.store()
     known: set[str] = set()
     seen: set[str] = set()
     positions = []
     for link in links:
-        translator = Translator(store, link.id)
-        for captured in store.group_positions(link.id):
+        held = store.group_positions(link.id)
+        translator = _translator(run, link, {captured.tp for captured in held})
+        for captured in held:
             known.add(captured.group)
             if wanted and captured.group not in wanted:
                 continue
@@ -167,13 +189,14 @@ def _of_groups(
 
 
 def _of_offset(
-    store: Store, links: Sequence[Link], tps: Sequence[TopicPartition], offset: int
+    run: Invocation, links: Sequence[Link], tps: Sequence[TopicPartition], offset: int
 ) -> list[TranslatedPosition]:
     """The same source offset on each partition, on every link that carries its topic.
 
     Raises:
         Refused: no link carries a topic.
     """
+    store = run.store()
     positions = []
     for tp in tps:
         carrying = [link for link in links if link.covers_topic(tp.topic)]
@@ -184,7 +207,7 @@ def _of_offset(
                 remedy=f"Topics recorded: {_names(sorted({t for link in links for t in store.topic_states(link.id)}))}",
             )
         positions += [
-            TranslatedPosition(link, None, tp, Translator(store, link.id).translate(tp, offset), None)
+            TranslatedPosition(link, None, tp, _translator(run, link, [tp]).translate(tp, offset), None)
             for link in carrying
         ]
     return positions

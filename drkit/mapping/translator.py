@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from drkit.mapping.doubts import heed
@@ -43,11 +44,16 @@ class Translator:
     Args:
         store: where the rows are.
         link: the link whose source offsets are translated.
+        target_starts: where the target's logs begin now, by source partition: what the store knows of that is as old as
+            the mirror's last look.
     """
 
-    def __init__(self, store: MappingSource, link: LinkId) -> None:
+    def __init__(
+        self, store: MappingSource, link: LinkId, target_starts: Mapping[TopicPartition, int] | None = None
+    ) -> None:
         self._store = store
         self._link = link
+        self._target_starts = target_starts or {}
         self._watermarks: dict[TopicPartition, Watermark] | None = None
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._problems: list[Problem] | None = None
@@ -119,7 +125,10 @@ class Translator:
 
     def _all_watermarks(self) -> dict[TopicPartition, Watermark]:
         if self._watermarks is None:
-            self._watermarks = self._store.watermarks(self._link)
+            kept, starts = self._store.watermarks(self._link), self._target_starts
+            self._watermarks = {
+                tp: replace(mark, target_start=max(mark.target_start, starts.get(tp, 0))) for tp, mark in kept.items()
+            }
         return self._watermarks
 
     def _partition(self, tp: TopicPartition) -> _Partition | None:

@@ -8,7 +8,7 @@ primary must not hide how far the mirror had come.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -221,7 +221,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         ends = source if serving == link.id.source else target
         fenced = fence_problem(store, link, control, ends.rules, at)
         problems = [fenced, *problems] if fenced is not None else problems
-    translator = Translator(store, link.id)
+    translator = Translator(store, link.id, starts_by_source(link, target.start))
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, problems, at=at, running=running)
@@ -275,6 +275,12 @@ def _outside_the_fence(store: Store, link: Link, source: LogEnds, at: datetime) 
             halted=False,
             since=at,
         )
+
+
+def starts_by_source(link: Link, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Log starts of the link's target by the source's names of its partitions."""
+    named = ((link.source_topic(tp.topic), tp.partition, start) for tp, start in starts.items())
+    return {TopicPartition(topic, number): start for topic, number, start in named if topic is not None}
 
 
 def _both_ends(clusters: Clusters, link: Link) -> tuple[LogEnds, LogEnds]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 
@@ -109,6 +110,15 @@ def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not
     assert seen(status.problems) == expected, "no mirror runs: the status looks itself"
     lags = {each.topic: each.lag_records for each in status.partitions}
     assert lags == {topic: 0 if stretch is None else stretch[1] - stretch[0] for topic, stretch in names.items()}
+    plain = mirrored.name("plain")
+    answers = {}
+    for offset in (5, 20):
+        said = mirrored.drkit(
+            "translate", "--topic", plain, "--partition", "0", "--offset", str(offset), "--output", "json"
+        )
+        (position,) = json.loads(said.stdout)["positions"]
+        answers[offset] = position["translation"], position["target_offset"]
+    assert answers == {5: ("conservative", 20), 20: ("exact", 20)}, "the target is asked where it begins"
     report = mirrored.catch_up()
     assert report.caught_up
     assert seen(report.purged) == seen(mirrored.problems()) == expected

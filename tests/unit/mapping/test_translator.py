@@ -35,6 +35,14 @@ def test_the_snapshot_agrees_with_all_rows(store, committed):
     assert Translator(store, LINK).translate(TP, committed) == expected
 
 
+def test_a_target_that_begins_further_on_by_now_has_no_exact_place_below_that(store):
+    translator = Translator(store, LINK, {TP: 11, TopicPartition("orders", 3): 5})
+    answer = translator.translate(TP, 18)
+    assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 11)
+    assert translator.translate(TP, 20) == Translator(store, LINK).translate(TP, 20)
+    assert Translator(store, LINK, {TP: 0}).translate(TP, 11) == Translator(store, LINK).translate(TP, 11)
+
+
 def test_a_partition_that_was_never_mirrored_is_named(store):
     nowhere = TopicPartition("orders", 3)
     answer = Translator(store, LINK).translate(nowhere, 5)
