@@ -465,8 +465,8 @@ class Session:
             return "waiting", trouble
         if not self._worker.valid():
             return "waiting", "this worker's note in the store could not be renewed"
-        halted = self._problems.halted()
-        reason = halted[0].reason if halted else self._groups.trouble
+        harmful = [*self._problems.halted(), *self._problems.of_kind(TARGET_PURGED)]
+        reason = harmful[0].reason if harmful else self._groups.trouble
         return ("mirroring", None) if reason is None else ("degraded", reason)
 
     # -- the end -----------------------------------------------------------------------------------
