@@ -18,7 +18,7 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
 from drkit.kafka.tails import Stretch
 from drkit.kafka.unexpired import Missing, unexpired
-from drkit.mapping.target_start import left_behind
+from drkit.mapping.target_start import missing_until
 from drkit.model.audit import AuditRequest, Basis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
@@ -178,8 +178,7 @@ def with_purges(
         mark = watermarks.get(tp)
         if mark is None or each.mirrored_through is None:
             continue  # never mirrored, or an earlier topic of the name was
-        begin, until = left_behind(store, link.id, replace(mark, target_start=each.target_start))
-        begin = max(begin, each.source_start)
+        begin, until = each.source_start, missing_until(store, link.id, replace(mark, target_start=each.target_start))
         if begin < until:
             there = TopicPartition(each.target_topic, each.partition)
             missing[tp] = Missing(Stretch(begin, until), there, emptied=each.target_start >= mark.target_end)

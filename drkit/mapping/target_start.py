@@ -1,10 +1,11 @@
-"""Which source offsets a target's log start has left behind. Pure.
+"""Up to which source offset a target has nothing, because of where its log and its mapping begin. Pure.
 
     source   S ...... until ...... source_through
     target        T ............... target_end          T is until's place, by the mapping row that holds there
 
-What the mirror put below T is on the target no longer: source offsets from the first mapped one up to `until`. The
-source still holds those from its own log start S on. Where S is at or above `until`, nothing is missing.
+What the mirror put below T is on the target no longer, and what is below the first mapping row never was. The source
+still holds what is from its own log start S on. Where S is at or above `until`, nothing is missing. (S can be below the
+first row: DeleteRecords is undone by a leader that never heard of it.)
 """
 
 from __future__ import annotations
@@ -28,31 +29,22 @@ class MappingRows(Protocol):
         """The row with the greatest `target_offset` <= `target_end` (ties: greatest source offset)."""
 
 
-class LeftBehind(NamedTuple):
-    """Source offsets [`begin`, `until`) that were mirrored to below the target's log start. Empty where nothing was."""
+def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
+    """The source offset below which the target has nothing, by the target's log start as the watermark has it.
 
-    begin: int
-    until: int
-
-
-NOTHING = LeftBehind(0, 0)
-
-
-def left_behind(rows: MappingRows, link: LinkId, mark: Watermark) -> LeftBehind:
-    """What lies below the target's log start, as the watermark has it: at most three rows are read, none where the log
-    starts at 0."""
-    if mark.target_start <= 0:
-        return NOTHING
-    row = rows.last_valid_mapping(link, mark.tp, mark.epoch, mark.target_start)
+    0 where no row is kept, so that nothing is known. At most three rows are read.
+    """
+    first = rows.next_mapping(link, mark.tp, mark.epoch, -1)
+    if first is None:
+        return 0
+    row = rows.last_valid_mapping(link, mark.tp, mark.epoch, mark.target_start) if mark.target_start > 0 else None
     if row is None:
-        return NOTHING  # nothing was mirrored below it
+        return first.source_offset
     until = row.source_offset + mark.target_start - row.target_offset
     following = rows.next_mapping(link, mark.tp, mark.epoch, row.source_offset)
     if following is not None:
         until = min(until, following.source_offset)
-    until = min(until, mark.source_through)
-    first = rows.next_mapping(link, mark.tp, mark.epoch, -1) or row
-    return LeftBehind(first.source_offset, until) if first.source_offset < until else NOTHING
+    return max(first.source_offset, min(until, mark.source_through))
 
 
 class Told(NamedTuple):
@@ -92,7 +84,8 @@ def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, 
         f"{target_topic}:{mark.partition} on {link.target} begins at {mark.target_start}: source offsets {begin} to "
         f"{until - 1} (up to {counted(until - begin, 'record')}) were removed there, though {link.source} still holds "
         "them and no retention of the topic explains it",
-        f"Find out who removed them (DeleteRecords, or a shorter retention that was set on {link.target}). To have "
+        f"Find out who removed them (DeleteRecords, a shorter retention that was set on {link.target}; where they were "
+        f"purged on {link.source} before, a broker there may have brought them back). To have "
         f"them there again, delete the topic on {link.target} and start it anew: `drkit link resume '{link}' --topic "
         f"{mark.topic} --accept-recreated`. To go on without them: `drkit link resume '{link}' --topic {mark.topic}`",
         halted=False,

@@ -99,6 +99,11 @@ class Translator:
         above = bisect_right(partition.rows, source_offset, key=lambda row: row.source_offset)
         return partition.rows[above - 1] if above else None
 
+    def first(self, tp: TopicPartition) -> OffsetMapping | None:
+        """The first row: nothing below it was mirrored; None where there is none."""
+        partition = self._partition(tp)
+        return None if partition is None or not partition.rows else partition.rows[0]
+
     def reread(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
         """How many mirrored records a group that committed `source_offset` reads again at `target_offset`.
 

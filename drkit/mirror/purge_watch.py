@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.tails import Stretch
 from drkit.kafka.unexpired import Missing, unexpired
-from drkit.mapping.target_start import NOTHING, LeftBehind, Told, accepted_until, left_behind, purge_problem
+from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
 from drkit.mirror.problems import Problems
 from drkit.model.clock import now
 from drkit.model.links import TARGET_PURGED
@@ -39,11 +39,12 @@ _KINDS = frozenset({TARGET_PURGED})
 
 @dataclass(slots=True)
 class _Known:
-    """A partition as it was last looked at: of this epoch and target start. `judged_at`: monotonic."""
+    """A partition as it was last looked at: of this epoch and target start. `until`: below this source offset the
+    target has nothing. `judged_at`: monotonic."""
 
     epoch: int
     target_start: int
-    below: LeftBehind
+    until: int
     source_start: int = -1
     judged_at: float = 0.0
 
@@ -68,6 +69,17 @@ class PurgeWatch:
         self._problems = problems
         self._known: dict[TopicPartition, _Known] = {}
         self._lock = threading.Lock()
+
+    def begin(self, marks: Sequence[Watermark]) -> None:
+        """Judge partitions that are to be started: their rows may have been set right.
+
+        Raises:
+            Unreachable: as `look`.
+        """
+        with self._lock:
+            for mark in marks:
+                self._known.pop(mark.tp, None)
+        self.look(marks)
 
     def look(self, marks: Iterable[Watermark]) -> None:
         """Judge partitions whose log starts were just seen.
@@ -106,16 +118,16 @@ class PurgeWatch:
             if known is None or (known.epoch, known.target_start) != (mark.epoch, mark.target_start):
                 if read >= _READ_AT_ONCE:
                     continue
-                read += mark.target_start > 0
-                below = left_behind(self._store, self._link.id, mark)
-                self._known[mark.tp] = _Known(mark.epoch, mark.target_start, below)
+                read += 1
+                until = missing_until(self._store, self._link.id, mark)
+                self._known[mark.tp] = _Known(mark.epoch, mark.target_start, until)
             ready.append(mark)
         return ready
 
     def _is_due(self, mark: Watermark) -> bool:
         """Whether something is missing that is to be judged now; where nothing is, a problem of before is over."""
         known = self._known[mark.tp]
-        if known.below == NOTHING or mark.source_start >= known.below.until:
+        if mark.source_start >= known.until:
             if known.source_start != mark.source_start:
                 self._settle(mark.tp)
                 known.source_start = mark.source_start
@@ -123,9 +135,8 @@ class PurgeWatch:
         return known.source_start != mark.source_start or time.monotonic() - known.judged_at >= _AGAIN_SECONDS
 
     def _missing(self, mark: Watermark) -> Missing:
-        below = self._known[mark.tp].below
         return Missing(
-            Stretch(max(below.begin, mark.source_start), below.until),
+            Stretch(mark.source_start, self._known[mark.tp].until),
             TopicPartition(self._link.target_topic(mark.topic), mark.partition),
             emptied=mark.target_start >= mark.target_end,
         )

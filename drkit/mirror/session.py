@@ -373,7 +373,7 @@ class Session:
             try:
                 claimed = self._sharing.claim(left) if left else {}
                 resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
-                self._purges.look(each.watermark for each in resumed)
+                self._purges.begin([each.watermark for each in resumed])
                 for each in resumed:
                     del left[each.start.tp]
                     self._doubted.discard(each.start.tp)

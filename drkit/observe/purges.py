@@ -11,7 +11,7 @@ from typing import NamedTuple
 from drkit.kafka.clusters import Clusters
 from drkit.kafka.tails import Stretch
 from drkit.kafka.unexpired import Missing, unexpired
-from drkit.mapping.target_start import Told, accepted_until, left_behind, purge_problem
+from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
 from drkit.model.errors import NotLetIn, Refused, Unreachable
 from drkit.model.links import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
@@ -58,7 +58,7 @@ def with_unseen_purges(
 ) -> list[Problem]:
     """The problems on record, with what was removed from the target while no mirror looks.
 
-    Costs nothing more than rows of targets that don't begin at 0, unless something is missing.
+    Costs no more than a few rows of each partition, unless something is missing.
     """
     seen: dict[TopicPartition, Watermark] = {}
     missing: dict[TopicPartition, Missing] = {}
@@ -67,8 +67,7 @@ def with_unseen_purges(
         if tp not in starts.source or there not in starts.target:
             continue
         seen[tp] = replace(mark, source_start=starts.source[tp], target_start=starts.target[there])
-        begin, until = left_behind(store, link.id, seen[tp])
-        begin = max(begin, starts.source[tp])
+        begin, until = starts.source[tp], missing_until(store, link.id, seen[tp])
         if begin < until:
             missing[tp] = Missing(Stretch(begin, until), there, emptied=starts.target[there] >= mark.target_end)
     if not missing:

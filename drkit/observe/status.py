@@ -337,6 +337,11 @@ def _partition(
         lag = None  # its end was last seen before that
     elif through is not None:
         lag = max(0, source_end - through)
+        if parted is not None:
+            # a log that lost its end may have got its beginning back, too: below the first row nothing was mirrored
+            start, first = source.start.get(tp, mark.source_start), translator.first(tp)
+            back = 0 if first is None else max(0, min(first.source_offset, source_end) - start)
+            lag, through = lag + back, min(through, start) if back else through
         if purged is not None:
             lag += max(0, min(purged.until, through) - purged.begin)
             parted = purged.since if parted is None else min(parted, purged.since)

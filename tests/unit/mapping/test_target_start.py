@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mapping.target_start import NOTHING, Told, accepted_until, left_behind
+from drkit.mapping.target_start import Told, accepted_until, missing_until
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -36,24 +36,28 @@ def store() -> Iterator[Store]:
     ("target_start", "until"),
     [(5, 11), (7, 13), (8, 17), (9, 18), (14, 23), (15, 24), (16, 24), (17, 25), (33, 40)],
 )
-def test_what_was_mirrored_below_the_target_start_is_left_behind(store, target_start, until):
-    assert left_behind(store, LINK, replace(MARK, target_start=target_start)) == (10, until)
+def test_what_was_mirrored_below_the_target_start_is_missing(store, target_start, until):
+    assert missing_until(store, LINK, replace(MARK, target_start=target_start)) == until
 
 
 @pytest.mark.parametrize("target_start", [0, 3, 4])
 def test_below_the_first_row_nothing_was_mirrored(store, target_start):
-    assert left_behind(store, LINK, replace(MARK, target_start=target_start)) == NOTHING
+    assert missing_until(store, LINK, replace(MARK, target_start=target_start)) == 10
 
 
 def test_what_an_earlier_topic_of_the_name_left_is_not_of_this_one(store):
     mark = replace(MARK, epoch=2, source_through=5, target_end=38)
-    assert left_behind(store, LINK, replace(mark, target_start=20)) == NOTHING
-    assert left_behind(store, LINK, replace(mark, target_start=35)) == (0, 2)
+    assert missing_until(store, LINK, replace(mark, target_start=20)) == 0
+    assert missing_until(store, LINK, replace(mark, target_start=35)) == 2
 
 
 def test_a_target_that_is_being_aligned_has_lost_nothing(store):
     mark = replace(MARK, source_through=10, target_end=3)
-    assert left_behind(store, LINK, replace(mark, target_start=3)) == NOTHING
+    assert missing_until(store, LINK, replace(mark, target_start=3)) == 10
+
+
+def test_where_no_row_is_kept_nothing_is_known(store):
+    assert missing_until(store, LINK, replace(MARK, epoch=3, target_start=5)) == 0
 
 
 def test_what_was_told_and_is_not_on_record_any_more_is_accepted():

@@ -142,6 +142,17 @@ def test_a_mirror_that_died_between_telling_and_noting_tells_again(world, store)
     assert world.look(30) is not None
 
 
+def test_what_comes_back_on_the_source_below_the_first_mirrored_record_is_told(store):
+    """DeleteRecords on the source, then a leader that never heard of it."""
+    link = replace(LINK, topics=("t",))
+    world = World(store, link)
+    store.supersede_mappings(LINK.id, TP, 1, -1)
+    store.append_mappings(LINK.id, [OffsetMapping("t", 0, 1, 40, 40)])
+    assert world.look(40, source_start=40) is None
+    problem = world.look(40, source_start=10)
+    assert (problem.unsure_from, problem.unsure_until) == (10, 40)
+
+
 def test_retention_by_age_explains_what_is_older(world):
     world.source.settings["retention.ms"] = str(DAY_MS)
     young = int(now().timestamp() * 1000)
