@@ -129,8 +129,10 @@ offsets = "{plan.offsets}"
         worker.send(signal.SIGCONT)
         worker.send(signal.SIGTERM)
         code = worker.wait(_STOP_SECONDS)
-        if code != 0:
-            self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {worker.said(0, 6)}")
+        said = worker.said(0, 6)
+        begun = not (said and said[-1].startswith("--- start"))  # else Python hadn't loaded what heeds the signal
+        if code != 0 and (begun or code != -signal.SIGTERM):
+            self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {said}")
         worker.end_now()
 
     def look_after(self) -> None:
