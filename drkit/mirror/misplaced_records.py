@@ -108,7 +108,8 @@ class MisplacedRecords:
     def _first_difference(self, seen: Observed, rows: Sequence[OffsetMapping], mirrored: int) -> Difference | None:
         floor = max(seen.target_start, rows[0].target_offset)
         if floor >= seen.target_end:
-            return Difference(seen.target_start, f"what stands below target offset {seen.target_end} has no mapping")
+            what = f"what stands below target offset {seen.target_end} has no mapping: all that was mirrored is gone"
+            return Difference(seen.target_start, what)
         span = _FIRST_LOOK
         while True:
             begin = max(floor, min(mirrored, seen.target_end) - span)

@@ -25,7 +25,6 @@ from drkit.model.links import (
     OFFSETS_DIFFER,
     RECREATED,
     SOURCE_TOPIC_DENIED,
-    SOURCE_TRUNCATED,
     Direction,
     LinkControl,
     Problem,
@@ -370,14 +369,15 @@ def still_mirrored(mark: Watermark, problems: Sequence[Problem]) -> tuple[int | 
     """Up to where all that the source holds now is on the target, and since when that is less than was mirrored.
 
     A watermark tells of the logs as they were when it was written: of a topic that was made anew nothing is there
-    (None), of a source that lost its end and grew again what it had kept.
+    (None), of a source that lost its end and grew again what it had kept, of a target that holds what the mirror didn't
+    write there what lies below.
     """
     for problem in problems:
         if problem.topic != mark.topic or problem.partition not in {None, mark.partition} or not problem.halted:
             continue
         if problem.kind in RECREATED:
             return None, problem.since
-        if problem.kind == SOURCE_TRUNCATED and problem.unsure_from is not None:
+        if problem.unsure_from is not None:
             return min(mark.source_through, problem.unsure_from), problem.since
     return mark.source_through, None
 
