@@ -200,7 +200,7 @@ class Actions:
         world.load.write(partition, count, shape)
         begun = self._target_end(partition)
         if per_batch > 1:
-            self._arm("before_send", 1, signal.SIGSTOP)
+            self._arm("before_send", 0, signal.SIGSTOP)
         first.again()
         if per_batch > 1:
             self._wait(_TAKE_OVER_SECONDS, lambda: not world.control.exists())

@@ -22,7 +22,7 @@ PLACES = {
     "after_fetch": ("drkit.mirror.batch_admission:Admission.admit", "before"),
     "before_rows": ("drkit.store.sqlite:SqliteStore.append_mappings", "before"),
     "after_rows": ("drkit.store.sqlite:SqliteStore.append_mappings", "after"),
-    "before_send": ("drkit.mirror.batch_writer:Sender._hand_over", "before"),
+    "before_send": ("drkit.mirror.batch_writer:Produce", "after"),  # it is handed over right then
     "after_send": ("drkit.mirror.batch_writer:Sender._hand_over", "after"),
     "after_answer": ("drkit.mirror.batch_writer:Sender._answered", "before"),
     "before_watermarks": ("drkit.store.sqlite:SqliteStore.put_watermarks", "before"),
