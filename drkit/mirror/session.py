@@ -5,7 +5,7 @@
     topics                       topic sync: which partitions may run
     resume                       where partitions go on (and why not)
     observe, save                log ends; watermarks
-    purges                       what was removed from the target (`drkit.mirror.purge_watch`)
+    target                       what the target has lost (`drkit.mirror.target_ends`, `purge_watch`)
     groups                       positions of consumer groups
     report, statistics, canary   what the run shows of itself (`drkit.mirror.visible`)
 
@@ -52,6 +52,7 @@ from drkit.mirror.resume import Resumed
 from drkit.mirror.rows import RowKeeper
 from drkit.mirror.sharing import Sharing
 from drkit.mirror.stalls import Stalls
+from drkit.mirror.target_ends import TargetEnds
 from drkit.mirror.topics import TopicSync
 from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
@@ -174,6 +175,7 @@ class Session:
             range_digests=link.keeps_range_digests,
         )
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems)
+        self._target_ends = TargetEnds(link, self._target)
         self._catch_up = CatchUp(
             link.id,
             store,
@@ -196,7 +198,7 @@ class Session:
             self._topics,
             self._resume,
             Periodic("observe", 1.0, self._progress.observe, self._ending),
-            Periodic("purges", 1.0, self._look_for_purges, self._ending),
+            Periodic("target", 1.0, self._watch_target, self._ending),
             self._save,
             self._groups,
         ]
@@ -445,9 +447,13 @@ class Session:
         if self._options.until_caught_up and not self._worker.alone:
             self._catch_up.look()
 
-    def _look_for_purges(self) -> None:
-        if self._worker.valid():
-            self._purges.look(self._progress.current())
+    def _watch_target(self) -> None:
+        if not self._worker.valid():
+            return
+        for incident in self._target_ends.look(self._engine.positions(), self._assignment.running()):
+            self._incidents.put(incident)
+            self._resume.wake()
+        self._purges.look(self._progress.current())
 
     def _capture_groups(self) -> None:
         if self._worker.leads():
