@@ -69,8 +69,8 @@ class Limits:
     what matched at its place; `watermarked`: whether the mirror recorded one; `bound`: where a sealed link's part of
     the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
-    were counted already. `purged`: source offsets [from, until) that the target had and that no retention removed there.
-    `partial`: equal records may be anywhere in the source's log. `shift`: of chunks.
+    were counted already. `purged`: source offsets [from, until) that no retention removed there. `partial`: equal
+    records may be anywhere in the source's log. `shift`: of chunks.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """`drkit translate`: what a source position is on the target, and how surely.
 
-The store says; the target is asked only where its logs begin, and for no longer than a glance takes.
+The store says; the target is asked only where its logs begin and end, and for no longer than a glance takes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.links import Direction
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
-from drkit.observe.status import starts_by_source
+from drkit.observe.status import logs_by_source
 
 log = logging.getLogger(__name__)
 
@@ -137,15 +137,23 @@ def _links(run: Invocation, selected: str | None) -> list[Link]:
 
 
 def _translator(run: Invocation, link: Link, tps: Iterable[TopicPartition]) -> Translator:
-    """Of a link; with where the target's logs of these partitions (of the source) begin, if it says so in time."""
+    """Of a link; with where the target's logs of these partitions (of the source) begin and end, if it says so soon."""
     there = [TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in tps]
-    starts: dict[TopicPartition, int] = {}
-    with Clusters(run.config.clusters, timeout_seconds=_GLANCE_SECONDS, patience_seconds=_GLANCE_SECONDS) as clusters:
-        try:
-            starts = clusters.admin(link.id.target, may_be_gone=True).start_offsets(there, partial=True)
-        except DrkitError as error:
-            log.debug("%s doesn't say where its logs begin: %s", link.id.target, error)
-    return Translator(run.store(), link.id, starts_by_source(link, starts))
+
+    def look() -> dict[TopicPartition, tuple[int, int]]:
+        seconds = _GLANCE_SECONDS
+        with Clusters(run.config.clusters, timeout_seconds=seconds, patience_seconds=seconds) as clusters:
+            try:
+                target = clusters.admin(link.id.target, may_be_gone=True)
+                starts, ends = target.start_offsets(there, partial=True), target.log_ends(there, partial=True)
+            except DrkitError as error:
+                log.debug("%s doesn't say where its logs begin and end: %s", link.id.target, error)
+                return {}
+        return logs_by_source(link, starts, ends)
+
+    translator = Translator(run.store(), link.id)
+    translator.observe_target(look)
+    return translator
 
 
 def _of_groups(

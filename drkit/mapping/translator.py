@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -44,19 +44,23 @@ class Translator:
     Args:
         store: where the rows are.
         link: the link whose source offsets are translated.
-        target_starts: where the target's logs begin now, by source partition: what the store knows of that is as old as
-            the mirror's last look.
     """
 
-    def __init__(
-        self, store: MappingSource, link: LinkId, target_starts: Mapping[TopicPartition, int] | None = None
-    ) -> None:
+    def __init__(self, store: MappingSource, link: LinkId) -> None:
         self._store = store
         self._link = link
-        self._target_starts = target_starts or {}
+        self._target_logs: Mapping[TopicPartition, tuple[int, int]] = {}
         self._watermarks: dict[TopicPartition, Watermark] | None = None
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._problems: list[Problem] | None = None
+
+    def observe_target(self, look: Callable[[], Mapping[TopicPartition, tuple[int, int]]]) -> None:
+        """Heed where the target's logs begin and end now, by source partition: what the store knows of that is as old
+        as the mirror's last look. Watermarks are read before `look` is called, or logs that grow would seem to end
+        below them; nothing may have been translated yet.
+        """
+        self._all_watermarks()
+        self._target_logs = look()
 
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
         """Where `source_offset` of `tp` (the source's name) is on the target, and how surely: problems count."""
@@ -99,6 +103,11 @@ class Translator:
         above = bisect_right(partition.rows, source_offset, key=lambda row: row.source_offset)
         return partition.rows[above - 1] if above else None
 
+    def mirrored(self, tp: TopicPartition) -> Watermark | None:
+        """The watermark as far as the target's log holds now what it says; None where there is none."""
+        partition = self._partition(tp)
+        return None if partition is None else partition.watermark
+
     def first(self, tp: TopicPartition) -> OffsetMapping | None:
         """The first row: nothing below it was mirrored; None where there is none."""
         partition = self._partition(tp)
@@ -130,10 +139,7 @@ class Translator:
 
     def _all_watermarks(self) -> dict[TopicPartition, Watermark]:
         if self._watermarks is None:
-            kept, starts = self._store.watermarks(self._link), self._target_starts
-            self._watermarks = {
-                tp: replace(mark, target_start=max(mark.target_start, starts.get(tp, 0))) for tp, mark in kept.items()
-            }
+            self._watermarks = self._store.watermarks(self._link)
         return self._watermarks
 
     def _partition(self, tp: TopicPartition) -> _Partition | None:
@@ -143,8 +149,24 @@ class Translator:
             if watermark is None:
                 return None
             rows = self._store.mappings(self._link, tp, watermark.epoch)
+            if tp in self._target_logs:
+                watermark = _as_it_is(watermark, rows, *self._target_logs[tp])
             kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows))
         return kept
+
+
+def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: int) -> Watermark:
+    """The watermark of a log that begins and ends there by now: it may have lost its beginning, or its end."""
+    mark = replace(mark, target_start=max(mark.target_start, start))
+    if end >= mark.target_end or not rows:
+        return mark
+    above = bisect_right(rows, end, key=lambda row: row.target_offset)
+    through = (
+        rows[0].source_offset if above == 0 else rows[above - 1].source_offset + end - rows[above - 1].target_offset
+    )
+    if 0 < above < len(rows):
+        through = min(through, rows[above].source_offset)
+    return replace(mark, source_through=min(mark.source_through, through), target_end=end, leader_epoch=None)
 
 
 def _nothing(tp: TopicPartition) -> str:

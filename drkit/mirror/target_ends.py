@@ -1,8 +1,9 @@
 """Watches the target's log ends while nothing is written: a log that lost its tail isn't noticed by the next append
 before there is one.
 
-An append is conditional on the log's end (`drkit.mirror.batch_writer`), so only partitions that rest are asked for: those
-whose position is where it was a look ago. What was acknowledged is in the log of whoever leads; an end below it is a loss.
+An append is conditional on the log's end (`drkit.mirror.batch_writer`), so only partitions that rest are asked for:
+those whose position is where it was a look ago. What was acknowledged is in the log of whoever leads: an end below it
+is a loss.
 """
 
 from __future__ import annotations

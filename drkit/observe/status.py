@@ -209,7 +209,10 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     workers = sorted(live_workers(store, link.id, by_store), key=lambda worker: (not worker.leads, worker.owner))
     led = lease is not None and lease.expires_at > by_store
     running = led or bool(workers)
+    translator = Translator(store, link.id)
+    translator.partitions()  # watermarks before ends, or logs that grow would seem to have lost something
     source, target = _both_ends(clusters, link)
+    translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     if not running and (control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}):
         starts = LogStarts(source.start, target.start)
         problems = with_unseen_purges(clusters, store, link, watermarks, starts, problems, at)
@@ -220,7 +223,6 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         ends = source if serving == link.id.source else target
         fenced = fence_problem(store, link, control, ends.rules, at)
         problems = [fenced, *problems] if fenced is not None else problems
-    translator = Translator(store, link.id, starts_by_source(link, target.start))
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, problems, at=at, running=running)
@@ -276,10 +278,12 @@ def _outside_the_fence(store: Store, link: Link, source: LogEnds, at: datetime) 
         )
 
 
-def starts_by_source(link: Link, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Log starts of the link's target by the source's names of its partitions."""
-    named = ((link.source_topic(tp.topic), tp.partition, start) for tp, start in starts.items())
-    return {TopicPartition(topic, number): start for topic, number, start in named if topic is not None}
+def logs_by_source(
+    link: Link, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where logs of the link's target begin and end, by the source's names of its partitions."""
+    named = ((link.source_topic(tp.topic), tp) for tp in starts if tp in ends)
+    return {TopicPartition(t, tp.partition): (starts[tp], ends[tp]) for t, tp in named if t is not None}
 
 
 def _both_ends(clusters: Clusters, link: Link) -> tuple[LogEnds, LogEnds]:
@@ -329,7 +333,10 @@ def _partition(
     tp = mark.tp
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     source_end = source.end.get(tp, mark.source_end)
-    through, parted = still_mirrored(mark, problems)
+    held = translator.mirrored(tp) or mark
+    through, parted = still_mirrored(held, problems)
+    if held.target_end < mark.target_end:  # the target lost its tail since the mirror looked
+        parted = mark.observed_at if parted is None else min(parted, mark.observed_at)
     purged = None if through is None else purged_from_target(tp, problems, source.start.get(tp, mark.source_start))
     lag: int | None = None
     if tp not in source.end and any(p.kind == SOURCE_TOPIC_DENIED and p.topic == tp.topic for p in problems):

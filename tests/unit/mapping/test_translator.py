@@ -36,11 +36,38 @@ def test_the_snapshot_agrees_with_all_rows(store, committed):
 
 
 def test_a_target_that_begins_further_on_by_now_has_no_exact_place_below_that(store):
-    translator = Translator(store, LINK, {TP: 11, TopicPartition("orders", 3): 5})
+    translator = Translator(store, LINK)
+    translator.observe_target(lambda: {TP: (11, 19), TopicPartition("orders", 3): (5, 9)})
     answer = translator.translate(TP, 18)
     assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 11)
     assert translator.translate(TP, 20) == Translator(store, LINK).translate(TP, 20)
-    assert Translator(store, LINK, {TP: 0}).translate(TP, 11) == Translator(store, LINK).translate(TP, 11)
+    longer = Translator(store, LINK)
+    longer.observe_target(lambda: {TP: (0, 30)})
+    assert longer.translate(TP, 11) == Translator(store, LINK).translate(TP, 11)
+
+
+def test_a_log_that_grows_while_it_is_looked_at_has_lost_nothing(store):
+    """What is mirrored after the look is no watermark of this snapshot."""
+    translator = Translator(store, LINK)
+
+    def look():
+        store.put_watermarks(LINK, [Watermark(TOPIC, PARTITION, 2, 40, 32, 10, 40, 6, AT)])
+        return {TP: (6, 25)}
+
+    translator.observe_target(look)
+    assert translator.mirrored(TP) == MARK
+
+
+@pytest.mark.parametrize(("end", "through"), [(19, 27), (17, 25), (15, 24), (9, 18), (4, 10), (2, 10)])
+def test_a_target_that_ends_lower_by_now_has_nothing_exact_beyond_that(store, end, through):
+    translator = Translator(store, LINK)
+    translator.observe_target(lambda: {TP: (0, end)})
+    held = translator.mirrored(TP)
+    assert (held.source_through, held.target_end) == (through, end)
+    for offset in range(through + 1, 28):
+        answer = translator.translate(TP, offset)
+        assert answer.certainty is Certainty.CONSERVATIVE
+        assert answer.target_offset <= max(end, 6), "6 is where the target began"
 
 
 def test_a_partition_that_was_never_mirrored_is_named(store):
