@@ -165,6 +165,28 @@ def test_a_source_topic_recreated_under_a_running_mirror(mirrored: Mirrored) -> 
     assert [r.value for r in mirrored.target.read(topic)][-5:] == [b"anew%d" % n for n in range(5)]
 
 
+def test_of_a_source_topic_recreated_under_a_live_connection_nothing_is_taken_for_the_old_one(
+    mirrored: Mirrored,
+) -> None:
+    """The new one holds more than was mirrored before anybody looks at the topics: its offsets tell nothing."""
+    topic = mirrored.name("grown")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, 50, text="old")
+    with mirrored.running(looks=60.0) as running:
+        mirrored.wait_through(topic)
+        recreate(mirrored.source, topic, 80)
+        wait_until(lambda: mirrored.problems("topic_recreated"), what="the problem")
+    assert running.error is None
+    values = [record.value for record in mirrored.target.read(topic, committed=False)]
+    assert values == [b"old%d" % number for number in range(50)]
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert told.returncode == 0, told.stderr
+    assert mirrored.catch_up().caught_up
+    values = [record.value for record in mirrored.target.read(topic, committed=False)]
+    assert values[50:] == [b"anew%d" % number for number in range(80)], "each once, in order"
+    mirrored.assert_translates(topic, newest_only=True)
+
+
 def test_a_target_topic_recreated_under_a_live_connection_gets_nothing(mirrored: Mirrored) -> None:
     topic = mirrored.name("replaced")
     mirrored.source.create(topic)
