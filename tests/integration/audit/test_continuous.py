@@ -23,6 +23,7 @@ from drkit.audit.continuous import STREAM, ContinuousAudit, ContinuousRequest
 from drkit.audit.session import SparkRuntime
 from drkit.cli.audit_alerts import PROBLEM
 from drkit.kafka.admin import ClusterAdmin
+from drkit.mirror.runtime import MirrorRuntime
 from drkit.model.clock import now
 from drkit.model.continuous import Reconciled, Sample
 from drkit.model.errors import Refused
@@ -181,7 +182,9 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         assert audit.progress.verdict == "deviated"
         assert audit.progress.counts.duplicated == 7
         own.produce("primary", topic, {1: [f"late-{number}" for number in range(50)]})
-        mirror(own)
+        assert (
+            MirrorRuntime(own.config, own.link, own.store).run(until_caught_up=True).halted
+        )  # partition 0: the copies
         with ClusterAdmin("dr", own.config.clusters["dr"]) as admin:
             target_end = admin.end_offsets([TopicPartition(topic, 1)], committed=True)[TopicPartition(topic, 1)]
             admin.delete_records({TopicPartition(topic, 1): target_end - 20})
