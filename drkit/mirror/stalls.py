@@ -8,6 +8,7 @@ know. A refusal that lasts as long as a setting or a right is as it is (`refused
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -93,7 +94,11 @@ class Stalls:
         Raises:
             Unreachable: the store doesn't answer.
         """
-        self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=True)
+        with self._lock:
+            known = self._stalls.get(tp)
+        told = None if known is None else known.told
+        if told is None or _without_numbers(told) != _without_numbers(reason) or not self._problems.has(kind, tp):
+            self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=True)
         at = self._clock()
         with self._lock:
             self._stalls[tp] = _Stall(at, at, 0, "", "", position, told=reason)
@@ -179,3 +184,8 @@ class Stalls:
         if told != stall.told or not self._problems.has(NOT_MOVING, tp):
             self._problems.put(NOT_MOVING, tp.topic, tp.partition, told, stall.remedy, halted=True)
             stall.told = told
+
+
+def _without_numbers(reason: str) -> str:
+    """A reason without what changes from try to try: brokers name the time in some."""
+    return re.sub(r"\d+", "", reason)

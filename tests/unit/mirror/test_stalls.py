@@ -125,12 +125,16 @@ def test_a_refusal_is_told_at_once_and_stays_until_the_partition_moves(world: Wo
     assert not world.problems.awaits_operator(TP), "it is tried again"
     world.at += 10 * CALM_SECONDS
     world.stalls.refused(TP, RECORD_REJECTED, "the target refuses it", "Grant it", (10, 10))
+    for clock in (1_795_391, 1_795_401):
+        world.stalls.refused(TP, RECORD_REJECTED, f"the target refuses it, at {clock}", "Grant it", (10, 10))
+    (problem,) = world.store.problems(LINK)
+    assert problem.reason == "the target refuses it, at 1795391", "not told again for another number"
     assert world.look(through=9) == [problem], "a look from before it was there"
     assert world.look(through=10) == [problem]
     world.look(through=10, healthy=False)
     assert world.look(through=10) == [problem], "an outage in between changes nothing"
     assert world.look(through=11) == []
-    assert len(world.told) == 1
+    assert len(world.told) == 2
 
 
 def test_what_an_earlier_run_left_is_settled_by_one_that_has_caught_up(world: World) -> None:
