@@ -38,6 +38,7 @@ from drkit.model.links import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.text import and_more
 from drkit.model.topology import Link, LinkId
+from drkit.store.transactions import forget_transactions
 
 MIRROR_SECONDS = 60.0
 CATCH_UP_SECONDS = 3600.0
@@ -77,6 +78,7 @@ class Reverse:
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
             )
             store.forget_link_data(back)
+            forget_transactions(store, back)
             if self.level:  # of other topics the mirror begins a record of its own
                 to_be_aligned(context, back, (), for_good=self.for_good)
                 forward = context.link.reversed()
@@ -345,6 +347,7 @@ class Turn:
             reason = f"turned round by failback {context.run}"
             turned = turn_round(store, context.link, before, reason, only_known=False)
             store.forget_link_data(self.configured)
+            forget_transactions(store, self.configured)
             store.put_group_positions(self.configured, _group_positions(context, forward))
             keep_turned(store, self.configured, turned)
             decide_link(

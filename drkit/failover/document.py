@@ -206,6 +206,8 @@ def _group(position: Position) -> Document:
         "why": position.why,
         "existing": position.existing,
         "captured_at": iso(position.captured_at),
+        "transactional": position.transactional,
+        "transactions_again": position.transactions_again,
     }
 
 

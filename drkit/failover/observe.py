@@ -17,6 +17,7 @@ from functools import cache
 from drkit.failover.estate import Estate
 from drkit.failover.past import Key, PastPosition, positions_at
 from drkit.failover.positions import Selection
+from drkit.failover.transaction_gap import without_empty_gaps
 from drkit.failover.when import Moment
 from drkit.failover.world import ClusterView, PartitionView, World
 from drkit.kafka.admin import TopicInfo
@@ -28,7 +29,9 @@ from drkit.model.errors import DrkitError, NotLetIn, Unreachable
 from drkit.model.links import STORE_RECOVERED, Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.transactions import TransactionHistory
 from drkit.model.unmovable import UnmovableGroup
+from drkit.store.transactions import transaction_history
 from drkit.store.unmovable import unmovable_groups
 from drkit.store.workers import live_workers
 
@@ -131,6 +134,7 @@ def observe(
         stored=stored,
         left=memory.left,
         unmovable=_unmovable(estate, link, source),
+        transactions=_transactions(estate, link, target, partitions),
     )
 
 
@@ -140,6 +144,16 @@ def _unmovable(estate: Estate, link: Link, source: _Side) -> tuple[UnmovableGrou
         return source.unmovable
     kept = unmovable_groups(estate.store, link.id)
     return tuple(each for each in kept if link.covers_group(each.group))
+
+
+def _transactions(
+    estate: Estate, link: Link, target: _Side, partitions: Mapping[TopicPartition, PartitionView]
+) -> TransactionHistory | None:
+    """What the mirror saw of groups that commit in transactions."""
+    history = transaction_history(estate.store, link.id)
+    if history is None or not target.view.reachable:
+        return history
+    return without_empty_gaps(estate, link.id.target, history, partitions)
 
 
 def mirror_at_work(estate: Estate, link: Link) -> str | None:

@@ -34,6 +34,9 @@ _FIELDS = (
     "lost",
     "reason",
     "why",
+    "reread_at_most",
+    "transactional",
+    "transactions_again",
 )
 _shared = attrgetter(*_FIELDS)
 

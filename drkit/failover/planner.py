@@ -292,6 +292,11 @@ def _about_groups(world: World, request: Request, plan: FailoverPlan) -> Iterato
         )
     if len(missing) > _SHOWN:
         yield f"and {counted(len(missing) - _SHOWN, 'more group')} never committed on some partitions"
+    again = [p for p in plan.placed if p.transactional and p.transactions_again != 0]
+    for position in again[:_SHOWN]:
+        yield f"{position.group} on {position.topic}:{position.partition}: {position.reason}"
+    if len(again) > _SHOWN:
+        yield f"and {counted(len(again) - _SHOWN, 'more position')} of groups that process transactions again"
     alone = [position for position in plan.placed if position.skipped is None]
     if alone:
         first = alone[0]

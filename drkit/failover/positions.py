@@ -16,6 +16,9 @@ what was unread. Where only one is known it is taken, and the reason says so.
 - by order (`--to-earliest`, `--to-latest`, `--group NAME=earliest`): an end of the target's log, whatever that skips;
   what it skips is counted.
 
+A group that commits its offsets in transactions goes, by mapping, after the last transaction whose output reached the
+target, wherever it was captured (`drkit.failover.transactional`).
+
 What a group never committed on the source is left alone on the target: the consumer's own
 `auto.offset.reset` decides there, as it would have on the source.
 
@@ -38,6 +41,7 @@ from operator import attrgetter
 from drkit.failover.names import check_names
 from drkit.failover.past import Key, PastPosition
 from drkit.failover.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
+from drkit.failover.transactional import place_by_transactions
 from drkit.failover.when import Moment
 from drkit.failover.world import PartitionView, World
 from drkit.mapping import heed, translate
@@ -79,6 +83,8 @@ class Position:
     offsets, None where not known. `why` always explains the choice; `reason` is None when the
     translation is exact and nothing else moved the position. `existing` is what the group has
     committed on the target already. `reread_at_most`: where `reread` isn't known exactly, a bound.
+    `transactional`: the group commits its offsets in transactions (`drkit.failover.transactional`);
+    `transactions_again`: how many of them are processed again; None: not known.
     """
 
     group: str
@@ -98,6 +104,8 @@ class Position:
     existing: int | None = None
     captured_at: datetime | None = None
     reread_at_most: int | None = None
+    transactional: bool = False
+    transactions_again: int | None = None
 
     @classmethod
     def unplaced(
@@ -167,6 +175,10 @@ def choose_positions(
         if by_commits and where is rule:
             placed = place(position, world.partitions.get(tp), world, where, present.get((group, tp)))
             chosen.append(_bounded(replace(placed, existing=existing), world, final=final))
+            continue
+        by_transactions = _by_transactions(position, world) if where is None else None
+        if by_transactions is not None:
+            chosen.append(replace(by_transactions, existing=existing))
             continue
         key = (tp, position.offset, where)
         if key not in known:
@@ -297,6 +309,37 @@ def _by_mapping(base: Position, mapped: Translation, view: PartitionView, becaus
         skipped=mapped.skipped,
         reason=_and(None if exact else mapped.reason, because),
         why=because or _why_mapped(mapped, preserved=preserved),
+    )
+
+
+def _by_transactions(position: GroupPosition, world: World) -> Position | None:
+    """A group that commits in transactions, after the last one whose output reached the target; None: it isn't one, or
+    nothing is missing on the target, so that it goes on from where it stands."""
+    drained = world.source.reachable and world.positions_live and world.lag == 0
+    if world.transactions is None or drained or not world.link.committed:
+        return None
+    through = {tp: view.through for tp, view in world.partitions.items()}
+    found = place_by_transactions(world.transactions, position, through)
+    if found is None:
+        return None
+    stands = replace(position, offset=found.offset, metadata=found.metadata)
+    view = world.partitions.get(position.tp)
+    placed = replace(place(stands, view, world, None), transactional=True, transactions_again=found.again)
+    if placed.target_offset is None or view is None or view.target_end is None:
+        return placed
+    reread = placed.reread
+    if found.again is None:
+        reread = None
+    elif found.again and found.reached is not None:
+        upto = _mapped(found.reached, view, world).target_offset
+        reread = None if upto is None else max(0, upto - placed.target_offset)
+    return replace(
+        placed,
+        translation=placed.translation if found.reason is None else Certainty.CONSERVATIVE,
+        reread=reread,
+        reread_at_most=view.target_end - placed.target_offset if reread is None else None,
+        reason=_and(found.reason, placed.reason),
+        why=_and(found.reason or "after the last transaction whose output is on the target", placed.why) or "",
     )
 
 

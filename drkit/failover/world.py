@@ -14,6 +14,7 @@ from drkit.failover.past import Key, PastPosition
 from drkit.model.links import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.transactions import TransactionHistory
 from drkit.model.unmovable import UnmovableGroup
 
 
@@ -72,6 +73,13 @@ class PartitionView:
         return self.target_end is not None
 
     @property
+    def through(self) -> int | None:
+        """The source offset up to which all is on the target; None where the target's log doesn't end there."""
+        if self.watermark is None or self.recreated or self.watermark.target_end != self.target_end:
+            return None
+        return self.watermark.source_through
+
+    @property
     def last_source_end(self) -> int | None:
         """The source's end: live where it answered, else as the mirror last saw it."""
         if self.source_end is not None:
@@ -99,6 +107,7 @@ class World:
     `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
     `stored`: the positions that the store holds. `left`: topics that were mirrored once and are no longer among the
     link's; nothing else here is about them. `unmovable`: groups of the source that commit no offsets.
+    `transactions`: what the mirror saw of groups that commit in transactions; None: there were none.
     """
 
     link: Link
@@ -121,6 +130,7 @@ class World:
     stored: tuple[GroupPosition, ...] = ()
     left: tuple[str, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] = ()
+    transactions: TransactionHistory | None = None
 
     def news(self) -> list[GroupPosition]:
         """Positions that the source answered with and the store doesn't hold so; none where it didn't answer."""

@@ -6,7 +6,7 @@
     resume                       where partitions go on (and why not)
     observe, save                log ends; watermarks
     target                       what the target has lost (`drkit.mirror.target_ends`, `purge_watch`)
-    groups                       positions of consumer groups
+    groups, transactions         positions of consumer groups; what they commit in transactions
     report, statistics, canary   what the run shows of itself (`drkit.mirror.visible`)
 
 The data thread never waits for a cluster's admin calls or (but for mapping rows) for the store, so one
@@ -54,6 +54,8 @@ from drkit.mirror.sharing import Sharing
 from drkit.mirror.stalls import Stalls
 from drkit.mirror.target_ends import TargetEnds
 from drkit.mirror.topics import TopicSync
+from drkit.mirror.transaction_watch import LOOK_SECONDS as TRANSACTIONS_SECONDS
+from drkit.mirror.transaction_watch import TransactionWatch
 from drkit.mirror.visible import Seen, Visible
 from drkit.mirror.worker import BEAT_SECONDS
 from drkit.model.clock import now
@@ -192,6 +194,8 @@ class Session:
         self._sharing.attach(self._engine, self._progress, self._resume.wake)
         self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
         self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, self._ending, promptly=True)
+        self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
+        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.look, self._ending)
         self._threads = [
             Periodic("orders", 0.5, self._read_orders, self._ending),
             Periodic("worker", BEAT_SECONDS, self._sharing.beat, self._ending),
@@ -201,6 +205,7 @@ class Session:
             Periodic("target", 1.0, self._watch_target, self._ending),
             self._save,
             self._groups,
+            *((self._watching,) if link.committed and not options.until_caught_up else ()),
         ]
         self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
         self._visible = Visible(
@@ -465,7 +470,8 @@ class Session:
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
             return "paused", self._orders.reason or None
-        others = (t.trouble for t in self._threads if t is not self._groups and t.trouble is not None)
+        beside = (self._groups, self._watching)  # records move all the same
+        others = (t.trouble for t in self._threads if t not in beside and t.trouble is not None)
         trouble = self._rows.stalled or next(others, None) or self._sharing.trouble
         if trouble is not None:
             return "waiting", trouble
@@ -524,6 +530,7 @@ class Session:
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:
             log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
+        self._transactions.close()
         self._visible.close()
         self._engine.close()
         self._sharing.close()

@@ -1,0 +1,137 @@
+"""What a watch of transactions has seen, kept as notes of a link: a head, and a ring of chunks of commits.
+
+The ring bounds it: the newest chunk takes the place of the oldest. Every chunk names its watch, so that what an
+earlier mirror left isn't read as this one's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from drkit.model.clock import now
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.transactions import GroupTransaction, TransactionHistory
+from drkit.store.api import LinkStore
+
+_KIND = "transactions"
+_HEAD = "head"
+_CHUNK = 32
+_CHUNKS = 128
+
+
+class TransactionNotes:
+    """Writes the history of one watch. Used by one thread.
+
+    Args:
+        store: where it is kept.
+        link: whose.
+        watch: names the watch.
+    """
+
+    def __init__(self, store: LinkStore, link: LinkId, watch: str) -> None:
+        self._store = store
+        self._link = link
+        self._watch = watch
+        self._chunks: dict[int, dict[int, GroupTransaction]] = defaultdict(dict)
+
+    def save(
+        self,
+        news: Sequence[GroupTransaction],
+        begun: Mapping[TopicPartition, int],
+        read: Mapping[TopicPartition, int],
+        dropped: Mapping[TopicPartition, int],
+        undecided: Mapping[TopicPartition, int],
+    ) -> None:
+        """Keep what is new or changed, and how far was read. Durable on return.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        for each in news:
+            self._chunks[each.number // _CHUNK][each.number] = each
+        notes = {}
+        for chunk in {each.number // _CHUNK for each in news}:
+            commits = [_pack(each) for _, each in sorted(self._chunks[chunk].items())]
+            notes[f"{chunk % _CHUNKS:03d}"] = _text({"watch": self._watch, "commits": commits})
+        for chunk in sorted(self._chunks)[:-_CHUNKS]:
+            del self._chunks[chunk]
+        head = {
+            "watch": self._watch,
+            "seen_at": now().isoformat(),
+            "begun": _offsets(begun),
+            "read": _offsets(read),
+            "dropped": _offsets(dropped),
+            "undecided": _offsets(undecided),
+        }
+        self._store.put_notes(self._link, _KIND, notes)  # before the head: it says up to where they are complete
+        self._store.put_notes(self._link, _KIND, {_HEAD: _text(head)})
+
+
+def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | None:
+    """What the newest watch has seen; None: none has seen a group that commits in transactions."""
+    notes = store.notes(link, _KIND)
+    head = notes.pop(_HEAD, None)
+    if head is None:
+        return None
+    kept = json.loads(head)
+    commits = []
+    for text in notes.values():
+        chunk = json.loads(text)
+        if chunk["watch"] == kept["watch"]:
+            commits += [_unpack(each) for each in chunk["commits"]]
+    return TransactionHistory(
+        kept["watch"],
+        datetime.fromisoformat(kept["seen_at"]),
+        _read_offsets(kept["begun"]),
+        _read_offsets(kept["read"]),
+        tuple(sorted(commits, key=lambda each: each.number)),
+        _read_offsets(kept["dropped"]),
+        _read_offsets(kept["undecided"]),
+    )
+
+
+def forget_transactions(store: LinkStore, link: LinkId) -> None:
+    """Remove what was seen: offsets no longer mean what they did."""
+    store.forget_notes(link, _KIND, list(store.notes(link, _KIND)))
+
+
+def _pack(commit: GroupTransaction) -> list[Any]:
+    offsets = None
+    if commit.offsets is not None:
+        offsets = [[group, *tp, offset, metadata] for (group, tp), (offset, metadata) in commit.offsets.items()]
+    outputs = None
+    if commit.outputs is not None:
+        outputs = [[*tp, first, last] for tp, (first, last) in commit.outputs.items()]
+    return [commit.number, offsets, outputs]
+
+
+def _unpack(row: list[Any]) -> GroupTransaction:
+    number, offsets, outputs = row
+    return GroupTransaction(
+        number,
+        None
+        if offsets is None
+        else {
+            (group, TopicPartition(topic, partition)): (offset, metadata)
+            for group, topic, partition, offset, metadata in offsets
+        },
+        None
+        if outputs is None
+        else {TopicPartition(topic, partition): (first, last) for topic, partition, first, last in outputs},
+    )
+
+
+def _offsets(offsets: Mapping[TopicPartition, int]) -> list[list[Any]]:
+    return [[*tp, offset] for tp, offset in sorted(offsets.items())]
+
+
+def _read_offsets(rows: list[list[Any]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for topic, partition, offset in rows}
+
+
+def _text(body: Any) -> str:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)

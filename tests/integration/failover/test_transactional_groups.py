@@ -1,0 +1,170 @@
+"""Exactly-once applications keep that promise over a failover, or the plan says by how much they can't.
+
+A real consume-transform-produce loop runs on the primary while the mirror runs; both are cut off in the middle of it;
+the same loop goes on on dr. An independent reader counts the results.
+"""
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from drkit.failover.machine import State
+from drkit.failover.planner import Request, make_plan
+from drkit.failover.service import run_failover
+from drkit.model.clock import now
+from drkit.model.links import Direction, LinkControl
+from drkit.model.offsets import Certainty
+from drkit.store.transactions import transaction_history
+from tests.support import transactional_app
+from tests.support.estates import mirroring, texts, without_primary
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+class App:
+    """The application as a process, and how many transactions it says it has committed."""
+
+    def __init__(self, own, alias, topic, outputs, *options):
+        self.committed = 0
+        command = [sys.executable, transactional_app.__file__, "--bootstrap", own.client(alias)["bootstrap.servers"]]
+        command += ["--group", own.topic("app"), "--input", topic, "--id", own.topic("app"), *options]
+        for output in outputs:
+            command += ["--output", output]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for _ in self.process.stdout:
+            self.committed += 1
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(10)
+        self._close()
+
+    def finish(self):
+        said = self.process.stderr.read()
+        assert self.process.wait(60) == 0, said
+        self._close()
+
+    def _close(self):
+        self._reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@contextmanager
+def frozen(lab):
+    lab.pause("primary")
+    try:
+        yield
+    finally:
+        lab.resume("primary")
+
+
+def captured(own):
+    return sum(p.offset for p in own.store.group_positions(own.link.id) if p.group == own.topic("app"))
+
+
+def known(own):
+    """Up to where the group's transactions are known, over all partitions."""
+    history = transaction_history(own.store, own.link.id)
+    latest = {}
+    for each in () if history is None else history.transactions:
+        if each.outputs is not None:
+            latest |= {key: offset for key, (offset, _) in (each.offsets or {}).items()}
+    return sum(latest.values())
+
+
+def mirrored(own, topic):
+    """How much of a topic is recorded as being on dr, where all that was there when its watch began is."""
+    history, marks = transaction_history(own.store, own.link.id), own.store.watermarks(own.link.id)
+    begun = {tp: offset for tp, offset in history.begun.items() if tp.topic == topic}
+    through = {tp: marks[tp].source_through for tp in begun if tp in marks}
+    return sum(through.values()) if begun and all(through.get(tp, -1) >= begun[tp] for tp in begun) else 0
+
+
+def told(positions):
+    return [(p.partition, p.source_offset, p.transactions_again, p.reason) for p in positions]
+
+
+def results(own, *outputs):
+    """How often each result stands on dr, by output."""
+    return [Counter(value for values in own.values("dr", output).values() for value in values) for output in outputs]
+
+
+def failed_over(own):
+    with own.estate(without_primary(own)) as estate:
+        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+    assert result.error is None
+    assert result.machine.state is State.CLOSED
+    return [position for position in result.positions if position.group == own.topic("app")]
+
+
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
+def test_what_was_processed_before_a_disaster_is_processed_once(lab, own, protocol):
+    """Output is mirrored within milliseconds, offsets are captured every 0.8 s; some transactions are given up, and the
+    application is killed once and comes back with the next producer epoch."""
+    topic, output = own.create("primary", "in"), own.create("primary", "out")
+    own.produce("primary", topic, texts("i", 300))
+    options = ("--protocol", protocol, "--abort-every", "7")
+    with mirroring(own):
+        first = App(own, "primary", topic, [output], *options)
+        wait_until(lambda: first.committed >= 10, 60, "the first transactions")
+        first.kill()
+        app = App(own, "primary", topic, [output], *options)
+        wait_until(lambda: app.committed >= 40, 60, "more transactions")
+        wait_until(lambda: known(own) > captured(own) + 3, 60, "transactions known beyond what was captured")
+        with frozen(lab):
+            app.kill()
+            positions = failed_over(own)
+            before = captured(own)
+            there = results(own, output)[0]
+            App(own, "dr", topic, [output], "--protocol", protocol, "--batch", "200", "--until-end").finish()
+    (counts,) = results(own, output)
+    inputs = {f"done-{value}" for values in own.values("dr", topic).values() for value in values}
+    assert set(counts) == inputs, "nothing is missing"
+    twice = sum(count - 1 for count in counts.values())
+    assert all(position.transactional for position in positions)
+    again = [position.transactions_again for position in positions]
+    placed = sum(position.source_offset for position in positions)
+    assert placed >= before
+    sys.stdout.write(f"{told(positions)}, captured {before}, twice {twice}\n")
+    if None in again:  # the watch was interrupted between two reads, and it says so
+        assert all("mirrored further" in p.reason for p in positions if p.transactions_again is None), told(positions)
+    else:
+        assert twice == sum(again) == len(there) - placed, told(positions)
+        assert all((p.translation is Certainty.EXACT) == (p.transactions_again == 0) for p in positions)
+
+
+def test_output_that_arrived_in_part_is_counted_as_transactions_that_are_processed_again(lab, own):
+    """Two output topics, one of them paused: on dr the other one is ahead by so many transactions."""
+    topic, ahead, behind = (own.create("primary", name) for name in ("in", "ahead", "behind"))
+    own.produce("primary", topic, texts("i", 300))
+    with mirroring(own):
+        app = App(own, "primary", topic, [ahead, behind])
+        wait_until(lambda: known(own) and mirrored(own, behind) > 10, 60, "the first transactions")
+        control = LinkControl(own.link.id, Direction.ACTIVE, 1, now(), "held", None, frozenset({behind}))
+        assert own.store.set_link_control(control, expected_version=None)
+        held = known(own)
+        wait_until(lambda: known(own) > held + 40, 60, "transactions after the pause")
+        with frozen(lab):
+            app.kill()
+            positions = failed_over(own)
+            there = [sum(counts.values()) for counts in results(own, ahead, behind)]
+            assert there[0] > there[1]
+            App(own, "dr", topic, [ahead, behind], "--batch", "200", "--until-end").finish()
+    of_ahead, of_behind = results(own, ahead, behind)
+    inputs = {f"done-{value}" for values in own.values("dr", topic).values() for value in values}
+    assert set(of_ahead) == set(of_behind) == inputs, "nothing is missing"
+    assert set(of_behind.values()) == {1}
+    assert all(position.transactions_again is not None for position in positions), told(positions)
+    again = sum(position.transactions_again for position in positions)
+    assert sum(count - 1 for count in of_ahead.values()) == again == there[0] - there[1]
+    assert any("processed again" in position.reason for position in positions)

@@ -1,0 +1,95 @@
+"""The records of the two transactional logs, as Kafka's schemas have them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from drkit.kafka.batch import CONTROL, TRANSACTIONAL, header, parse
+from drkit.kafka.record_body import encode
+from drkit.kafka.records import Damaged, Record, build
+from drkit.kafka.transaction_log import (
+    CommitRecord,
+    Status,
+    TransactionEntry,
+    commit_records,
+    commits,
+    transaction_entries,
+)
+from drkit.model.topology import TopicPartition
+
+
+def batch(*bodies: tuple[bytes | None, bytes | None]):
+    built = build([Record(n, 0, encode(key, value, [])) for n, (key, value) in enumerate(bodies)], 0)
+    head = header(
+        attributes=TRANSACTIONAL | CONTROL,
+        count=len(bodies),
+        base_timestamp=built.base_timestamp,
+        max_timestamp=built.max_timestamp,
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        records=built.payload,
+    )
+    (found,) = parse(memoryview(head + bytes(built.payload)))
+    return found
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def compact(value: str) -> bytes:
+    return bytes([len(value) + 1]) + value.encode()
+
+
+KEY = struct.pack(">h", 0) + text("app")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_step_of_a_transaction(version):
+    head = struct.pack(">hqhib", version, 77, 3, 60_000, Status.PREPARE_COMMIT)
+    if version:
+        topics = bytes([2]) + compact("out") + bytes([3]) + struct.pack(">ii", 1, 4) + b"\0"
+        value = head + topics + struct.pack(">qq", 1, 2) + b"\0"
+    else:
+        topics = struct.pack(">i", 1) + text("out") + struct.pack(">iii", 2, 1, 4)
+        value = head + topics + struct.pack(">qq", 1, 2)
+    found = list(transaction_entries(batch((KEY, value), (KEY, None))))
+    partitions = frozenset({TopicPartition("out", 1), TopicPartition("out", 4)})
+    assert found == [(0, TransactionEntry("app", 77, Status.PREPARE_COMMIT, partitions))]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_step_without_partitions(version):
+    none = b"\0" if version else struct.pack(">i", -1)
+    value = struct.pack(">hqhib", version, 77, 3, 60_000, Status.EMPTY) + none + struct.pack(">qq", 1, 2) + b"\0"
+    ((_, entry),) = transaction_entries(batch((KEY, value)))
+    assert (entry.status, entry.partitions) == (Status.EMPTY, frozenset())
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_a_committed_offset(version):
+    key = struct.pack(">h", 1) + text("billing") + text("in") + struct.pack(">i", 2)
+    epoch = struct.pack(">i", 9) if version >= 3 else b""
+    metadata = compact("note") if version >= 4 else text("note")
+    value = struct.pack(">hq", version, 120) + epoch + metadata + struct.pack(">q", 1)
+    group = struct.pack(">h", 2) + text("billing")
+    found = list(commit_records(batch((key, value), (group, b"whatever"), (key, None))))
+    place = TopicPartition("in", 2)
+    assert found == [CommitRecord("billing", place, 120, "note"), CommitRecord("billing", place, None, "")]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_markers(kind):
+    assert commits(batch((struct.pack(">hh", 0, kind), b"\0\0\0\0\0\1"))) is (kind == 1)
+
+
+def test_what_is_cut_short_is_damaged():
+    with pytest.raises(Damaged):
+        list(transaction_entries(batch((KEY, b"\0\0\0"))))
+    with pytest.raises(Damaged):
+        list(commit_records(batch((struct.pack(">h", 1) + text("g"), b"\0"))))
+    with pytest.raises(Damaged):
+        commits(batch((b"\0", None)))
