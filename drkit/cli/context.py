@@ -66,10 +66,11 @@ class Invocation:
             self._config = load_config(self.config_path)
         return self._config
 
-    def store(self, *, create: bool = False) -> Store:
+    def store(self, *, create: bool = False, recorded: bool = True) -> Store:
         """The configured store, opened at first use and closed when the verb ends.
 
-        `create`: make it where there is none; for verbs that are to write first (`drkit mirror`).
+        `create`: make it where there is none; for verbs that are to write first (`drkit mirror`). `recorded`: what is
+        changed of a link goes to the copy on its target, too.
 
         Raises:
             StoreMissing: there is none.
@@ -81,9 +82,10 @@ class Invocation:
                 targets = dict.fromkeys(link.target for link in self.config.links)
                 raise StoreMissing(error.what, tuple(targets)) from None
             self._stack.callback(self._store.close)
-            recording = StateRecording(self.config, self._store)  # begins only once something of a link is changed
-            self._stack.callback(recording.close)
-            self._store = recording.store
+            if recorded:
+                recording = StateRecording(self.config, self._store)  # begins only once something of a link is changed
+                self._stack.callback(recording.close)
+                self._store = recording.store
         return self._store
 
     def store_if_any(self) -> tuple[Store, StoreMissing | None]:

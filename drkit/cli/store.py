@@ -140,7 +140,7 @@ def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[
 
 
 def _empty_store(run: Invocation, links: Sequence[Link]) -> Store:
-    store = run.store(create=True)
+    store = run.store(create=True, recorded=False)  # the copy stays as it is until all of it is read back
     for link in links:
         if has_data(store, link):
             raise Refused(
