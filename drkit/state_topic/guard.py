@@ -17,9 +17,20 @@ from drkit.store.api import Store
 log = logging.getLogger(__name__)
 
 
+RECOVERY = "recovery"
+"""Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
+STATE = "state"
+BEGUN = "begun"
+
+
+def begun(store: Store, link: Link) -> bool:
+    """Whether a recovery of the link was begun in this store and not finished."""
+    return store.notes(link.id, RECOVERY).get(STATE) == BEGUN
+
+
 def holds(store: Store, link: Link) -> bool:
-    """Whether the store knows of the link's mirroring."""
-    return bool(store.topic_states(link.id) or store.watermarks(link.id))
+    """Whether the store knows of the link's mirroring; not what a recovery that was interrupted has left."""
+    return bool(store.topic_states(link.id) or store.watermarks(link.id)) and not begun(store, link)
 
 
 def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None:

@@ -20,16 +20,12 @@ from drkit.model.gate import FENCES, newest, record_text
 from drkit.model.links import STATE_TOPIC_FAILED, STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
-from drkit.state_topic.guard import holds
+from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
 from drkit.store.api import Store
 
-RECOVERY = "recovery"
-"""Kind of the note that a recovery leaves: by `state`, `begun` or when it was done."""
 BASIS_COPY = "state_topic"
 BASIS_LOGS = "logs"
-_STATE = "state"
-_BEGUN = "begun"
 _ROWS_AT_ONCE = 10_000
 MISSING = (
     "the journals of runs (`drkit runs` lists none)",
@@ -78,15 +74,11 @@ class Recovered:
     conservative: tuple[Conservative, ...]
 
 
-def begun(store: Store, link: Link) -> bool:
-    """Whether a recovery of the link was begun in this store and not finished."""
-    return store.notes(link.id, RECOVERY).get(_STATE) == _BEGUN
-
-
 def has_data(store: Store, link: Link) -> bool:
     """Whether the store knows of the link by other means than a recovery that was interrupted."""
-    known = holds(store, link) or store.link_control(link.id) is not None or bool(store.group_positions(link.id))
-    return known and not begun(store, link)
+    if begun(store, link):
+        return False
+    return holds(store, link) or store.link_control(link.id) is not None or bool(store.group_positions(link.id))
 
 
 def fill(
@@ -111,7 +103,7 @@ def fill(
     Raises:
         Unreachable: the target or the store doesn't answer; it can be done again.
     """
-    store.put_notes(link.id, RECOVERY, {_STATE: _BEGUN})
+    store.put_notes(link.id, RECOVERY, {STATE: BEGUN})
     topics, left_out = _still_there(link, copy.topics.values(), target)
     left_out += more_left_out
     left_out += [
@@ -142,7 +134,7 @@ def fill(
     _put_control(store, copy.control)
     store.put_topic_states(link.id, list(topics.values()))
     store.put_watermarks(link.id, [found.watermark for found in partitions.values()])
-    store.put_notes(link.id, RECOVERY, {_STATE: str(iso(now()))})
+    store.put_notes(link.id, RECOVERY, {STATE: str(iso(now()))})
     return Recovered(
         link=link,
         basis=basis,

@@ -15,10 +15,11 @@ from drkit.cli.main import application
 from drkit.lab import Lab
 from drkit.mirror import runtime
 from drkit.mirror.runtime import MirrorRuntime
-from drkit.model.errors import Refused, StoreMissing
+from drkit.model.errors import DrkitError, Refused, StoreMissing
 from drkit.model.links import STORE_RECOVERED, Direction
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
+from drkit.store.sqlite import SqliteStore
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.secured import killed_at
 
@@ -311,3 +312,23 @@ def test_burned_in_the_middle_of_a_failover_the_next_one_ends_it(mirrored, place
     moved = run(own, *words, schema="failover")
     assert moved["state"] == "closed"
     assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
+
+
+def test_a_recovery_that_was_killed_is_run_again_and_no_mirror_begins_before(mirrored, monkeypatch):
+    own, topic, group = mirrored
+    burn(own, primary=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "put_watermarks", _killed)
+        run(own, "store", "recover", "--from", "dr", code=1)
+    reopened(own)
+    with pytest.raises(Refused, match="has a copy of its state"):
+        mirror(own)
+    own.store.close()
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert (link["partitions"], link["positions"]) == (2, 2)
+    run(own, *FAIL_OVER, schema="failover")
+    assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
+
+
+def _killed(*_: object) -> None:
+    raise DrkitError("the machine went away")
