@@ -461,7 +461,7 @@ class Session:
         self._purges.look(self._progress.current())
 
     def _capture_groups(self) -> None:
-        if self._worker.leads():
+        if self._worker.leads() and self._remembered:  # a store that has forgotten the link is to be recovered first
             self._capture.capture()
 
     def _holds(self, topic: str) -> bool:
@@ -519,7 +519,7 @@ class Session:
                     self._stalls.settle(positions)
                 if self._options.until_caught_up and self._worker.leads():
                     self._groups.join(_JOIN_SECONDS)
-                    self._capture.capture()
+                    self._capture_groups()
         except DrkitError as error:
             log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
 

@@ -76,9 +76,7 @@ class Recovered:
 
 def has_data(store: Store, link: Link) -> bool:
     """Whether the store knows of the link by other means than a recovery that was interrupted."""
-    if begun(store, link):
-        return False
-    return holds(store, link) or store.link_control(link.id) is not None or bool(store.group_positions(link.id))
+    return not begun(store, link) and (holds(store, link) or store.link_control(link.id) is not None)
 
 
 def fill(
