@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from drkit.store import open_store
 from tests.support import raw
 from tests.support.batches import batch_bytes
 from tests.support.damage import STAMP, Bench, forwarded
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark, pytest.mark.long]
 
@@ -34,7 +36,8 @@ def test_two_million_findings_are_all_written_and_the_driver_s_memory_is_bounded
     rows = [(STAMP + n, b"key-%d" % n, b"a value of some length", []) for n in range(RECORDS)]
     batch = forwarded(next(parse(memoryview(batch_bytes(rows)))))
     for partition in range(PARTITIONS):
-        raw.produce(lab.bootstrap("primary"), topic, partition, batch)
+        produce = partial(raw.produce, lab.bootstrap("primary"), topic, partition, batch)
+        assert wait_until(produce, what=f"a leader of partition {partition}") == [0]
     bench.remember(topic, {n: {0: 0, RECORDS - 1: RECORDS - 1} for n in range(PARTITIONS)})  # and none of it is there
     bench.store.close()
     config = tmp_path / "drkit.toml"
