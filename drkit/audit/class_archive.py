@@ -8,6 +8,7 @@ A JVM that it doesn't fit (another Java, other jars) ignores it.
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -57,8 +58,8 @@ class ClassArchive:
                 if time.time() - old.stat().st_mtime < _STALE_SECONDS:
                     return  # another process is at it
                 old.unlink()
-            classes = self.path.with_suffix(".classes")
-            partial = self.path.with_suffix(".partial")
+            classes = self.path.with_suffix(f".{os.getpid()}.classes")  # nobody else's, should two be at it after all
+            partial = self.path.with_suffix(f".{os.getpid()}.partial")
             shutil.copyfile(listed, classes)
             dump = ["nice", "-n", "19", str(self.java), "-Xshare:dump", "-XX:+UseSerialGC"]
             dump += [f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={partial}", "-cp", self.class_path]
