@@ -32,7 +32,7 @@ from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from drkit.model.topology import DEFAULT_BUFFER_BYTES
 
-_INSIDE = "DRKIT_BENCH_NAMESPACE"
+_INSIDE = "BENCH_NAMESPACE"
 _QUEUE = "7"
 _MIB = 1 << 20
 _RECORD_BYTES = 1000

@@ -62,6 +62,10 @@ def demo(
     svg: Annotated[
         Path | None, typer.Option("--svg", help="Also save the evidence as a picture.", metavar="FILE")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Not read: the demo's lab writes its own, into its folder.", metavar="PATH"),
+    ] = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
@@ -76,7 +80,7 @@ def demo(
     from drkit.demo.story import Script, Story  # noqa: PLC0415  # as above
     from drkit.lab.toolchain import ensure  # noqa: PLC0415  # as above
 
-    with command(None, output, verbose) as run:
+    with command(config, output, verbose) as run:
         sets = ("kafka", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka",)
         ensure(*sets)  # before the clock starts: the first time it downloads
         folder = directory or Path(tempfile.mkdtemp(prefix="drkit-demo-"))

@@ -25,7 +25,7 @@ from drkit.mirror.control import link_to_run
 from drkit.mirror.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.process import serve_the_data_path
 from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.topology import Link, LinkId
 from drkit.observe import words
 from drkit.observe.workers import LiveCollector, LiveLink, serve_live
@@ -268,14 +268,7 @@ class _Listener:
         """Say how a link's runtime ended."""
         with self._lock:
             if self._writer.mode is OutputMode.JSON:
-                body = {
-                    "what": error.what,
-                    "meaning": error.meaning or None,
-                    "remedy": error.remedy or None,
-                    "kind": type(error).__name__,
-                    "exit_code": int(error.exit_code),
-                }
-                self._writer.line({"type": "error", "link": str(link), "error": body})
+                self._writer.line({"type": "error", "link": str(link), "error": error_body(error)})
             replace(self._writer, mode=OutputMode.HUMAN).error(error)
 
 

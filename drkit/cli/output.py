@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from drkit.model.clock import iso
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, error_body
 
 JsonObject = Mapping[str, Any]
 
@@ -77,14 +77,7 @@ class Writer:
         if error.remedy:
             self.log.print(f"  [bold]do:[/] {_escape(error.remedy)}", soft_wrap=True)
         if self.mode is OutputMode.JSON:
-            body = {
-                "what": error.what,
-                "meaning": error.meaning or None,
-                "remedy": error.remedy or None,
-                "kind": type(error).__name__,
-                "exit_code": int(error.exit_code),
-            }
-            sys.stdout.write(to_json({"error": body}, indent=None if self.lines else 2) + "\n")
+            sys.stdout.write(to_json({"error": error_body(error)}, indent=None if self.lines else 2) + "\n")
             sys.stdout.flush()
 
 

@@ -15,6 +15,7 @@ from drkit.cli.audit_run import found_in_words
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.failover_view import print_result
 from drkit.cli.output import OutputMode
+from drkit.failover.anchors import read_anchors, store_identity
 from drkit.failover.audited_loss import complete_evidence, sealing_failover
 from drkit.failover.document import journal_document, runs_document
 from drkit.failover.estate import Estate
@@ -23,9 +24,20 @@ from drkit.failover.machine import FINAL_STATES
 from drkit.failover.record import KINDS, RunRecord, load_run
 from drkit.failover.runner import RunResult
 from drkit.failover.surroundings import Advice, Unfinished, advise
+from drkit.kafka.clusters import Clusters
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
-from drkit.model.journal import JournalEntry, RunSummary, verify_chain
+from drkit.model.journal import (
+    AnchorPlace,
+    ChainState,
+    ChainVerdict,
+    JournalEntry,
+    RunSummary,
+    judge_chain,
+    missing_runs,
+    verify_chain,
+)
+from drkit.model.text import counted
 
 _ROOM_FOR_WORDS = 40
 
@@ -51,30 +63,47 @@ def runs(
         if audit:
             _audit(run, run_id)
         listed = store.runs()
+        places = _anchors(run)
         if run_id is None:
-            run.writer.emit(runs_document(listed), lambda console: _print_list(console, listed))
+            missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))
+            run.writer.emit(
+                runs_document(listed, missing, places), lambda console: _print_list(console, listed, missing)
+            )
             return
         entries = store.entries(run_id)
         summary = next((found for found in listed if found.run == run_id), None)
-        if not entries and summary is None:
+        anchored = any(anchor.run == run_id for place in places for anchor in place.anchors or ())
+        if not entries and summary is None and not anchored:
             raise Refused(f"there is no run {run_id}", remedy="`drkit runs` lists them")
-        problem = verify_chain(entries)
         record = None
-        if problem is None and entries and (summary is None or summary.kind in KINDS):
+        whole = verify_chain(entries) is None
+        verdict = judge_chain(run_id, entries, places)
+        if not verdict.contradicted and entries and (summary is None or summary.kind in KINDS):
             try:
                 record = load_run(store, run_id)
+                verdict = judge_chain(run_id, entries, places, record.plan.target.alias)
             except DrkitError as error:  # another kind of run, or one cut short before its plan: its entries say it
                 run.writer.log.print(f"[dim]{escape(error.what)}[/]")
+            except (ValueError, KeyError, TypeError) as error:  # written anew by somebody who doesn't know its shape
+                run.writer.log.print(f"[dim]its entries can't be read: {escape(str(error))}[/]")
         advice = None if record is None else _advice(run, record)
-        damaged = problem is not None and summary is not None and summary.kind in KINDS
+        damaged = not whole and summary is not None and summary.kind in KINDS
+        document = journal_document(run_id, summary, entries, verdict, places, record)
         run.writer.emit(
-            {**journal_document(summary, entries, problem, record), "way_out": _way_document(advice)},
-            lambda console: _print_run(console, run_id, summary, entries, problem, record, advice, verbose=verbose),
+            {**document, "way_out": _way_document(advice)},
+            lambda console: _print_run(console, run_id, summary, entries, verdict, record, advice, verbose=verbose),
         )
         if damaged and summary is not None and summary.state not in FINAL_STATES:
             run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by what link, fence and clusters say")
-        if problem is not None:
+        if verdict.contradicted:
             run.exit(ExitCode.FAILED)
+
+
+def _anchors(run: Invocation) -> list[AnchorPlace]:
+    """What is anchored in the file and on every cluster that answers at once."""
+    aliases = list(dict.fromkeys(alias for link in run.config.links for alias in (link.source, link.target)))
+    with Clusters(run.config.clusters) as clusters:
+        return read_anchors(clusters, aliases)
 
 
 def _advice(run: Invocation, record: RunRecord) -> Advice | None:
@@ -113,7 +142,12 @@ def _audit(run: Invocation, run_id: str | None) -> None:
             complete_evidence(estate, link)
 
 
-def _print_list(console: Console, listed: Sequence[RunSummary]) -> None:
+def _print_list(console: Console, listed: Sequence[RunSummary], missing: Sequence[str] = ()) -> None:
+    for name in missing:
+        console.print(
+            f"[bold red]✗ run {name} was anchored, and the store has nothing of it:[/] drkit runs {name}",
+            soft_wrap=True,
+        )
     if not listed:
         console.print("[dim]nothing has run yet[/]")
         return
@@ -148,7 +182,7 @@ def _print_run(
     run_id: str,
     summary: RunSummary | None,
     entries: Sequence[JournalEntry],
-    problem: str | None,
+    verdict: ChainVerdict,
     record: RunRecord | None,
     advice: Advice | None,
     *,
@@ -161,10 +195,17 @@ def _print_run(
         stage = f"{entry.seq:>4}  {(iso(entry.at) or '')[11:23]}  {entry.stage:<10} {entry.event:<10}"
         words = entry.payload if verbose else found_in_words(entry)
         console.print(Text.assemble((stage, "dim"), f" {words}" if words else ""), soft_wrap=True)
-    if problem is None:
-        console.print(f"[green]✓[/] the hash chain of {len(entries)} entries holds")
+    words = f"the hash chain of {counted(len(entries), 'entry', 'entries')}: {verdict.words}"
+    if verdict.contradicted:
+        console.print(f"[bold red]✗[/] {escape(words)}", soft_wrap=True)
+        console.print(
+            "  What the store says of this run isn't what was written. Where the store was brought back from an older "
+            "copy, that is why; else somebody wrote to it",
+            soft_wrap=True,
+        )
     else:
-        console.print(f"[bold red]✗ the hash chain is broken:[/] {escape(problem)}")
+        mark = "[green]✓[/]" if verdict.state is ChainState.HOLDS else "[yellow]?[/]"
+        console.print(f"{mark} {escape(words)}", soft_wrap=True)
     if record is not None:
         for stage_record in record.stages:
             console.print(f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}")

@@ -73,8 +73,11 @@ def salvage_verb(
         if approve and replay_to is None:
             raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
         if len(links) > 1:
-            names = ", ".join(str(each.id) for each in links)
-            raise ConfigError("a salvage is of one link", remedy=f"Name it with --link; known links: {names}")
+            raise ConfigError(
+                f"there are {len(links)} links, and a salvage is of one",
+                remedy="One after the other, each in a folder of its own: "
+                + "; ".join(f"drkit salvage --link '{each.id}' --out {out}-{each.id.source}" for each in links),
+            )
         from drkit.audit.replay import refuse_mirrored, replay  # noqa: PLC0415 - loads only where it is used
         from drkit.audit.salvage_folder import is_salvage  # noqa: PLC0415 - the same
 

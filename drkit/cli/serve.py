@@ -11,7 +11,7 @@ import typer
 
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.output import OutputMode, to_json
-from drkit.model.errors import ConfigError
+from drkit.model.errors import ConfigError, DrkitError, error_body
 from drkit.observe.document import status_document
 from drkit.observe.server import make_server
 from drkit.observe.status import LinkStatus, link_statuses
@@ -40,8 +40,8 @@ def serve(
         def look() -> Sequence[LinkStatus]:
             return link_statuses(run.config, store, links, timeout_seconds=timeout)
 
-        def as_json(statuses: Sequence[LinkStatus] | None, error: str | None) -> str:
-            return to_json({"error": error} if statuses is None else status_document(statuses))
+        def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
+            return to_json({"error": error_body(error)} if error is not None else status_document(statuses or ()))
 
         server = make_server(host, port, look, as_json)
         stop = threading.Event()

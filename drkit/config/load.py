@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
 from drkit.config.directory_schema import check_webhook
+from drkit.config.environment import CONFIG_VARIABLE, from_environment, nearest, variable_of
 from drkit.config.schema import Config, StoreConfig
 from drkit.config.secrets import Secret, reveal
 from drkit.model.errors import ConfigError
-
-ENV_PREFIX = "DRKIT_"
-CONFIG_VARIABLE = "DRKIT_CONFIG"
 
 
 def find_config(path: Path | None) -> Path:
@@ -48,56 +45,16 @@ def load_config(path: Path | None = None) -> Config:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}", remedy="Mend that line") from error
-    merged = _merge(data, _environment())
+    environment = from_environment(data)
     try:
-        config = Config.model_validate(merged)
+        config = Config.model_validate(_merge(data, environment))
     except ValidationError as error:
         raise ConfigError(
-            _explain(file, error), remedy="Mend the keys named; docs/configuration.md has them all"
+            _explain(file, data, environment, error), remedy="Mend the keys named; docs/configuration.md has them all"
         ) from None
     config._file = file  # noqa: SLF001 - known only here
     _check_secrets(config, file)
     return _anchor_store(config, file)
-
-
-def _environment() -> dict[str, Any]:
-    """`DRKIT_STORE__URL=…` and the like as the nested mapping that the file would hold.
-
-    A name without `__` is no key: DRKIT_CONFIG, and what drkit tells its own hooks and commands.
-    """
-    _check_names(name for name in os.environ if name.upper().startswith(ENV_PREFIX))
-    if not any(name.upper().startswith(ENV_PREFIX) and name.upper() != CONFIG_VARIABLE for name in os.environ):
-        return {}
-    # Here, because it takes a tenth of a second to load and hardly any command needs it.
-    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # noqa: PLC0415
-
-    class FromEnvironment(BaseSettings):
-        model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="ignore")
-        clusters: dict[str, Any] = {}
-        store: dict[str, Any] = {}
-        links: list[dict[str, Any]] = []
-        objectives: dict[str, Any] = {}
-        directory: list[dict[str, Any]] = []
-        hooks: dict[str, Any] = {}
-
-    try:
-        source = EnvSettingsSource(FromEnvironment)
-        found: dict[str, Any] = source()
-    except Exception as error:  # pydantic-settings wraps a JSON error in an exception class of its own
-        raise ConfigError(
-            f"an environment variable {ENV_PREFIX}… can't be read: {error}", remedy="Mend or unset it"
-        ) from error
-    return found
-
-
-def _check_names(names: Iterable[str]) -> None:
-    for name in sorted(names):
-        section, nested, _ = name.upper().removeprefix(ENV_PREFIX).partition("__")
-        if nested and section.lower() not in Config.model_fields:
-            raise ConfigError(
-                f"the environment variable {name} names no section of the configuration: {section.lower()!r}",
-                remedy=f"Sections: {', '.join(sorted(Config.model_fields))}; mend or unset it",
-            )
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -108,14 +65,22 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _explain(file: Path, error: ValidationError) -> str:
+def _explain(file: Path, data: dict[str, Any], environment: dict[str, Any], error: ValidationError) -> str:
+    """What pydantic found, each with the key and where it was given: the file, or a variable."""
     lines = []
     for finding in error.errors(include_input=False, include_url=False):
-        key = ".".join(str(part) for part in finding["loc"] if not _is_union_arm(part))
+        parts = tuple(str(part) for part in finding["loc"] if not _is_union_arm(part))
+        key = ".".join(parts)
         message = finding["msg"].removeprefix("Value error, ")
-        if finding["type"] == "extra_forbidden":
+        unknown = finding["type"] == "extra_forbidden"
+        if unknown:
             message = "unknown key"
-        lines.append(f"{file}: {key}: {message}" if key else f"{file}: {message}")
+        variable = variable_of(parts, environment) if parts else None
+        if variable is not None:
+            hint = f". {nearest(variable, data)}" if unknown else ""
+            lines.append(f"the environment variable {variable}: {key}: {message}{hint}")
+        else:
+            lines.append(f"{file}: {key}: {message}" if key else f"{file}: {message}")
     return "; ".join(dict.fromkeys(lines))
 
 

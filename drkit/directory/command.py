@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from drkit.directory.api import Entry, from_json, must_write, to_json
 from drkit.directory.process import ended, run_bounded
 from drkit.model.clock import iso
+from drkit.model.deadline import Deadline
 from drkit.model.errors import Refused
 
 _STALE = 3
@@ -38,14 +39,18 @@ class CommandDirectory:
 
     def read(self) -> Entry | None:
         """What `COMMAND read` writes."""
-        done = run_bounded((*self._command, "read"), {"DRKIT_LINK": self._link}, "", self._timeout_seconds)
+        return self._read(Deadline.after(self._timeout_seconds))
+
+    def _read(self, deadline: Deadline) -> Entry | None:
+        done = run_bounded((*self._command, "read"), {"DRKIT_LINK": self._link}, "", deadline)
         if done.code != 0:
             raise ended(self.name, "read", done)
         return from_json(done.out, self.name) if done.out.strip() else None
 
     def publish(self, entry: Entry) -> bool:
         """`COMMAND publish`, unless `COMMAND read` says that it stands there already."""
-        if not must_write(self.read(), entry, self.name):
+        deadline = Deadline.after(self._timeout_seconds)
+        if not must_write(self._read(deadline), entry, self.name):
             return False
         environment = {
             "DRKIT_LINK": entry.link,
@@ -55,7 +60,7 @@ class CommandDirectory:
             "DRKIT_RUN": entry.run,
             "DRKIT_AT": str(iso(entry.at)),
         }
-        done = run_bounded((*self._command, "publish"), environment, to_json(entry), self._timeout_seconds)
+        done = run_bounded((*self._command, "publish"), environment, to_json(entry), deadline)
         if done.code == _STALE:
             raise Refused(
                 f"{self.name} refuses epoch {entry.epoch}: {done.said or 'a newer one stands there'}",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from functools import partial
 from urllib.parse import quote
 
 from drkit.directory.api import Entry, compare_and_set, from_json, not_ours
 from drkit.directory.http import HttpServer, refused
+from drkit.model.deadline import Deadline
 
 _OK, _NOT_FOUND = 200, 404
 
@@ -35,21 +37,22 @@ class ConsulDirectory:
 
     def read(self) -> Entry | None:
         """What the key holds, read consistently."""
-        return self._kept()[0]
+        return self._kept(Deadline.after(self._server.timeout_seconds))[0]
 
     def publish(self, entry: Entry) -> bool:
         """Put it with the index of what was looked at."""
-        return compare_and_set(self.name, entry, self._kept, self._put)
+        deadline = Deadline.after(self._server.timeout_seconds)
+        return compare_and_set(self.name, entry, partial(self._kept, deadline), partial(self._put, deadline))
 
-    def _put(self, text: str, index: int) -> bool:
-        answer = self._server.request("PUT", f"{self._path}?cas={index}", text.encode())
+    def _put(self, deadline: Deadline, text: str, index: int) -> bool:
+        answer = self._server.request("PUT", f"{self._path}?cas={index}", text.encode(), deadline=deadline)
         if answer.status != _OK:
             raise refused(self.name, answer, "The token needs key_prefix write on this key")
         return answer.json(self.name) is True
 
-    def _kept(self) -> tuple[Entry | None, int]:
+    def _kept(self, deadline: Deadline) -> tuple[Entry | None, int]:
         """The entry and its index (0: the key isn't there)."""
-        answer = self._server.request("GET", f"{self._path}?consistent")
+        answer = self._server.request("GET", f"{self._path}?consistent", deadline=deadline)
         if answer.status == _NOT_FOUND:
             return None, 0
         if answer.status != _OK:

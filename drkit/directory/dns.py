@@ -33,6 +33,7 @@ import dns.update
 
 from drkit.directory.api import Entry, contended, must_write, not_ours
 from drkit.model.clock import iso
+from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import DrkitError, Unreachable
 
 _VERSION = "drkit1"
@@ -63,7 +64,7 @@ class DnsDirectory:
         zone: the zone's name.
         entry: the name within the zone.
         ttl: seconds that resolvers may keep the records.
-        timeout_seconds: of one exchange.
+        timeout_seconds: of reading or publishing, all exchanges of it.
         key: signs every request; None: unsigned.
     """
 
@@ -101,16 +102,17 @@ class DnsDirectory:
 
     def read(self) -> Entry | None:
         """What the server itself says, never a cache."""
-        note = self._kept()
+        note = self._kept(Deadline.after(self._timeout_seconds))
         return None if note is None else self._entry(note)
 
     def publish(self, entry: Entry) -> bool:
         """One conditional update."""
+        deadline = Deadline.after(self._timeout_seconds)
         for _ in range(_ATTEMPTS):
-            note = self._kept()
+            note = self._kept(deadline)
             if not must_write(None if note is None else self._entry(note), entry, self.name):
                 return False
-            answer = self._ask(self._update(entry, note))
+            answer = self._ask(self._update(entry, note), deadline)
             if answer.rcode() == dns.rcode.NOERROR:
                 return True
             if answer.rcode() not in _MOVED:
@@ -138,10 +140,10 @@ class DnsDirectory:
 
     # -- what is read ------------------------------------------------------------------------------
 
-    def _kept(self) -> dns.rdata.Rdata | None:
+    def _kept(self, deadline: Deadline) -> dns.rdata.Rdata | None:
         """The TXT record of the entry; None: there is none."""
         query = dns.message.make_query(self._note, "TXT", flags=0)
-        answer = self._ask(query)
+        answer = self._ask(query, deadline)
         if answer.rcode() not in {dns.rcode.NOERROR, dns.rcode.NXDOMAIN}:
             raise self._refused(answer, "Let it answer queries of this machine")
         if not answer.flags & dns.flags.AA:
@@ -179,13 +181,13 @@ class DnsDirectory:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def _ask(self, message: dns.message.Message) -> dns.message.Message:
+    def _ask(self, message: dns.message.Message, deadline: Deadline) -> dns.message.Message:
         if self._key is not None:
             message.use_tsig(self._key)
         try:
-            address = socket.getaddrinfo(self._server, self._port, type=socket.SOCK_STREAM)[0][4][0]
-            answer = dns.query.tcp(message, str(address), timeout=self._timeout_seconds, port=self._port)
-        except dns.exception.Timeout as error:
+            address = bounded(deadline, self._address, "dns")
+            answer = dns.query.tcp(message, address, timeout=deadline.left, port=self._port)
+        except (dns.exception.Timeout, TimeoutError) as error:
             raise self._silent(f"within {self._timeout_seconds:g} s") from error
         except (OSError, EOFError) as error:
             raise self._silent(f"({error or type(error).__name__})") from error
@@ -197,6 +199,9 @@ class DnsDirectory:
         if self._key is not None and not answer.had_tsig:
             raise self._refused(answer, "Its answer is not signed: check that it knows this key")
         return answer
+
+    def _address(self) -> str:
+        return str(socket.getaddrinfo(self._server, self._port, type=socket.SOCK_STREAM)[0][4][0])
 
     def _silent(self, how: str) -> Unreachable:
         return Unreachable(

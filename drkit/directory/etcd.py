@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from functools import partial
 from typing import Any
 
 from drkit.directory.api import Entry, compare_and_set, from_json, not_ours
 from drkit.directory.http import HttpServer, refused
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError
 
 _OK = 200
@@ -42,15 +44,17 @@ class EtcdDirectory:
 
     def read(self) -> Entry | None:
         """What the key holds, read linearizably."""
-        return self._kept()[0]
+        return self._kept(Deadline.after(self._server.timeout_seconds))[0]
 
     def publish(self, entry: Entry) -> bool:
         """Put it if the key's revision still is the one looked at."""
-        return compare_and_set(self.name, entry, self._kept, self._put)
+        deadline = Deadline.after(self._server.timeout_seconds)
+        return compare_and_set(self.name, entry, partial(self._kept, deadline), partial(self._put, deadline))
 
-    def _put(self, text: str, revision: int) -> bool:
+    def _put(self, deadline: Deadline, text: str, revision: int) -> bool:
         value = b64encode(text.encode()).decode()
         answer = self._ask(
+            deadline,
             "/v3/kv/txn",
             {
                 "compare": [{"key": self._key, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}],
@@ -59,9 +63,9 @@ class EtcdDirectory:
         )
         return answer.get("succeeded") is True
 
-    def _kept(self) -> tuple[Entry | None, int]:
+    def _kept(self, deadline: Deadline) -> tuple[Entry | None, int]:
         """The entry and its revision (0: the key isn't there)."""
-        found = self._ask("/v3/kv/range", {"key": self._key}).get("kvs") or []
+        found = self._ask(deadline, "/v3/kv/range", {"key": self._key}).get("kvs") or []
         if not found:
             return None, 0
         try:
@@ -70,17 +74,17 @@ class EtcdDirectory:
             raise not_ours(self.name, f"{type(error).__name__}: {error}") from None
         return from_json(value, self.name), revision
 
-    def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, deadline: Deadline, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self._user is not None and self._token is None:
-            granted = self._post("/v3/auth/authenticate", {"name": self._user, "password": self._password})
+            granted = self._post(deadline, "/v3/auth/authenticate", {"name": self._user, "password": self._password})
             self._token = str(granted["token"])
-        return self._post(path, body)
+        return self._post(deadline, path, body)
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, deadline: Deadline, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = self._token
-        answer = self._server.request("POST", path, json.dumps(body).encode(), headers)
+        answer = self._server.request("POST", path, json.dumps(body).encode(), headers, deadline=deadline)
         if answer.status != _OK:
             self._token = None  # it may have run out
             raise refused(self.name, answer, "Check user and password, and that the user may read and write this key")

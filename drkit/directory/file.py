@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from drkit.directory.api import Entry, from_json, must_write, to_json
-from drkit.model.errors import DrkitError
+from drkit.model.deadline import Deadline
+from drkit.model.errors import DrkitError, Unreachable
 
 _MODE = 0o644
+_AGAIN_SECONDS = 0.02
 
 
 class FileDirectory:
@@ -19,10 +23,12 @@ class FileDirectory:
 
     Args:
         path: absolute; its folder is there already.
+        timeout_seconds: how long to wait while somebody else publishes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, timeout_seconds: float) -> None:
         self._path = path
+        self._timeout_seconds = timeout_seconds
 
     @property
     def name(self) -> str:
@@ -80,7 +86,14 @@ class FileDirectory:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._path.with_name(f".{self._path.name}.lock").open("a", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets it go with the process that held it
+            deadline = Deadline.after(self._timeout_seconds)
+            while not _taken(lock):  # the kernel lets it go with the process that held it
+                if deadline.passed:
+                    raise Unreachable(
+                        f"{self.name} is locked by another process for more than {self._timeout_seconds:g} s",
+                        remedy=f"See who holds {lock.name} (lsof), and whether it was stopped",
+                    )
+                time.sleep(_AGAIN_SECONDS)
             yield
 
     def _failed(self, what: str, error: OSError) -> DrkitError:
@@ -88,3 +101,11 @@ class FileDirectory:
             f"{self.name} can't be {what}: {error.strerror or error}",
             remedy="Check the path, its permissions and the free space",
         )
+
+
+def _taken(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -27,7 +27,7 @@ def _open(config: DirectoryConfig, link: LinkId) -> Directory:
         return CommandDirectory(config.command or (), str(link), config.timeout_seconds)
     address = parse_address(config.url)
     if address.kind == "file":
-        return FileDirectory(Path(address.path))
+        return FileDirectory(Path(address.path), config.timeout_seconds)
     if address.kind == "dns":
         return _dns(config)
     headers = {}

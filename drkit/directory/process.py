@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Unreachable
 
 _SHOWN = 300
@@ -30,7 +31,7 @@ class Done:
         return lines[-1][:_SHOWN] if lines else ""
 
 
-def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: str, seconds: float) -> Done:
+def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: str, deadline: Deadline) -> Done:
     """Run a command in a session of its own; when the time is over, all that is in the session is killed.
 
     What the command put into another session lives on, and isn't waited for.
@@ -39,12 +40,13 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: s
         command: program and arguments.
         environment: added to this process's.
         given: its stdin.
-        seconds: how long it may take.
+        deadline: when it has to have ended.
 
     Raises:
         DrkitError: it can't be started.
         Unreachable: it did not end in time.
     """
+    seconds = deadline.left
     try:
         process = subprocess.Popen(
             list(command),
@@ -65,7 +67,7 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: s
     except subprocess.TimeoutExpired:
         _kill(process)
         raise Unreachable(
-            f"{command[0]} did not end within {seconds:g} s and was killed",
+            f"{command[0]} did not end within {round(seconds, 1):g} s and was killed",
             remedy="See why it hangs, or give it more time (timeout_seconds)",
         ) from None
     except BaseException:

@@ -250,10 +250,11 @@ def _journal(estate: Estate, looked: _Looked, result: Abandoned, acting: str) ->
     if looked.record is not None and looked.problem is None:
         abandon(looked.record.machine, "by the operator")
         journal = looked.record.journal
+        journal.anchor = estate.anchors.on(looked.record.plan.target.alias)
         journal.intent(KIND)
         journal.write(KIND, ABANDONED, body)
     else:
-        journal = Journal(store, acting)
+        journal = Journal(store, acting, anchor=estate.anchors.on(result.link.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "of": run, "link": str(result.link)})
         journal.write(KIND, OUTCOME, {"outcome": Outcome.OK, "reason": result.journal, "seconds": 0.0, **body})
         store.put_run(RunSummary(acting, KIND, State.CLOSED, at, at, f"{result.link} of run {run}"))

@@ -36,6 +36,7 @@ def complete_evidence(estate: Estate, link: Link, *, seconds: float = AUDIT_SECO
     if record is None or not needs_audit(record.machine.facts):
         return None
     loss = count_loss(estate, link, record, seconds=seconds)
+    record.journal.anchor = estate.anchors.on(record.plan.target.alias)
     record.journal.write(AUDITED, AUDITED, LOSS.dump_json(loss).decode())
     return loss
 

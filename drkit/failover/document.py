@@ -18,8 +18,8 @@ from drkit.failover.positions import Position
 from drkit.failover.record import Plan, RunRecord
 from drkit.failover.runner import RunResult
 from drkit.model.clock import from_millis, iso
-from drkit.model.errors import DrkitError
-from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.errors import error_body
+from drkit.model.journal import AnchorPlace, ChainVerdict, JournalEntry, RunSummary
 
 Document = dict[str, Any]
 _YEAR_10000 = 253_402_300_800_000  # ms: from there on no ISO-8601 instant can be written
@@ -86,27 +86,25 @@ def rehearsal_document(result: RunResult, plan: FailoverPlan, standing: Sequence
     return document
 
 
-def error_body(error: DrkitError) -> Document:
-    """An error as the contract's JSON has it."""
+def runs_document(runs: Sequence[RunSummary], missing: Sequence[str], places: Sequence[AnchorPlace]) -> Document:
+    """`drkit runs`: the listing, newest first; runs that were anchored and aren't listed; what was asked for them."""
     return {
-        "what": error.what,
-        "meaning": error.meaning or None,
-        "remedy": error.remedy or None,
-        "kind": type(error).__name__,
-        "exit_code": int(error.exit_code),
+        "runs": [_summary(summary) for summary in runs],
+        "missing": list(missing),
+        "anchors": [_anchor_place(place) for place in places],
     }
 
 
-def runs_document(runs: Sequence[RunSummary]) -> Document:
-    """`drkit runs`: the listing, newest first."""
-    return {"runs": [_summary(summary) for summary in runs]}
-
-
 def journal_document(
-    summary: RunSummary | None, entries: Sequence[JournalEntry], problem: str | None, record: RunRecord | None
+    run: str,
+    summary: RunSummary | None,
+    entries: Sequence[JournalEntry],
+    verdict: ChainVerdict,
+    places: Sequence[AnchorPlace],
+    record: RunRecord | None,
 ) -> Document:
-    """`drkit runs RUN`: the journal, whether its chain holds, and what the run came to."""
-    run = summary.run if summary is not None else entries[0].run
+    """`drkit runs RUN`: the journal verbatim, whether its chain holds, and what the run came to."""
+    began = summary.started_at if summary is not None else entries[0].at if entries else None
     result = None
     if record is not None:
         result = run_document(
@@ -116,17 +114,28 @@ def journal_document(
         "run": run,
         "kind": None if summary is None else summary.kind,
         "state": record.machine.state.value if record is not None else None if summary is None else summary.state,
-        "started_at": iso(summary.started_at if summary is not None else entries[0].at),
+        "started_at": iso(began),
         "updated_at": iso(entries[-1].at if entries else None if summary is None else summary.updated_at),
         "detail": None if summary is None else summary.detail,
-        "chain": {"intact": problem is None, "problem": problem, "entries": len(entries)},
+        "chain": {
+            "state": verdict.state.value,
+            "intact": not verdict.contradicted,
+            "problem": verdict.words if verdict.contradicted else None,
+            "verdict": verdict.words,
+            "entries": len(entries),
+            "anchored_through": verdict.anchored_through,
+            "anchors": [_anchor_place(place, run) for place in places],
+        },
         "entries": [
             {
+                "run": entry.run,
                 "seq": entry.seq,
                 "at": iso(entry.at),
                 "stage": entry.stage,
                 "event": entry.event,
                 "payload": _payload(entry.payload),
+                "payload_text": entry.payload,
+                "previous": entry.previous,
                 "hash": entry.hash,
             }
             for entry in entries
@@ -283,6 +292,17 @@ def _summary(summary: RunSummary) -> Document:
         "started_at": iso(summary.started_at),
         "updated_at": iso(summary.updated_at),
         "detail": summary.detail,
+    }
+
+
+def _anchor_place(place: AnchorPlace, run: str | None = None) -> Document:
+    mine = [anchor for anchor in place.anchors or () if run in {None, anchor.run}]
+    through = max((anchor.seq for anchor in mine), default=None)
+    return {
+        "place": place.name,
+        "read": place.anchors is not None,
+        "reason": place.reason or None,
+        **({} if run is None else {"through": through}),
     }
 
 

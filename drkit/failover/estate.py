@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drkit.config import Config
 from drkit.directory import Directory, open_directories
+from drkit.failover.anchors import Anchors, store_identity
 from drkit.kafka.clusters import PATIENCE_SECONDS, TIMEOUT_SECONDS, Clusters
 from drkit.model.errors import ConfigError
 from drkit.model.topology import Link, LinkId
@@ -31,6 +32,12 @@ class Estate(Clusters):
         super().__init__(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=patience_seconds)
         self.config = config
         self.store = store
+        self.anchors = Anchors(self, store_identity(config.store.plain_url))
+
+    def close(self) -> None:
+        """Finish what is being anchored; give up the connections."""
+        self.anchors.close()
+        super().close()
 
     def endpoint(self, alias: str) -> str:
         """Where clients find a cluster: its bootstrap servers."""

@@ -124,7 +124,9 @@ def _find_link(estate: Estate, to: str | None, wanted: Link | None) -> Link:
     if len(away) > 1:
         raise ConfigError(
             f"several links were failed away from: {', '.join(str(link.id) for link in away)}",
-            remedy="Name one with --to or --link",
+            meaning="One run moves one link",
+            remedy="One after the other: "
+            + "; ".join(f"drkit failback --to {link.id.source} --link '{link.id}'" for link in away),
         )
     return away[0]
 

@@ -32,6 +32,7 @@ from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.gate import FENCES, GateRecord, GateState, Means, is_mark, mark_of, newest, older, record_text
+from drkit.model.text import counted
 from drkit.model.topology import LinkId, is_canary
 from drkit.store.api import Store
 
@@ -109,6 +110,10 @@ class Gate:
         except (PartlyDone, Late):
             raise
         except DrkitError as error:
+            if means is Means.ACL and not self._ours():
+                reason = f"no rule of drkit's is on {self._cluster}, so its clients may write: {error.what}"
+                self._keep(replace(record, state=GateState.OPEN, detail=reason))
+                return Proof(proven=False, reason=reason, epoch=record.epoch)
             reason = f"{what_stands(means, self._cluster)}, but it is not shown: {error.what}"
             self._keep(replace(record, state=GateState.CLOSED, detail=reason))
             return Proof(proven=False, reason=reason, epoch=record.epoch)
@@ -137,7 +142,7 @@ class Gate:
         failures = self._apply(record, put=wanted - there, ours=wanted & (ours | elsewhere), remove=ours - wanted)
         if failures:
             rule, why = next(iter(failures.items()))
-            raise DrkitError(f"{len(failures)} rules were refused, e.g. '{rule}': {why}")
+            raise DrkitError(f"{len(failures)} of {len(wanted)} rules were refused, e.g. '{rule}': {why}")
         self._note_others(record, wanted & others)
         self._everywhere(wanted)
         hidden = {*seen} - {*self._topics()} | (self._unreadable(groups) - unreadable)
@@ -264,7 +269,7 @@ class Gate:
         noted = {Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster))}
         found = beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
         self._remove(record, found | {mark}, forget=found | {mark})
-        done = f"a fence of {self._cluster} that the store didn't know is lifted: {len(found)} rules removed"
+        done = f"a fence of {self._cluster} that the store didn't know is lifted: {counted(len(found), 'rule')} removed"
         self._keep(replace(record, state=GateState.OPEN, detail=done))
         return done
 
@@ -284,8 +289,10 @@ class Gate:
         else:
             ours = self._ours()
             remove = ours - self._wanted_elsewhere()
+            there = {rule for rule in remove & self._admin().acls() if not is_mark(rule)}
             self._remove(record, remove, forget=ours)
-            done = f"the fence of {self._cluster} is lifted: {len(remove)} rules removed"
+            gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules stood there any more"
+            done = f"the fence of {self._cluster} is lifted: {gone}"
         self._note_others(record, frozenset())
         self._keep(replace(record, state=GateState.OPEN, detail=done))
         return done
@@ -334,7 +341,12 @@ class Gate:
         self._still_mine(record)
         kind = fence_rules_kind(self._cluster)
         self._store.put_notes(self._link, kind, {rule.key: str(record.epoch) for rule in put | ours})
-        failures = self._admin().create_acls(put)
+        try:
+            failures = self._admin().create_acls(put)
+        except Refused:  # denied as a whole: what isn't there isn't ours
+            if not any(put & found for found in self._admin().acls_by_broker().values()):
+                self._store.forget_notes(self._link, kind, [rule.key for rule in put - ours])
+            raise
         self._store.forget_notes(self._link, kind, [rule.key for rule in failures])
         self._refuse_if_late(record, put - set(failures), frozenset())
         if remove and not failures:

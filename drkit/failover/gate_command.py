@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable
 
 from drkit.config.fence_schema import FenceConfig
-from drkit.model.errors import DrkitError
+from drkit.directory.process import run_bounded
+from drkit.model.deadline import Deadline
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.gate import GateRecord
 from drkit.model.topology import LinkId
 
@@ -29,24 +29,12 @@ def run_command(fence: FenceConfig, action: str, record: GateRecord, link: LinkI
     name = f"the {action} command of {record.cluster}"
     say(f"{name} runs")
     try:
-        ended = subprocess.run(
-            list(command),
-            env={**os.environ, **given},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=fence.timeout_seconds,
-            check=False,
-        )
-    except OSError as error:
-        raise DrkitError(f"{name} can't be started: {error}", remedy="Mend it in the configuration") from error
-    except subprocess.TimeoutExpired:
+        done = run_bounded(command, given, "", Deadline.after(fence.timeout_seconds))
+    except Unreachable as error:
+        raise DrkitError(f"{name}: {error.what}", remedy="Look at what it did") from error
+    except DrkitError as error:
+        raise DrkitError(f"{name}: {error.what}", remedy="Mend it in the configuration") from error
+    if done.code:
         raise DrkitError(
-            f"{name} did not end within {fence.timeout_seconds:g} s and was stopped", remedy="Look at what it did"
-        ) from None
-    if ended.returncode:
-        said = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
-        raise DrkitError(
-            f"{name} ended with {ended.returncode}{f': {said[-1]}' if said else ''}", remedy="Look at what it did"
+            f"{name} ended with {done.code}{f': {done.said}' if done.said else ''}", remedy="Look at what it did"
         )

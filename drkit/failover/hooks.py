@@ -10,6 +10,7 @@ from drkit.config.directory_schema import HooksConfig
 from drkit.directory.process import ended, run_bounded
 from drkit.failover.machine import Kind
 from drkit.failover.plan import StagePlan
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
 
 Command = tuple[str, ...]
@@ -46,7 +47,7 @@ class Hooks:
             name = f"{when.value.removesuffix('s').replace('_', '-')} {command[0]}"
             told = {**self.environment, "DRKIT_HOOK": when.value.removesuffix("s"), "DRKIT_STATE": state}
             try:
-                done = run_bounded(command, told, "", self.timeout_seconds)
+                done = run_bounded(command, told, "", Deadline.after(self.timeout_seconds))
             except DrkitError as error:
                 raise Refused(f"{name}: {error.what}", remedy=error.remedy) from error
             if done.code != 0:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ REWOUND = "rewound"
 ABANDONED = "abandoned"
 AUDITED = "audited"
 
+_WITHIN_A_STAGE = frozenset({INTENT, PLACES, POSITIONS, CARRIED})
+"""What is followed by the outcome of its stage, which is anchored."""
 _PART_CHARACTERS = 1_000_000
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -86,16 +88,27 @@ class Event(NamedTuple):
 class Journal:
     """The journal of one run, appended to by whoever holds the run's lease.
 
+    `anchor` takes the chain's head after what ends a step (`drkit.failover.anchors`); whoever appends sets it.
+
     Args:
         store: where it is kept.
         run: the run's id.
         entries: what is kept already, in order.
+        anchor: see above.
     """
 
-    def __init__(self, store: Store, run: str, entries: Iterable[JournalEntry] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        entries: Iterable[JournalEntry] = (),
+        *,
+        anchor: Callable[[JournalEntry], None] | None = None,
+    ) -> None:
         self._store = store
         self.run = run
         self.entries: list[JournalEntry] = list(entries)
+        self.anchor = anchor
 
     @classmethod
     def open(cls, store: Store, run: str) -> Journal:
@@ -110,7 +123,7 @@ class Journal:
         broken = verify_chain(entries)
         if broken is not None:
             raise DrkitError(
-                f"the journal of run {run} is broken: {broken}",
+                f"the journal of run {run} is {broken}",
                 meaning="What it says can't be trusted, so nothing is done on its word",
                 remedy=f"drkit abandon {run} ends it by what the store, the fence and both clusters say",
             )
@@ -126,10 +139,12 @@ class Journal:
         text = payload if isinstance(payload, str) else json.dumps(payload, separators=(",", ":"))
         if len(text) <= _PART_CHARACTERS:
             self._append(stage, event, text)
-            return
-        parts = [text[start : start + _PART_CHARACTERS] for start in range(0, len(text), _PART_CHARACTERS)]
-        for number, part in enumerate(parts, 1):
-            self._append(stage, event, json.dumps({"part": number, "of": len(parts), "text": part}))
+        else:
+            parts = [text[start : start + _PART_CHARACTERS] for start in range(0, len(text), _PART_CHARACTERS)]
+            for number, part in enumerate(parts, 1):
+                self._append(stage, event, json.dumps({"part": number, "of": len(parts), "text": part}))
+        if self.anchor is not None and event not in _WITHIN_A_STAGE:
+            self.anchor(self.entries[-1])
 
     def intent(self, stage: str) -> None:
         """Say that a stage is about to act."""

@@ -143,9 +143,16 @@ class Commit:
         failures = commit_groups(context.estate.groups(self.target), todo, context.lease.check)
         if failures:
             group, first = next(iter(failures.items()))
+            left = len(wanted) - len(failures)
+            are = "is" if len(failures) == 1 else "are"
+            others = (
+                f"The other {left} {'is' if left == 1 else 'are'}"
+                if left
+                else f"None is: nothing moved on {self.target}"
+            )
             raise PartlyDone(
-                f"{len(failures)} of {len(wanted)} groups are not committed, {group}: {first.what}",
-                meaning=first.meaning or "The others are",
+                f"{len(failures)} of {counted(len(wanted), 'group')} {are} not committed, {group}: {first.what}",
+                meaning=". ".join(filter(None, (others, first.meaning))),
                 remedy=f"{first.remedy}; then drkit resume {context.run}",
             )
         count = sum(len(positions) for positions in wanted.values())

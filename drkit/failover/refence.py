@@ -63,7 +63,7 @@ def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple
     started_at = now()
     with RunLease(estate.store, link.id, run) as lease:
         links_left(estate, [link])  # under the lease: nobody turns it round meanwhile
-        journal = Journal(estate.store, run)
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": link.id.source})
         journal.intent(KIND)
         try:
@@ -107,7 +107,7 @@ def lift_fence(
     began, started_at = time.monotonic(), now()
     with RunLease(estate.store, link.id, run) as lease:
         _check_meant(estate, link, cluster, meant=meant)
-        journal = Journal(estate.store, run)
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": cluster, "lift": True})
         journal.intent(KIND)
         try:

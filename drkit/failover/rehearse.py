@@ -55,7 +55,7 @@ def rehearse(
     run = new_run_id()
     with RunLease(estate.store, plan.link, run, what=REHEARSAL) as lease:
         _remove_left(estate, plan.link)
-        journal = Journal(estate.store, run)
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.link.target))
         journal.write(PLAN, PLAN, {"kind": REHEARSAL, "target": plan.link.target, "plan": json.loads(plan_json(plan))})
         facts = Facts(mode=plan.mode, loss=plan.loss, placed=len(plan.placed), endpoint=plan.endpoint)
         rehearsal = _Rehearsal(estate, plan, journal, lease, started_at or plan.made_at, watch, facts)
@@ -216,6 +216,7 @@ def _remove(estate: Estate, summary: RunSummary) -> int:
     count = _delete(estate, _link_of(summary).target, summary.run)
     journal = Journal.open(estate.store, summary.run) if estate.store.entries(summary.run) else None
     if journal is not None:
+        journal.anchor = estate.anchors.on(_link_of(summary).target)
         journal.write("clean", OUTCOME, _cleaned(count))
     estate.store.put_run(replace(summary, state=State.CANCELLED, updated_at=now()))
     return count

@@ -86,6 +86,9 @@ class Runner:
     hooks: Hooks = field(default_factory=Hooks)
     before_fence: Callable[[], None] | None = None
 
+    def __post_init__(self) -> None:
+        self.journal.anchor = self.estate.anchors.on(self.plan.target.alias)
+
     def run(self) -> RunResult:
         """Carry out every stage that is left.
 

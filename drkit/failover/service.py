@@ -355,7 +355,7 @@ def _start(
     run = new_run_id()
     with RunLease(estate.store, plan.link, run) as lease:
         _clear_the_way(estate, plan)
-        journal = Journal(estate.store, run)
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.target.alias))
         machine = begin(journal, plan, facts, started_at, text)
         runner = Runner(
             estate=estate,
@@ -388,6 +388,7 @@ def _clear_the_way(estate: Estate, plan: Plan) -> None:
             control = estate.store.link_control(plan.link)
             if control is not None and control.run == summary.run:
                 raise Refused(f"run {summary.run} holds the link {plan.link}")
+            record.journal.anchor = estate.anchors.on(record.plan.target.alias)
             give_up(estate, record.journal, record.machine, summary, "another run took its place")
         except DrkitError as error:
             raise Refused(

@@ -61,6 +61,10 @@ class Clusters:
         for connection in opened:
             connection.close()
 
+    def config_of(self, alias: str) -> ClusterConfig:
+        """How a cluster is reached."""
+        return self._configs[alias]
+
     def reach(self, alias: str) -> Reach:
         """How long to try to connect to a cluster that may be gone, and whether it was found gone."""
         return self._reaches[alias]

@@ -13,30 +13,20 @@ Strings have their length before them (int16); everything is big-endian. Both to
 
 from __future__ import annotations
 
-import logging
 import struct
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
-
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.clients import confluent_config
+from drkit.kafka.small_topic import read_topic
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
 
-_AT_ONCE = 10_000
-_POLL_SECONDS = 0.5
 _STRING = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
 _PAIR = struct.Struct(">qq")
-_LOG = logging.getLogger("drkit.librdkafka.mirrormaker")
-_LOG.addHandler(logging.NullHandler())
-_LOG.propagate = False  # what matters of it is in the errors
 _Kept = TypeVar("_Kept")
 
 
@@ -188,47 +178,10 @@ def read_offsets(
 def _read(
     cluster: ClusterConfig, topic: str, timeout_seconds: float, decode: Callable[[bytes, bytes, datetime], _Kept]
 ) -> list[_Kept] | None:
-    """Every committed record of a topic that isn't a tombstone, decoded; None: there is no such topic."""
-    consumer = Consumer(
-        confluent_config(
-            cluster,
-            group_id="drkit.mirrormaker",  # never joined, never committed
-            enable_auto_commit=False,
-            enable_partition_eof=True,
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-        ),
-        logger=_LOG,
-    )
-    deadline = time.monotonic() + timeout_seconds
-    kept: list[_Kept] = []
     try:
-        known = consumer.list_topics(timeout=timeout_seconds).topics
-        if topic not in known:
-            return None
-        unread = set(known[topic].partitions)
-        consumer.assign([ClientPartition(topic, number, OFFSET_BEGINNING) for number in unread])
-        while unread:
-            if time.monotonic() > deadline:
-                raise Unreachable(f"{topic} could not be read in {timeout_seconds:g} s", remedy="Trying again may work")
-            for message in consumer.consume(_AT_ONCE, _POLL_SECONDS):
-                error, key, value = message.error(), message.key(), message.value()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
-                    unread.discard(message.partition())
-                elif error is not None:
-                    raise KafkaException(error)  # noqa: TRY301 - as the calls beside it do
-                elif isinstance(key, bytes) and isinstance(value, bytes):
-                    stamp = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
-                    kept.append(decode(key, value, stamp))
-    except KafkaException as error:
-        raise Unreachable(
-            f"{topic} can't be read: {error}", remedy="Check that cluster; trying again may work"
-        ) from error
+        return read_topic(cluster, topic, timeout_seconds, decode)
     except ValueError as error:
         raise DrkitError(f"{topic} holds {error}", remedy="Check that MirrorMaker 2 writes it") from None
-    finally:
-        consumer.close()
-    return kept
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

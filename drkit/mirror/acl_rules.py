@@ -1,8 +1,9 @@
 """Which access rules the target of a link gets, and when. Pure.
 
 Rules about topics and groups that the link covers are carried, under the target's names, and never more
-than the link covers: a rule about all names, or about all that begin with a prefix, goes over as it is
-only where the link covers every name; else it becomes a rule for each topic (or group) that there is.
+than the link covers. A rule about all names, or about all that begin with a prefix, stays a rule about a prefix
+wherever the link's patterns say what names begin with (`orders[.].*`): the narrower of both prefixes. So it holds for
+names that come later, too. Else it becomes a rule for each topic (or group) that there is.
 
 While the target is a standby nobody but the mirror may write there, so a rule is
 
@@ -20,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from drkit.model.acls import Acl, AclRole
+from drkit.model.patterns import plain_name, prefix_of
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, TopicPolicy
 
@@ -28,10 +30,15 @@ _INSTEAD_OF_ALL = {"topic": ("describe_configs", "read"), "group": ("read",)}  #
 _WRITES = frozenset({"write", "all"})
 _EVERYBODY = "User:*"
 _ALL_NAMES = "*"
-_EVERY = ".*"
 
 
-def carried(rules: Iterable[Acl], link: Link, topics: Collection[str], groups: Collection[str]) -> set[Acl]:
+def carried(
+    rules: Iterable[Acl],
+    link: Link,
+    topics: Collection[str],
+    groups: Collection[str],
+    own: Collection[str] = (),
+) -> set[Acl]:
     """The source's rules that the link covers, as rules of the target.
 
     Args:
@@ -39,10 +46,11 @@ def carried(rules: Iterable[Acl], link: Link, topics: Collection[str], groups: C
         link: names and coverage.
         topics: the source's topics that the link covers, for rules that become one for each.
         groups: groups that the link carries, likewise.
+        own: the principals that drkit itself has on both clusters: what they may do is the clusters' owners' to say.
     """
     found: set[Acl] = set()
     for rule in rules:
-        if not _fences(rule):
+        if not _fences(rule) and rule.principal not in own:
             found.update(_of_topics(rule, link, topics) if rule.resource == "topic" else _of_groups(rule, link, groups))
     return found
 
@@ -70,27 +78,66 @@ def _of_topics(rule: Acl, link: Link, topics: Collection[str]) -> Iterator[Acl]:
     if not _is_pattern(rule):
         if link.covers_topic(rule.name):
             yield replace(rule, name=link.target_topic(rule.name))
-    elif _EVERY in link.topics and not link.exclude_topics and not link.renames and not link.inverse:
-        if link.policy is TopicPolicy.PREFIX:
-            yield replace(rule, pattern="prefixed", name=f"{link.id.source}.{_begins(rule)}")
-        else:
-            yield rule
-    else:
+        return
+    stretches = None if link.renames or link.inverse else _stretches(link.topics, link.exclude_topics, _begins(rule))
+    if stretches is None:
         for topic in topics:
             if topic.startswith(_begins(rule)):
                 yield replace(rule, pattern="literal", name=link.target_topic(topic))
+        return
+    before = f"{link.id.source}." if link.policy is TopicPolicy.PREFIX else ""
+    yield from (_on_stretch(rule, pattern, before + name) for pattern, name in stretches)
 
 
 def _of_groups(rule: Acl, link: Link, groups: Collection[str]) -> Iterator[Acl]:
     if not _is_pattern(rule):
         if link.covers_group(rule.name):
             yield rule
-    elif _EVERY in link.groups and not link.exclude_groups:
-        yield rule
-    else:
+        return
+    stretches = _stretches(link.groups, link.exclude_groups, _begins(rule))
+    if stretches is None:
         for group in groups:
             if group.startswith(_begins(rule)) and link.covers_group(group):
                 yield replace(rule, pattern="literal", name=group)
+        return
+    yield from (_on_stretch(rule, pattern, name) for pattern, name in stretches)
+
+
+def _on_stretch(rule: Acl, pattern: str, name: str) -> Acl:
+    """The rule on a prefix (all names, where that is empty) or on one name."""
+    if not name:
+        return replace(rule, pattern="literal", name=_ALL_NAMES)
+    return replace(rule, pattern=pattern, name=name)
+
+
+def _stretches(patterns: Collection[str], excluded: Collection[str], begins: str) -> set[tuple[str, str]] | None:
+    """What patterns match of the names that begin with `begins`, as prefixes and single names (`Acl.pattern` and name).
+
+    None where it can't be said so: a pattern is another expression, or something is excluded there.
+    """
+    found: set[tuple[str, str]] = set()
+    for pattern in patterns:
+        name, prefix = plain_name(pattern), prefix_of(pattern)
+        if name is None and prefix is None:
+            return None
+        if name is not None and name.startswith(begins):
+            found.add(("literal", name))
+        if prefix is not None and (prefix.startswith(begins) or begins.startswith(prefix)):
+            found.add(("prefixed", max(prefix, begins, key=len)))
+    for pattern in excluded:
+        name, prefix = plain_name(pattern), prefix_of(pattern)
+        if name is None and prefix is None:
+            return None
+        if name is not None and any(_meets(name, stretch) for stretch in found):
+            return None
+        if prefix is not None and any(_meets(prefix, stretch) or stretch[1].startswith(prefix) for stretch in found):
+            return None
+    return found
+
+
+def _meets(name: str, stretch: tuple[str, str]) -> bool:
+    pattern, begins = stretch
+    return name.startswith(begins) if pattern == "prefixed" else name == begins
 
 
 def roles(rules: Iterable[Acl], mode: AclMode) -> dict[Acl, AclRole]:

@@ -29,6 +29,8 @@ SECONDS = 5.0
 MISSES = 3
 """Looks that must miss a rule before it is removed."""
 _ALL = "*"
+_ANONYMOUS = "User:ANONYMOUS"
+"""Everybody on a listener without authentication: drkit is not the only one."""
 _UNAVAILABLE = frozenset({"acls_unavailable", "acls_vanished"})
 _WRITABLE = frozenset({"standby_writable"})
 _REFUSED = frozenset({"acl_refused"})
@@ -68,6 +70,8 @@ class AclSync:
         self._looked_at = -SECONDS
         self._missed: dict[Acl, int] = {}
         self._shown: set[str] = set()
+        own = (source.principal, target.principal)
+        self._own = {name for name in own if name is not None and name != _ANONYMOUS}
 
     def look(self, topics: Collection[str]) -> None:
         """Bring the target's rules in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
@@ -112,7 +116,7 @@ class AclSync:
             return
         self._problems.settle(_ALL, kinds=_UNAVAILABLE)
         groups = {p.group for p in self._store.group_positions(self._link.id)} if patterned(theirs) else set()
-        wanted = roles(carried(theirs, self._link, topics, groups), self._link.acls)
+        wanted = roles(carried(theirs, self._link, topics, groups, self._own), self._link.acls)
         todo = self._patiently(changes(wanted, noted, there), wanted)
         self._apply(todo)
         if self._link.acls is AclMode.STANDBY:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,3 +36,28 @@ class Deadline:
     def within(self, seconds: float) -> Deadline:
         """This one, or so many seconds from now where that is earlier."""
         return min(self, Deadline.after(seconds))
+
+
+def bounded(deadline: Deadline, call: Callable[[], T], name: str) -> T:
+    """What `call` comes to, for calls that have no bound of their own (looking up a host's name, a slow answer).
+
+    It runs on a thread of its own, which is left to itself at the deadline: what it holds, it has to give up itself.
+
+    Args:
+        deadline: how long to wait.
+        call: what is called; what it raises is raised here.
+        name: of the thread.
+
+    Raises:
+        TimeoutError: the deadline has passed.
+    """
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return outcome.result(deadline.left)

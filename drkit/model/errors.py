@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 from drkit.model.topology import TopicPartition
 
@@ -57,6 +58,17 @@ class DrkitError(Exception):
     def __str__(self) -> str:
         parts = [self.what, self.meaning, self.remedy]
         return ". ".join(part.rstrip(".") for part in parts if part) + "."
+
+
+def error_body(error: DrkitError) -> dict[str, Any]:
+    """An error as the contract's JSON has it (docs/schemas/error.schema.json, below `error`)."""
+    return {
+        "what": error.what,
+        "meaning": error.meaning or None,
+        "remedy": error.remedy or None,
+        "kind": type(error).__name__,
+        "exit_code": int(error.exit_code),
+    }
 
 
 class ConfigError(DrkitError):

@@ -15,6 +15,7 @@ _GROUP = re.compile(r"\((?:\?:|\?P<\w+>)?([^()|]*)(?:\|[^()]*)?\)")
 _DOT = re.compile(r"\[[.]\]|\\[.]")
 _ANY = re.compile(r"\[\^?\]?[^]]*\]|\\[dwDWS]|[.]")
 _REPEATED = re.compile(r"[*+?]|\{\d+(?:,\d*)?\}")
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\[[.]\]|\\[._-])+")
 _HELD = "\0"  # stands for a literal dot while `.` is replaced
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -36,3 +37,15 @@ def _example(pattern: str) -> str | None:
         if _NAME.fullmatch(name) and re.fullmatch(pattern, name):
             return name
     return None
+
+
+def plain_name(pattern: str) -> str | None:
+    """The one name that a pattern without any operator matches (`orders[.]eu`); None for other patterns."""
+    return _DOT.sub(".", pattern).replace("\\", "") if _PLAIN.fullmatch(pattern) else None
+
+
+def prefix_of(pattern: str) -> str | None:
+    """What the names begin with that a pattern matches, all such names: "orders." of `orders[.].*`; None for others."""
+    if not pattern.endswith(".*") or pattern.endswith("\\.*"):
+        return None
+    return plain_name(pattern[:-2]) if len(pattern) > len(".*") else ""

@@ -13,6 +13,6 @@ def and_more(names: Sequence[str], *, shown: int = _SHOWN, separator: str = ", "
     return separator.join(names[:shown]) + more
 
 
-def counted(count: int, noun: str) -> str:
-    """A count with its noun: "1 broker", "2 brokers"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """A count with its noun: "1 broker", "2 brokers"; `plural` where that isn't the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

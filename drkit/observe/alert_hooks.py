@@ -12,6 +12,7 @@ from drkit.config.directory_schema import HooksConfig
 from drkit.config.secrets import Secret, reveal
 from drkit.directory.http import HttpServer
 from drkit.directory.process import ended, run_bounded
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError
 
 _TAKEN = range(200, 300)
@@ -52,9 +53,8 @@ class AlertHooks:
         for command in self.commands:
             name = f"hook {command[0]}"
             try:
-                done = run_bounded(
-                    command, {**environment, "DRKIT_HOOK": "audit_alert"}, text + "\n", self.timeout_seconds
-                )
+                told = {**environment, "DRKIT_HOOK": "audit_alert"}
+                done = run_bounded(command, told, text + "\n", Deadline.after(self.timeout_seconds))
                 if done.code != 0:
                     failed.append(ended(name, "do its work", done).what)
             except DrkitError as error:

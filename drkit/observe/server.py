@@ -31,16 +31,16 @@ class Snapshots:
         self._lock = threading.Lock()
         self._made_at = float("-inf")
         self._statuses: Sequence[LinkStatus] | None = None
-        self._error: str | None = None
+        self._error: DrkitError | None = None
 
-    def get(self) -> tuple[Sequence[LinkStatus] | None, str | None]:
+    def get(self) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
         """The snapshot, or None and the reason."""
         with self._lock:
             if time.monotonic() - self._made_at >= CACHE_SECONDS:
                 try:
                     self._statuses, self._error = self._look(), None
                 except DrkitError as error:
-                    self._statuses, self._error = None, str(error)
+                    self._statuses, self._error = None, error
                 self._made_at = time.monotonic()
             return self._statuses, self._error
 
@@ -49,7 +49,7 @@ def make_server(
     host: str,
     port: int,
     look: Callable[[], Sequence[LinkStatus]],
-    to_json: Callable[[Sequence[LinkStatus] | None, str | None], str],
+    to_json: Callable[[Sequence[LinkStatus] | None, DrkitError | None], str],
 ) -> ThreadingHTTPServer:
     """A server bound to host:port (0: a free one), not yet serving.
 
@@ -71,13 +71,14 @@ def make_server(
                 self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
                 return
             statuses, error = snapshots.get()
+            said = None if error is None else str(error)
             code = HTTPStatus.OK if statuses is not None else HTTPStatus.SERVICE_UNAVAILABLE
             if path == "/":
-                self._answer(code, "text/html; charset=utf-8", render_page(statuses or (), error).encode())
+                self._answer(code, "text/html; charset=utf-8", render_page(statuses or (), said).encode())
             elif path == "/status.json":
                 self._answer(code, "application/json", to_json(statuses, error).encode())
             elif path == "/healthz":
-                self._answer(code, "text/plain; charset=utf-8", (error or "ok").encode())
+                self._answer(code, "text/plain; charset=utf-8", (said or "ok").encode())
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"try /, /status.json or /metrics")
 

@@ -24,6 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from drkit.model.clock import from_millis
+from drkit.model.deadline import Deadline
 from drkit.model.errors import Fenced, Unreachable
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.links import Lease, LinkControl, Problem, TopicState
@@ -321,13 +322,13 @@ class CassandraStore(CassandraTimeline, CassandraDigests):
         Raises:
             Unreachable: also the reading goes unanswered, or the timeout has passed twice.
         """
-        deadline = time.monotonic() + 2 * self._session.location.timeout_seconds
+        deadline = Deadline.after(2 * self._session.location.timeout_seconds)
         unknown = False
         while True:
             try:
                 done = attempt()
             except Unreachable:
-                if time.monotonic() >= deadline:
+                if deadline.passed:
                     raise
                 unknown = True
             else:

@@ -15,6 +15,7 @@ import time
 import uuid
 from contextlib import suppress
 
+from drkit.model.deadline import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
 from drkit.store.cassandra_session import CassandraSession
 
@@ -198,9 +199,9 @@ def _create_lock_table(session: CassandraSession) -> None:
 
 def _take_lock(session: CassandraSession, holder: str) -> None:
     statement = f"INSERT INTO {_table(session)} (id, holder) VALUES ('lock', %s) IF NOT EXISTS USING TTL {LOCK_SECONDS}"  # noqa: S608  # a checked name
-    deadline = time.monotonic() + LOCK_SECONDS + session.location.timeout_seconds
+    deadline = Deadline.after(LOCK_SECONDS + session.location.timeout_seconds)
     while not session.compare_and_set(statement, (holder,)):
-        if time.monotonic() >= deadline:
+        if deadline.passed:
             raise Unreachable(
                 f"another process has been changing the schema of {session.location} for {LOCK_SECONDS} s",
                 remedy="Try again; if it stays so, look for a stuck drkit process",

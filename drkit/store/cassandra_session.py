@@ -28,6 +28,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionP
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
+from drkit.model.deadline import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
 from drkit.store.cassandra_url import CassandraLocation
 
@@ -187,7 +188,7 @@ class CassandraSession:
                 batch.add(statement, values)
             statements.append((batch, None))
         answers: dict[int, Answer] = {}
-        deadline = time.monotonic() + 2 * self.location.timeout_seconds
+        deadline = Deadline.after(2 * self.location.timeout_seconds)
         while left := [number for number in range(len(statements)) if number not in answers]:
             with self.answered("written"):
                 results = execute_concurrent(
@@ -199,10 +200,10 @@ class CassandraSession:
                 for number, (success, result) in zip(left, results, strict=True):
                     if success:
                         answers[number] = _answer(result)
-                    elif not isinstance(result, _UNANSWERED) or time.monotonic() > deadline:
+                    elif not isinstance(result, _UNANSWERED) or deadline.passed:
                         raise result
             if len(answers) > len(statements) - len(left):  # what is answered bit by bit is answered in the end
-                deadline = time.monotonic() + 2 * self.location.timeout_seconds
+                deadline = Deadline.after(2 * self.location.timeout_seconds)
         return [answers[number] for number in range(len(statements))]
 
     def timestamp(self) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, StoreMissing, Unreachable
 from drkit.store.sqlite_schema import bring_up, kept_version
 
@@ -93,12 +94,12 @@ class SqliteConnection:
 
     def _enter_wal(self) -> None:
         """SQLite doesn't wait for a lock when the journal mode changes; two first openers would collide."""
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = Deadline.after(self._timeout_seconds)
         while True:
             try:
                 (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
             except sqlite3.OperationalError as error:
-                if _primary_code(error) not in _BUSY or time.monotonic() >= deadline:
+                if _primary_code(error) not in _BUSY or deadline.passed:
                     raise
                 time.sleep(_RETRY_SECONDS)
                 continue

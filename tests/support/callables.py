@@ -39,7 +39,7 @@ def strips_headers(record: Record) -> Record:
 
 def fails_on_poison(record: Record) -> bool:
     """Raises on the record `poison` unless the file that the environment names is there."""
-    if record.value == b"poison" and not Path(os.environ["DRKIT_TEST_MENDED"]).exists():
+    if record.value == b"poison" and not Path(os.environ["TEST_MENDED"]).exists():
         raise ValueError("can't read this")
     return True
 

@@ -1,7 +1,7 @@
 """Two Kafka clusters and Cassandra in containers, by compose and by testcontainers; skipped where no engine answers.
 
 An engine is there if it answers and holds the images: a `docker` on PATH proves neither. Set
-`DRKIT_TEST_PULL=1` to let missing images be pulled (a machine with a registry).
+`TEST_PULL=1` to let missing images be pulled (a machine with a registry).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def engine() -> docker.DockerClient:
         try:
             client.images.get(image)
         except docker.errors.ImageNotFound:
-            if os.environ.get("DRKIT_TEST_PULL") != "1":
-                pytest.skip(f"the container engine has no image {image}, and DRKIT_TEST_PULL=1 is not set")
+            if os.environ.get("TEST_PULL") != "1":
+                pytest.skip(f"the container engine has no image {image}, and TEST_PULL=1 is not set")
             client.images.pull(image)
     return client
 
@@ -86,9 +86,9 @@ def composed(engine: docker.DockerClient) -> Iterator[Estate]:
     primary, dr, cassandra = _free_ports(3)
     environment = {
         **os.environ,
-        "DRKIT_PRIMARY_PORT": str(primary),
-        "DRKIT_DR_PORT": str(dr),
-        "DRKIT_CASSANDRA_PORT": str(cassandra),
+        "PRIMARY_PORT": str(primary),
+        "DR_PORT": str(dr),
+        "CASSANDRA_PORT": str(cassandra),
         **_settings(f"127.0.0.1:{primary}", f"127.0.0.1:{dr}", cassandra),
     }
     base = ["-p", project, "-f", str(ROOT / "docker-compose.yml")]

@@ -1,6 +1,6 @@
 """Seeded damage in volume: a fixed number of acts of each kind among many records, found to the last, in both modes.
 
-    DRKIT_DAMAGE_RECORDS=5000000 python -m pytest tests/integration/audit/test_damage_many.py
+    TEST_DAMAGE_RECORDS=5000000 python -m pytest tests/integration/audit/test_damage_many.py
 
 is the size of issue 6: 1,000 of each kind among 5 million; some 10 minutes and 6 GB.
 """
@@ -17,7 +17,7 @@ from tests.support.damage import Damaged, Expected, damaged, dense, records, see
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark, pytest.mark.long]
 
-RECORDS = int(os.environ.get("DRKIT_DAMAGE_RECORDS", "60000"))
+RECORDS = int(os.environ.get("TEST_DAMAGE_RECORDS", "60000"))
 ACTS = 1_000 if RECORDS >= 1_000_000 else 100
 """Of each kind, over all shapes together."""
 KINDS = ("lost", "corrupted", "duplicated", "foreign", "swapped", "moved")

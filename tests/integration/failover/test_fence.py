@@ -38,7 +38,7 @@ from drkit.failover.service import cancel_run, resume_run, run_failback, run_fai
 from drkit.kafka.admin import ClusterAdmin
 from drkit.kafka.write_probe import WriteProbe
 from drkit.lab import Lab
-from drkit.model.acls import Acl
+from drkit.model.acls import Acl, fence_rules_kind
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.gate import GateState
 from drkit.model.journal import verify_chain
@@ -119,11 +119,11 @@ def commit(lab: Lab, alias: str, group: str, topic: str) -> str:
     return "committed"
 
 
-@pytest.mark.parametrize("_time", range(int(os.environ.get("DRKIT_PLANNED_MOVES", "1"))))
+@pytest.mark.parametrize("_time", range(int(os.environ.get("TEST_PLANNED_MOVES", "1"))))
 def test_a_planned_move_under_load_and_back_loses_and_duplicates_nothing(
     own: OwnLink, secure_lab: Lab, tmp_path: Path, _time: int
 ) -> None:
-    """As often as `DRKIT_PLANNED_MOVES` says."""
+    """As often as `TEST_PLANNED_MOVES` says."""
     topic = own.create("primary", "t")
     group = own.commit("primary", "g", topic, {0: 3, 1: 5})
     with Load(secure_lab, topic) as load, mirroring(own):
@@ -369,6 +369,8 @@ def test_a_target_that_takes_no_commits_stops_the_run_and_it_goes_on_later(own: 
     assert isinstance(stopped.error, PartlyDone)
     assert stopped.machine.state is State.TRANSLATED
     assert "GROUP_AUTHORIZATION_FAILED" in stopped.error.what or "denied" in stopped.error.what
+    assert stopped.error.what.startswith("1 of 1 group is not committed, ")
+    assert stopped.error.meaning.startswith("None is: nothing moved on dr")
     assert own.committed("dr", group) == {}
     with own.estate() as estate:
         with pytest.raises(Refused, match="can't be cancelled any more: commit has begun"):
@@ -486,13 +488,37 @@ def test_where_drkit_is_an_ordinary_user_its_mirror_is_let_through_and_nobody_el
     assert write(secure_lab, "primary", topic) == "written"
 
 
+def test_rules_that_a_cluster_denies_are_not_said_to_be_there(own: OwnLink, secure_lab: Lab) -> None:
+    """drkit may read access rules and not put any."""
+    topic = own.create("primary", "t")
+    put(own, "primary", *(allow(own.name, kind, "all", "mirror") for kind in ("topic", "group")))
+    client = as_user(secure_lab, "primary", "mirror")
+    fence = own.config.clusters["primary"].fence
+    user = ClusterConfig(bootstrap_servers=client.pop("bootstrap.servers"), client=client, fence=fence)
+    config = own.config.model_copy(update={"clusters": {**own.config.clusters, "primary": user}})
+    with (
+        own.estate(config) as estate,
+        RunLease(own.store, own.link.id, "run") as lease,
+        may_alter_cluster(secure_lab, "primary", AclOperation.DESCRIBE),
+    ):
+        gate = by_hand(own, estate, lease, "run")
+        proof = gate.close()
+        assert not proof.proven
+        assert proof.reason.startswith("no rule of drkit's is on primary, so its clients may write: ")
+        assert gate_record(own.store, own.link.id, "primary").state is GateState.OPEN
+        assert own.store.notes(own.link.id, fence_rules_kind("primary")) == {}
+        assert gate.open() == "", "nothing was removed that never was there"
+    assert denials(own, "primary") == set()
+    assert write(secure_lab, "primary", topic) == "written"
+
+
 @contextmanager
-def may_alter_cluster(lab: Lab, alias: str) -> Iterator[None]:
-    """The user `mirror` may put and read access rules, for a while."""
+def may_alter_cluster(lab: Lab, alias: str, *operations: AclOperation) -> Iterator[None]:
+    """The user `mirror` may put and read access rules (or do what is named to the cluster), for a while."""
     admin = AdminClient({"bootstrap.servers": lab.bootstrap(alias)})
     kinds = [
         (ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:mirror", "*", operation)
-        for operation in (AclOperation.ALTER, AclOperation.DESCRIBE)
+        for operation in operations or (AclOperation.ALTER, AclOperation.DESCRIBE)
     ]
     for created in admin.create_acls([AclBinding(*kind, AclPermissionType.ALLOW) for kind in kinds]).values():
         created.result(20)

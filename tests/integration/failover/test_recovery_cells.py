@@ -24,7 +24,7 @@ from tests.support.recovery_cells import Cell, Fault, RunState, by_fault, cells
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
-SEED = int(os.environ.get("DRKIT_CELLS_SEED", "15"))
+SEED = int(os.environ.get("TEST_CELLS_SEED", "15"))
 SAMPLED = 3
 """States of one fault that run always, beside the live cluster that is gone after the audit."""
 NEED_ROOT = {

@@ -1,6 +1,6 @@
 """SIGKILL at random moments under load: nothing lost, nothing twice, every position right.
 
-`DRKIT_TEST_KILLS` sets how many moments are tried (each with its own seed).
+`TEST_KILLS` sets how many moments are tried (each with its own seed).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
-KILLS = int(os.environ.get("DRKIT_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("TEST_KILLS", "5"))
 PARTITIONS = 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,11 @@ def grant(lab: Lab, alias: str, *rules: Acl) -> None:
 
 
 @contextmanager
-def may_alter_cluster(lab: Lab) -> Iterator[None]:
-    """The mirror's user may alter the cluster dr, for a while."""
+def may_on_cluster(lab: Lab, alias: str, operation: AclOperation) -> Iterator[None]:
+    """The mirror's user may do something to a cluster, for a while."""
     pattern = ResourcePatternType.LITERAL
-    admin = AdminClient({"bootstrap.servers": lab.bootstrap("dr")})
-    kind = (ResourceType.BROKER, "kafka-cluster", pattern, MIRROR, "*", AclOperation.ALTER, AclPermissionType.ALLOW)
+    admin = AdminClient({"bootstrap.servers": lab.bootstrap(alias)})
+    kind = (ResourceType.BROKER, "kafka-cluster", pattern, MIRROR, "*", operation, AclPermissionType.ALLOW)
     (created,) = admin.create_acls([AclBinding(*kind)]).values()
     created.result(20)
     try:
@@ -61,6 +62,11 @@ def may_alter_cluster(lab: Lab) -> Iterator[None]:
     finally:
         (deleted,) = admin.delete_acls([AclBindingFilter(*kind)]).values()
         deleted.result(20)
+
+
+def rules_of(lab: Lab, alias: str, prefix: str) -> set[Acl]:
+    with ClusterAdmin(alias, ClusterConfig(bootstrap_servers=lab.bootstrap(alias))) as admin:
+        return {each for each in admin.acls() if each.name.startswith(prefix)}
 
 
 def test_the_mirror_needs_these_rights_and_no_more(secured: Mirrored, secure_lab: Lab) -> None:
@@ -107,8 +113,39 @@ def test_with_the_right_to_alter_the_cluster_markers_are_matched(secured: Mirror
         producer.begin_transaction()
         producer.produce(topic, value=b"%d" % number)
         producer.commit_transaction(30)
-    with may_alter_cluster(secure_lab):
+    with may_on_cluster(secure_lab, "dr", AclOperation.ALTER):
         assert secured.catch_up().caught_up
     secured.assert_same(topic)
     secured.assert_translates(topic)
     assert secured.target.end(topic) == secured.source.end(topic)
+
+
+def write(mirrored: Mirrored, topic: str, count: int) -> None:
+    producer = mirrored.source.producer()
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number)
+    assert producer.flush(20) == 0
+
+
+def test_rules_about_a_prefix_stay_so_and_those_of_drkit_itself_are_not_carried(
+    secured: Mirrored, secure_lab: Lab
+) -> None:
+    prefix = secured.prefix
+    for alias in ("primary", "dr"):
+        grant(secure_lab, alias, rule("topic", prefix, "all", "prefixed"))
+    grant(secure_lab, "primary", rule("group", prefix, "all", "prefixed"))
+    app = [replace(rule(kind, prefix, "read", "prefixed"), principal="User:app") for kind in ("topic", "group")]
+    grant(secure_lab, "primary", *app)
+    before = rules_of(secure_lab, "dr", prefix)
+    topic = secured.name("flights")
+    secured.source.create(topic)
+    write(secured, topic, 5)
+    secured.configure('acls = "standby"')
+    with (
+        may_on_cluster(secure_lab, "primary", AclOperation.DESCRIBE),
+        may_on_cluster(secure_lab, "dr", AclOperation.DESCRIBE),
+        may_on_cluster(secure_lab, "dr", AclOperation.ALTER),
+    ):
+        assert secured.catch_up().caught_up
+    assert rules_of(secure_lab, "dr", prefix) == before | set(app)
+    assert secured.problems() == []

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import jsonschema
@@ -43,6 +44,36 @@ def config_for(lab: Lab, topic: str, folder: Path) -> Path:
     return path
 
 
+def keeps_schema(document: object, name: str) -> None:
+    jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+
+
+def verb(config: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "drkit", *words, "--config", str(config), "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+@pytest.mark.lab
+def test_doctor_and_link_keep_their_schemas(lab, topic, tmp_path):
+    config = config_for(lab, topic, tmp_path)
+    document = verb(config, "doctor", code=3)
+    keeps_schema(document, "doctor")
+    assert document["links"][0]["outcome"] == "fail", "nothing was ever mirrored"
+    for words, direction in ((("pause", "--topic", topic), "active"), (("pause",), "paused"), (("resume",), "active")):
+        document = verb(config, "link", words[0], "primary->dr", *words[1:])
+        keeps_schema(document, "link")
+        assert document["direction"] == direction
+    keeps_schema(verb(config, "link", "pause", "dr->elsewhere", code=2), "error")
+
+
 @pytest.mark.lab
 def test_status_counts_what_was_never_mirrored(lab, topic, tmp_path):
     config = config_for(lab, topic, tmp_path)
@@ -76,9 +107,13 @@ def test_serve_answers_until_it_is_told_to_stop(lab, topic, tmp_path):
     )
     try:
         assert server.stdout is not None
-        url = json.loads(server.stdout.readline() + server.stdout.readline() + server.stdout.readline())["url"]
+        told = json.loads(server.stdout.readline() + server.stdout.readline() + server.stdout.readline())
+        keeps_schema(told, "serve")
+        url = told["url"]
         with urllib.request.urlopen(f"{url}/status.json", timeout=30) as answer:
-            assert json.load(answer)["links"][0]["recovery_point"]["records"] == 7
+            document = json.load(answer)
+        keeps_schema(document, "status")
+        assert document["links"][0]["recovery_point"]["records"] == 7
         with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
             assert (
                 f'drkit_lag_records{{link="primary->dr",partition="0",topic="{topic}"}} 7.0' in answer.read().decode()

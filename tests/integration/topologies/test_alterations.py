@@ -76,7 +76,7 @@ def test_a_callable_that_raises_stops_its_partition_before_the_record(
     net: MakeNet, unique_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mended = tmp_path / "mended"
-    monkeypatch.setenv("DRKIT_TEST_MENDED", str(mended))
+    monkeypatch.setenv("TEST_MENDED", str(mended))
     world = net(link(unique_name, f'filter = "{CALLABLES}:fails_on_poison"'))
     source, target = world.sides["a"], world.sides["b"]
     source.create(unique_name, 2)

@@ -61,7 +61,7 @@ def test_every_command_helps_and_takes_the_common_options():
     for path, command in leaves(get_command(application()), ["drkit"]):
         assert command.help, f"{' '.join(path)} has no help"
         names = {option for parameter in command.params for option in parameter.opts}
-        assert {"--output", "--verbose"} <= names, f"{' '.join(path)} lacks a common option"
+        assert {"--config", "--output", "--verbose"} <= names, f"{' '.join(path)} lacks a common option"
 
 
 def test_version(tmp_path):

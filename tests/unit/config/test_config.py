@@ -91,7 +91,53 @@ def test_a_variable_that_names_no_section_is_refused(write, monkeypatch):
     monkeypatch.setenv("DRKIT_STROE__URL", "cassandra://h1/drkit")
     with pytest.raises(ConfigError, match="DRKIT_STROE__URL names no section") as refused:
         load_config(write(GOOD))
-    assert "store" in refused.value.remedy
+    assert "Did you mean DRKIT_STORE__URL?" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DRKIT_STORE_URL", "DRKIT_STORE__URL"),
+        ("DRKIT_CONFGI", "DRKIT_CONFIG"),
+        ("DRKIT_OBJECTIVES_RPO_RECORDS", "DRKIT_OBJECTIVES__RPO_RECORDS"),
+        ("DRKIT_SOMETHING_ELSE", None),
+    ],
+)
+def test_a_variable_that_drkit_does_not_read_is_refused(write, monkeypatch, name, meant):
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(ConfigError, match=f"the environment variable {name} names nothing that drkit reads") as refused:
+        load_config(write(GOOD))
+    assert (f"Did you mean {meant}?" in refused.value.remedy) == (meant is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("DRKIT_STORE__URI", "x", "DRKIT_STORE__URI: store.uri: unknown key. Did you mean DRKIT_STORE__URL?"),
+        (
+            "DRKIT_CLUSTERS__DR__BOOTSTRAP_SERVER",
+            "h:1",
+            "clusters.dr.bootstrap_server: unknown key. Did you mean DRKIT_CLUSTERS__DR__BOOTSTRAP_SERVERS?",
+        ),
+        ("DRKIT_OBJECTIVES__RPO_RECORDS", "many", "DRKIT_OBJECTIVES__RPO_RECORDS: objectives.rpo_records: "),
+        ("DRKIT_OBJECTIVES", '{"rpo_recrods": 1}', "DRKIT_OBJECTIVES: objectives.rpo_recrods: unknown key"),
+    ],
+)
+def test_what_a_variable_gets_wrong_is_blamed_on_it_and_not_on_the_file(write, monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    path = write(GOOD)
+    message = error_of(path)
+    assert "the environment variable " in message
+    assert said in message
+    assert str(path) not in message
+
+
+def test_what_drkit_tells_its_hooks_and_what_secrets_are_read_from_are_known_names(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_HOOK", "pre_hook")
+    monkeypatch.setenv("DRKIT_RUN", "01J")
+    monkeypatch.setenv("DRKIT_PRIMARY_PASSWORD", "word")
+    path = write(GOOD.replace("TEST_PRIMARY_PASSWORD", "DRKIT_PRIMARY_PASSWORD"))
+    assert load_config(path).clusters["primary"].properties()["sasl.password"] == "word"
 
 
 def test_the_path_may_come_from_the_environment(write, monkeypatch):

@@ -91,7 +91,7 @@ def test_a_broken_chain_is_not_believed(store):
     journal.write(PLAN, PLAN, {})
     first = journal.entries[0]
     store.append_entry(JournalEntry("R", 1, first.at, "fence", OUTCOME, "{}", first.hash, "0" * 64))
-    with pytest.raises(DrkitError, match="broken: entry 1 was changed"):
+    with pytest.raises(DrkitError, match="broken at entry 1: it was changed"):
         Journal.open(store, "R")
 
 

@@ -46,6 +46,35 @@ def test_a_rule_goes_over_by_its_name_there_and_never_beyond_the_link(
     assert names(carried([rule(name, pattern=pattern)], link, topics, [])) == expected
 
 
+@pytest.mark.parametrize(
+    ("patterns", "excluded", "pattern", "name", "expected"),
+    [
+        (("orders[.].*",), (), "prefixed", "ord", {("prefixed", "orders.")}),
+        (("orders[.].*",), (), "prefixed", "orders.eu.", {("prefixed", "orders.eu.")}),
+        (("orders[.].*",), (), "literal", "*", {("prefixed", "orders.")}),
+        (("orders\\..*", "flights"), (), "literal", "*", {("prefixed", "orders."), ("literal", "flights")}),
+        (("orders[.].*", "flights"), (), "prefixed", "fl", {("literal", "flights")}),
+        (("orders[.].*",), (), "prefixed", "other", set()),
+        (("orders[.].*",), ("orders[.]secret[.].*",), "prefixed", "orders.eu.", {("prefixed", "orders.eu.")}),
+        (("orders[.].*",), ("orders[.]secret[.].*",), "prefixed", "orders.", {("literal", "orders.eu.1")}),
+        (("orders[.].*",), ("o.*s",), "prefixed", "orders.eu", {("literal", "orders.eu.1")}),
+        (("orders[.](eu|us)[.].*",), (), "prefixed", "orders.", {("literal", "orders.eu.1")}),
+        (("orders.eu.*.",), (), "literal", "*", {("literal", "orders.eu.1")}),
+    ],
+)
+def test_a_rule_about_a_prefix_stays_one_where_the_link_covers_all_of_it(
+    patterns: tuple[str, ...], excluded: tuple[str, ...], pattern: str, name: str, expected: set[tuple[str, str]]
+) -> None:
+    link = Link(LinkId("primary", "dr"), patterns, exclude_topics=excluded)
+    topics = [topic for topic in ("orders.eu.1", "orders.secret.1", "flights") if link.covers_topic(topic)]
+    assert names(carried([rule(name, pattern=pattern)], link, topics, [])) == expected
+
+
+def test_what_drkit_itself_may_do_is_not_carried() -> None:
+    given = [rule("orders"), rule("orders", principal="User:drkit"), rule("orders", "all", principal="User:drkit-dr")]
+    assert carried(given, ALL, TOPICS, [], {"User:drkit", "User:drkit-dr"}) == {rule("orders")}
+
+
 def test_on_the_way_back_of_a_prefix_link_names_lose_their_prefix() -> None:
     back = PREFIXED.reversed()
     found = carried([rule("primary.orders"), rule("own"), rule("*")], back, ["primary.orders"], [])
@@ -54,10 +83,7 @@ def test_on_the_way_back_of_a_prefix_link_names_lose_their_prefix() -> None:
 
 def test_groups_keep_their_names() -> None:
     given = [rule(name, resource="group") for name in ("billing", "other", "*")]
-    assert names(carried(given, SOME, [], ["billing", "board", "other"])) == {
-        ("literal", "billing"),
-        ("literal", "board"),
-    }
+    assert names(carried(given, SOME, [], ["billing", "board", "other"])) == {("literal", "billing"), ("prefixed", "b")}
     assert names(carried(given, ALL, [], [])) == {("literal", name) for name in ("billing", "other", "*")}
     assert patterned(given)
     assert not patterned(given[:2])

@@ -1,0 +1,124 @@
+"""`DRKIT_STORE__URL=…` and the like: environment variables as configuration keys, and which names there are.
+
+An unknown name is an error, as an unknown key of the file is: a variable that is ignored is an operator who
+believes something that isn't so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from drkit.config.schema import Config
+from drkit.model.errors import ConfigError
+
+PREFIX = "DRKIT_"
+CONFIG_VARIABLE = "DRKIT_CONFIG"
+
+_OWN = frozenset({CONFIG_VARIABLE, "DRKIT_CACHE_DIR", "DRKIT_COMPILED", "DRKIT_JAVA_HOME"})
+_TOLD = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "ACTION ACTIVE AT BOOTSTRAP_SERVERS CLUSTER EPOCH HOOK KIND LINK MODE PLAN_DIGEST RUN STATE".split()  # noqa: SIM905  # thirteen words
+    )
+)
+"""What drkit tells its own hooks and commands, which may well call drkit."""
+
+
+def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration keys that environment variables give, nested as the file would hold them.
+
+    Args:
+        file: what the configuration file holds: its clusters and the variables that its secrets are read from.
+
+    Raises:
+        ConfigError: a variable's name is no key, or its value isn't readable.
+    """
+    given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
+    secrets = set(_secret_variables(file))
+    for name in given:
+        _check_name(name, secrets, file)
+    if all(name.upper() in _OWN | _TOLD or name in secrets for name in given):
+        return {}
+    # Here, because it takes a tenth of a second to load and hardly any command needs it.
+    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # noqa: PLC0415
+
+    class FromEnvironment(BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore")
+        clusters: dict[str, Any] = {}
+        store: dict[str, Any] = {}
+        links: list[dict[str, Any]] = []
+        objectives: dict[str, Any] = {}
+        directory: list[dict[str, Any]] = []
+        hooks: dict[str, Any] = {}
+        relations: list[dict[str, Any]] = []
+
+    try:
+        source = EnvSettingsSource(FromEnvironment)
+        found: dict[str, Any] = source()
+    except Exception as error:  # pydantic-settings wraps a JSON error in an exception class of its own
+        raise ConfigError(
+            f"an environment variable {PREFIX}… can't be read: {error}", remedy="Mend or unset it"
+        ) from error
+    return found
+
+
+def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | None:
+    """The variable that gave a key of the configuration; None: the file did."""
+    inner: Any = environment
+    for part in key:
+        if not isinstance(inner, Mapping) or part not in inner:
+            return None
+        inner = inner[part]
+    wanted = PREFIX + "__".join(key).upper()
+    by_name = {name.upper(): name for name in os.environ}
+    while wanted not in by_name and "__" in wanted:  # given as JSON, further up
+        wanted = wanted.rpartition("__")[0]
+    return by_name.get(wanted)
+
+
+def nearest(name: str, file: Mapping[str, Any]) -> str:
+    """What to do about a variable that names nothing: the name that was probably meant, where there is one."""
+    close = get_close_matches(name.upper(), sorted(_names(file)), n=1, cutoff=0.7)
+    return f"Did you mean {close[0]}? Rename it, or unset it" if close else "Rename it or unset it"
+
+
+def _check_name(name: str, secrets: Collection[str], file: Mapping[str, Any]) -> None:
+    section, _, key = name.upper().removeprefix(PREFIX).partition("__")
+    if name.upper() in _OWN | _TOLD or name in secrets or section.lower() in Config.model_fields:
+        return
+    what = f"names no section of the configuration: {section.lower()!r}" if key else "names nothing that drkit reads"
+    raise ConfigError(
+        f"the environment variable {name} {what}",
+        meaning="It would be ignored, and whoever set it meant something by it",
+        remedy=f"{nearest(name, file)}; sections are {', '.join(sorted(Config.model_fields))}, "
+        f"written as {PREFIX}STORE__URL",
+    )
+
+
+def _names(file: Mapping[str, Any]) -> Iterator[str]:
+    """Names of variables that there can be."""
+    yield from _OWN
+    for section, field in Config.model_fields.items():
+        begins = f"{PREFIX}{section}".upper()
+        yield begins
+        for model in (field.annotation, *get_args(field.annotation)):
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                middles = [f"{alias}__".upper() for alias in file.get(section, ())] if section == "clusters" else [""]
+                yield from (f"{begins}__{middle}{key}".upper() for middle in middles for key in model.model_fields)
+
+
+def _secret_variables(value: Any) -> Iterator[str]:
+    """The variables that `{ env = "NAME" }` names, wherever it stands."""
+    if isinstance(value, Mapping):
+        if set(value) == {"env"} and isinstance(value["env"], str):
+            yield value["env"]
+        for inner in value.values():
+            yield from _secret_variables(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _secret_variables(inner)

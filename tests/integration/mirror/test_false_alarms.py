@@ -1,0 +1,96 @@
+"""What is no fault is no alarm: differing offsets, conservative positions and a dead canary, on real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from drkit.model.offsets import Certainty
+from drkit.observe.readiness import Check, Outcome, readiness
+from drkit.observe.status import LinkStatus, link_statuses, observing
+from tests.support.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def status(mirrored: Mirrored) -> LinkStatus:
+    (found,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    return found
+
+
+def checks(mirrored: Mirrored) -> dict[str, Check]:
+    with observing(mirrored.config, None) as clusters:
+        found = readiness(mirrored.config, mirrored.store, mirrored.link, clusters)
+    return {check.name: check for check in found.checks}
+
+
+@contextmanager
+def stands_at(mirrored: Mirrored, topic: str, offset: int) -> Iterator[str]:
+    """A group that has committed an offset."""
+    name = mirrored.name("billing")
+    consumer = Consumer({"bootstrap.servers": mirrored.source.bootstrap, "group.id": name, "enable.auto.commit": False})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        yield name
+    finally:
+        consumer.close()
+
+
+def test_offsets_that_differ_and_conservative_positions_are_no_alarm(mirrored: Mirrored) -> None:
+    topic = mirrored.name("latest")
+    mirrored.source.create(topic, cleanup_policy="compact")
+    producer = mirrored.source.producer(transactional_id=topic, linger_ms=5_000)
+    producer.init_transactions(30)
+    for count, commit in ((3, True), (2_500, False), (3, True)):  # the hole is more than is matched
+        producer.begin_transaction()
+        for number in range(count):
+            producer.produce(topic, key=b"%d" % number, value=b"x", partition=0)
+        producer.flush(30)
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    purged = mirrored.name("purged")  # a group stands below what is left of it
+    mirrored.source.create(purged)
+    plain = mirrored.source.producer()
+    for number in range(5):
+        plain.produce(purged, value=b"%d" % number)
+    assert plain.flush(20) == 0
+    with stands_at(mirrored, purged, 1):
+        for done in mirrored.source.admin.delete_records([TopicPartition(purged, 0, 3)]).values():
+            done.result(20)
+    with mirrored.running():
+        wait_until(lambda: mirrored.problems("offsets_differ"), what="the remark")
+        wait_until(lambda: mirrored.store.group_positions(mirrored.link.id), what="the group's position")
+        mirrored.wait_through(topic)
+        mirrored.wait_through(purged)
+        seen = wait_until(
+            lambda: found if (found := status(mirrored)).state != "stopped" and found.groups else None,
+            what="the mirror",
+        )
+        assert (seen.state, seen.reason) == ("mirroring", None)
+        assert [problem.kind for problem in seen.problems] == ["offsets_differ"]
+        assert [group.translation for group in seen.groups] == [Certainty.CONSERVATIVE]
+        found = checks(mirrored)
+        assert found["problem: offsets_differ"].outcome is Outcome.OK
+        assert found["group positions translatable"].outcome is Outcome.OK
+        assert "1 of 1 are conservative" in found["group positions translatable"].reason
+
+
+def test_a_dead_canary_is_no_reason_against_a_failover(mirrored: Mirrored) -> None:
+    mirrored.link = replace(mirrored.link, canary=True)
+    canary = mirrored.link.canary_topic
+    assert canary is not None
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    with mirrored.running():
+        wait_until(lambda: mirrored.source.partitions(canary), what="the canary's topic")
+        wait_until(lambda: canary in mirrored.store.topic_states(mirrored.link.id), what="the canary's way")
+        mirrored.source.delete(canary)
+        with suppress(KafkaException):  # the canary itself may be the faster one
+            mirrored.source.create(canary)
+        (problem,) = wait_until(lambda: mirrored.problems("topic_recreated"), what="a canary that is dead")
+        assert (problem.topic, problem.halted) == (canary, True)
+        assert checks(mirrored)["problem: topic_recreated"].outcome is Outcome.WARN
