@@ -3,7 +3,7 @@
 A seeded sample runs always, all of them with `-m long`. Cells of one fault are played together: on one secured lab
 that is put back to a snapshot, in which a run was killed in every state. A sweep in several sessions keeps that lab:
 
-    DRKIT_CELLS_DIR=/somewhere DRKIT_CELLS_LOG=cells.log pytest tests/integration/failover/test_recovery_cells.py -k …
+    TEST_CELLS_DIR=/somewhere TEST_CELLS_LOG=cells.log pytest tests/integration/failover/test_recovery_cells.py -k …
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Sweep:
 def sweep(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard
 ) -> Iterator[Sweep]:
-    kept = os.environ.get("DRKIT_CELLS_DIR")
+    kept = os.environ.get("TEST_CELLS_DIR")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("cells")
     if not kept:
         lab_guard.watch(folder / "lab")
@@ -107,7 +107,7 @@ def test_what_the_table_says_leads_on(cell: Cell, sweep: Sweep) -> None:
 
 def _log(verdicts: list[Verdict]) -> None:
     """Where somebody wants to know."""
-    path = os.environ.get("DRKIT_CELLS_LOG")
+    path = os.environ.get("TEST_CELLS_LOG")
     if path is None:
         return
     with Path(path).open("a", encoding="utf-8") as file:
