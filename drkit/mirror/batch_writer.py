@@ -372,6 +372,7 @@ class Sender:
             errors = {error for _, _, error in answer.errors if error}
             if errors:
                 failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
+                flow.target.refresh()  # it may not lead the partition any more, though it answers where its log ends
             if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:
                 self._refuse_markers(partition, describe(error_class(min(errors))))
         except StreamError as error:

@@ -54,12 +54,13 @@ class Target:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.refreshed = 0
 
     async def connection(self, *_: object) -> Broker:
         return self._broker
 
     def refresh(self) -> None:
-        pass
+        self.refreshed += 1
 
 
 def run(source: int, stamp: int) -> Run:
@@ -179,9 +180,12 @@ def test_behind_a_refused_marker_nothing_is_sent() -> None:
         sender.offer(partition)
         sender.pump()
         await settle()
+        target = cast("Target", sender._flow.target)
+        assert target.refreshed == 0
         broker.asked[0](Reply(MarkersAnswer([("t", 0, 6)])))  # NOT_LEADER_OR_FOLLOWER
         await settle()
         assert len(broker.asked) == 1
+        assert target.refreshed == 1, "else it would be offered to the same broker again, for a minute"
 
     (incident,) = play(story)
     assert "NOT_LEADER" in incident.reason
