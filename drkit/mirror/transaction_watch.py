@@ -78,8 +78,8 @@ class TransactionWatch:
         at = time.monotonic()
         try:
             if self._discovered_at is None or at - self._discovered_at >= _DISCOVER_SECONDS:
+                self._discovered_at = at  # where it fails, too: it is tried again no sooner
                 self._discover()
-                self._discovered_at = at
             if self._following is not None:
                 self._anchor(self._following)
         except (Refused, NotLetIn) as error:
