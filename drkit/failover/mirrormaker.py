@@ -198,11 +198,7 @@ def _place(
 def check_possible(world: World, mode: Mode) -> None:
     """Raise `Refused` where nothing can be planned from what MirrorMaker 2 recorded."""
     if not world.target.reachable:
-        raise Refused(
-            f"{world.target.alias} does not answer: {world.target.reason}",
-            meaning="There is nothing to fail over to",
-            remedy=f"Bring {world.target.alias} up, or check its bootstrap_servers",
-        )
+        raise world.target.refusal()
     if mode is Mode.PLANNED:
         raise Refused(
             "a planned move can't rest on MirrorMaker 2",

@@ -25,7 +25,7 @@ from drkit.kafka.groups import GroupListing
 from drkit.kafka.unmovable import read_unmovable
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, NotLetIn, Unreachable
+from drkit.model.errors import DrkitError, NotLetIn, NotShown, Unreachable
 from drkit.model.links import STORE_RECOVERED, Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -206,7 +206,8 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
     try:
         return ask()
     except (Unreachable, NotLetIn) as error:
-        return _Side(ClusterView(alias, reachable=False, reason=str(error)))
+        denied = error.remedy if isinstance(error, NotShown | NotLetIn) else None
+        return _Side(ClusterView(alias, reachable=False, reason=error.what if denied else str(error), denied=denied))
 
 
 def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:

@@ -223,11 +223,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
 def _check_possible(world: World) -> None:
     link = world.link.id
     if not world.target.reachable:
-        raise Refused(
-            f"{world.target.alias} does not answer: {world.target.reason}",
-            meaning="There is nothing to fail over to",
-            remedy=f"Bring {world.target.alias} up, or check its bootstrap_servers",
-        )
+        raise world.target.refusal()
     if not world.topics and not any(view.watermark for view in world.partitions.values()):
         raise Refused(
             f"the store holds nothing about {link}",

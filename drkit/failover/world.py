@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from drkit.failover.past import Key, PastPosition
+from drkit.model.errors import Refused
 from drkit.model.links import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
@@ -20,13 +21,28 @@ from drkit.model.unmovable import UnmovableGroup
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One cluster as it answered. `reason` says why it isn't reachable."""
+    """One cluster as it answered. `reason` says why it isn't reachable; `denied`: it answers, and what to grant."""
 
     alias: str
     reachable: bool
     cluster_id: str | None = None
     brokers: int | None = None
     reason: str | None = None
+    denied: str | None = None
+
+    def refusal(self) -> Refused:
+        """Why nothing can be done with a target that isn't reachable."""
+        if self.denied is not None:
+            return Refused(
+                f"drkit can't work with {self.alias}: {self.reason}",
+                meaning=f"{self.alias} is up, but drkit may not see or do there what it has to; nothing was changed",
+                remedy=self.denied,
+            )
+        return Refused(
+            f"{self.alias} does not answer: {self.reason}",
+            meaning="There is nothing to fail over to",
+            remedy=f"Bring {self.alias} up, or check its bootstrap_servers",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from drkit.kafka.offsets_log import OFFSETS_TOPIC, OffsetsLog, look_at_log
 from drkit.kafka.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from drkit.kafka.schemas.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from drkit.kafka.wire import Again, Reach, Wire, WireClient, check, describe, error_class
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
@@ -107,7 +107,7 @@ class GroupAdmin(WireClient):
     async def _list(self, wire: Wire, *, whole: bool = False) -> GroupListing:
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
 
-        `whole`: raise `Unreachable` at once where it can't ever be told whether the listing is complete.
+        `whole`: raise `NotShown` at once where it can't ever be told whether the listing is complete.
         """
         topic_type = MetadataRequest.MetadataRequestTopic
         metadata = await wire.send(
@@ -115,7 +115,7 @@ class GroupAdmin(WireClient):
         )
         offsets_topic = metadata.topics[0]
         if whole and issubclass(error_class(offsets_topic.error_code), kafka_errors.AuthorizationError):
-            raise Unreachable(
+            raise NotShown(
                 f"cluster {self.alias} does not show drkit the topic {OFFSETS_TOPIC}",
                 meaning="So it can't be known whether all coordinators are up, and all groups listed",
                 remedy=f"Grant drkit's principal DESCRIBE on the topic {OFFSETS_TOPIC}",

@@ -10,6 +10,7 @@
      ├─ OutcomeUnknown            8  it was attempted and the answer never came
      ├─ Fenced                    1  another worker has taken partitions; nothing of theirs was written
      └─ Unreachable               1  a cluster or store did not answer in time (transient)
+         └─ NotShown              1  a cluster answers, and lets drkit not see what it has to see there
 
 Exit codes 5 (audit deviation) and 6 (objective missed) are results, not errors: see `ExitCode`.
 """
@@ -138,6 +139,10 @@ class OutcomeUnknown(DrkitError):
 
 class Unreachable(DrkitError):
     """A cluster or store did not answer within its timeout. Transient: trying again may work."""
+
+
+class NotShown(Unreachable):
+    """A cluster answers, but doesn't show drkit what it has to see there: a right is missing, waiting doesn't help."""
 
 
 class Fenced(DrkitError):

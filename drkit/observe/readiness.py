@@ -14,7 +14,7 @@ from drkit.config import ClusterConfig, Config, Objectives
 from drkit.kafka.admin import TopicInfo
 from drkit.kafka.clusters import Clusters
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.links import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.text import counted
@@ -77,9 +77,11 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
 
 
 def _asked(name: str, check: Callable[[], Check]) -> Check:
-    """A check that needs a cluster: no answer is unknown."""
+    """A check that needs a cluster: no answer is unknown, a missing right fails, as a failover would."""
     try:
         return check()
+    except NotShown as error:
+        return Check(name, Outcome.FAIL, error.what, error.remedy)
     except Unreachable as error:
         return Check(name, Outcome.UNKNOWN, error.what, error.remedy)
     except DrkitError as error:
@@ -229,7 +231,8 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
         )
     single = [t for t in sorted(wanted) if there[t].replication_factor < 2]  # noqa: PLR2004  # 1 = no replica
     if single:
-        why = f"{len(wanted)} topics are there; {len(single)} have one replica only, e.g. {single[0]}"
+        there_are = f"{counted(len(wanted), 'topic')} {'is' if len(wanted) == 1 else 'are'} there"
+        why = f"{there_are}; {len(single)} {'has' if len(single) == 1 else 'have'} one replica only, e.g. {single[0]}"
         return Check(name, Outcome.WARN, why, "After a failover one broker's loss would take their data")
     return Check(name, Outcome.OK, f"all {len(wanted)} are there with their partitions")
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from drkit.failover.world import ClusterView
 from tests.unit.failover.worlds import Log, position, world
 
 
@@ -16,3 +17,14 @@ def test_news_are_positions_that_the_store_does_not_hold_so():
 
 def test_a_source_that_did_not_answer_has_no_news():
     assert world([Log("r" * 10).view()], [position(3)], positions_live=False).news() == []
+
+
+def test_a_target_that_shows_too_little_is_not_called_gone():
+    denied = ClusterView(
+        "dr", reachable=False, reason="it does not show drkit the topic t", denied="Grant DESCRIBE on t"
+    )
+    refused = denied.refusal()
+    assert "does not answer" not in str(refused)
+    assert "dr is up" in refused.meaning
+    assert refused.remedy == "Grant DESCRIBE on t"
+    assert "does not answer" in ClusterView("dr", reachable=False, reason="timeout").refusal().what
