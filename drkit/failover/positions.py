@@ -45,6 +45,7 @@ from drkit.failover.transactional import place_by_transactions
 from drkit.failover.when import Moment
 from drkit.failover.world import PartitionView, World
 from drkit.mapping import heed, translate
+from drkit.mapping.translate import unavailable
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 
@@ -430,10 +431,13 @@ def _by_time(base: Position, mapped: Translation, found: int | None, view: Parti
 
 
 def _by_rows(offset: int, view: PartitionView) -> Translation:
-    rows = view.rows
-    if not rows and view.watermark is not None and offset <= view.watermark.source_through:
+    rows, mark = view.rows, view.watermark
+    if not rows and mark is not None and offset <= mark.source_through:
+        if mark.source_through > mark.source_start:
+            why = "the store has lost rows, or the target has other writers"
+            return unavailable(offset, f"mirrored up to {mark.source_through}, and there is no mapping row: {why}")
         # Watched, and nothing of it was ever produced: all that will be lands at the target's end.
-        return Translation(offset, Certainty.EXACT, view.watermark.target_end)
+        return Translation(offset, Certainty.EXACT, mark.target_end)
     at = bisect_right(rows, offset, key=lambda row: row.source_offset)
     return translate(
         offset,

@@ -87,6 +87,20 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
         tp: mark.source_through - copy.partitions[tp].watermark.source_through if tp in copy.partitions else None
         for tp, mark in marks.items()
     }
+    lost = sorted(
+        tp
+        for tp, found in copy.partitions.items()
+        if tp not in marks
+        or (marks[tp].epoch, marks[tp].source_through) < (found.watermark.epoch, found.watermark.source_through)
+        or (found.rows and not store.mappings(link.id, tp, found.watermark.epoch))
+    )
+    gone = {(p.group, p.topic, p.partition) for p in copy.positions}
+    gone -= {(p.group, p.topic, p.partition) for p in store.group_positions(link.id)}
+    if (lost or gone) and not runs:
+        what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
+        what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []
+        remedy = f"The store has lost rows, or is an older one: move it away, then {recover}"
+        return Check(_COPY, Outcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy)
     missing = sorted(tp for tp, offsets in behind.items() if offsets is None)
     late = sum(max(0, offsets) for offsets in behind.values() if offsets is not None)
     age = (at - copy.written_at).total_seconds()

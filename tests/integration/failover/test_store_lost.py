@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -292,9 +293,15 @@ def test_doctor_says_where_the_store_stands_and_how_good_its_copy_is(mirrored):
     assert "0 offsets behind" in checks["copy of the store"]["reason"]
     assert checks["store placement"]["outcome"] == "warn"
     assert "shares a host with primary" in checks["store placement"]["reason"]
+    with sqlite3.connect(own.config_path.with_name("drkit.db")) as store:
+        store.execute("DELETE FROM mapping")
+    (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
+    checks = {check["check"]: check for check in link["checks"]}
+    assert checks["copy of the store"]["outcome"] == "fail"
+    assert "the store is behind its copy on dr: 2 partitions" in checks["copy of the store"]["reason"]
     with own.estate() as estate:
         estate.admin("dr").delete_topics([state_topic(own.link)])
-    (link,) = run(own, "doctor", schema="doctor")["links"]
+    (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
     checks = {check["check"]: check for check in link["checks"]}
     assert (checks["copy of the store"]["outcome"]) == "warn"
     assert "no copy" in checks["copy of the store"]["reason"]

@@ -101,6 +101,13 @@ def test_an_empty_partition_that_is_watched_is_exact():
     assert (found.target_offset, found.translation, found.lost) == (0, Certainty.EXACT, 0)
 
 
+def test_a_store_that_lost_its_mapping_rows_places_no_group_at_the_end():
+    view = replace(Log("rrrr").view(), rows=())
+    (found,) = choose_positions(world([view], [position(2)]), ALL, None)
+    assert (found.target_offset, found.translation) == (None, Certainty.UNAVAILABLE)
+    assert "the store has lost rows" in found.reason
+
+
 def test_a_topic_missing_on_the_target_is_unavailable_with_the_reason():
     view = replace(Log("rr").view(), target_end=None, target_start=None)
     (found,) = choose_positions(world([view], [position(1)]), ALL, None)
