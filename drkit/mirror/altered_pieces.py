@@ -1,6 +1,6 @@
 """From fetched batches to what is to be appended, on a link that alters records: every batch is rebuilt. Pure.
 
-Each record that is due is given to the link's alteration (`drkit.mirror.transforms`); one that is left out is a hole,
+Each record that is due is given to the link's alteration (`drkit.kafka.alteration`); one that is left out is a hole,
 like one that compaction removed. Records keep their source's codec; those of small batches in a row go together.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from drkit.kafka.alteration import AlterationFailed
 from drkit.kafka.batch import MAGIC, Batch
 from drkit.kafka.committed import Committed
 from drkit.kafka.joined import Found, Joined
 from drkit.kafka.records import Damaged, Record, read, read_old
 from drkit.mirror.pieces import MERGED_BYTES, Piece, Rules, Run, old_codec, stretches
-from drkit.mirror.transforms import AlterationFailed
 
 Alter = Callable[[Iterable[Record]], Iterator[Record]]
 """Gives out what becomes of records, in order, without those that are left out; raises AlterationFailed."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from confluent_kafka import Message
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.alteration import Alteration, AlterationFailed, as_record
+from drkit.kafka.provenance import Hop, last_hop
 from drkit.mirror.misplaced_tail import CopiedRun
 from drkit.mirror.offset_alignment.shifted_tail import Realigned
-from drkit.mirror.provenance import Hop, last_hop
 from drkit.mirror.tail import Difference, Tail, TailVerifier, compare
-from drkit.mirror.transforms import Alteration, AlterationFailed, as_record
 from drkit.model.topology import Link
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from itertools import islice
 from typing import Any
 
+from drkit.kafka.alteration import Alteration, AlterationFailed
 from drkit.kafka.records import Damaged
 from drkit.mirror.batch_alteration import Alterer, Part
 from drkit.mirror.batch_flow import Flow
@@ -22,7 +23,6 @@ from drkit.mirror.batch_reader import Read
 from drkit.mirror.batch_writer import Sender
 from drkit.mirror.engine import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
 from drkit.mirror.pieces import Piece, TooLarge, pieces
-from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.errors import DrkitError
 from drkit.model.links import OFFSETS_DIFFER
 from drkit.model.offsets import OffsetMapping

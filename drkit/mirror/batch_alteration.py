@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
+from drkit.kafka.alteration import Alteration, AlterationFailed
 from drkit.kafka.joined import Joined
 from drkit.kafka.records import Damaged
 from drkit.mirror.altered_pieces import altered_pieces
@@ -25,7 +26,6 @@ from drkit.mirror.batch_memory import apart
 from drkit.mirror.batch_partition import BatchPartition
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.pieces import Piece, TooLarge
-from drkit.mirror.transforms import Alteration, AlterationFailed
 
 _PART_SECONDS = 0.1
 

@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 from drkit.config.schema import ClusterConfig
+from drkit.kafka.alteration import Alteration
 from drkit.kafka.messages import UNKNOWN_EPOCH
 from drkit.kafka.stream import Stream
 from drkit.mirror.batch_admission import Admission
@@ -31,7 +32,6 @@ from drkit.mirror.batch_placement import Placement
 from drkit.mirror.engine import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
 from drkit.mirror.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.mirror.ranges import Ranges
-from drkit.mirror.transforms import Alteration
 from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.alteration import Alteration
 from drkit.kafka.filler import FillerTrimmer
 from drkit.kafka.producer_state import ProducerAdmin
 from drkit.mirror.altered_tail import AlteredTailVerifier
@@ -25,7 +26,6 @@ from drkit.mirror.shared_resume import ProvenanceReader, SharedResumer
 from drkit.mirror.tail import TailVerifier
 from drkit.mirror.throttle import Throttle
 from drkit.mirror.topology import TopologyGuard
-from drkit.mirror.transforms import Alteration
 from drkit.model.topology import Link
 from drkit.store.api import MappingStore, Store
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drkit.config import Config
+from drkit.kafka.alteration import Alteration
 from drkit.mirror.control import check_not_held, read_orders
 from drkit.mirror.engine import Engine
 from drkit.mirror.events import MirrorEvent, OnEvent
 from drkit.mirror.lease import WorkerLease
 from drkit.mirror.session import MirrorReport, Options, Session
-from drkit.mirror.transforms import Alteration
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.state_topic.recorded_store import StateRecording

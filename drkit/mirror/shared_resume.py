@@ -1,7 +1,7 @@
 """Where a link goes on whose target partitions have other writers too (active-active under one name).
 
 There is no mapping to go by: the target's end says nothing of this link. But each record that the link
-wrote names the record that it was read as (`drkit.mirror.provenance`), and they landed in order. So the
+wrote names the record that it was read as (`drkit.kafka.provenance`), and they landed in order. So the
 target is read from the last acknowledged record on; the link goes on after the newest one of its own
 that it finds there: none is missing, and none is there twice.
 
@@ -16,13 +16,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from drkit.kafka.alteration import Alteration
 from drkit.kafka.messages import UNKNOWN_EPOCH
+from drkit.kafka.provenance import last_hop
 from drkit.mirror.engine import PartitionStart
 from drkit.mirror.offset_alignment.fill_decision import Observed
-from drkit.mirror.provenance import last_hop
 from drkit.mirror.resume import Halt, Resumed, Resumer
 from drkit.mirror.tail import TailVerifier
-from drkit.mirror.transforms import Alteration
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from drkit.kafka.alteration import AlterationFailed
 from drkit.kafka.batch import Batch
 from drkit.kafka.joined import scan
 from drkit.kafka.records import Damaged, Record, decompress, read_plain
 from drkit.mirror.altered_pieces import altered_pieces
 from drkit.mirror.pieces import Hole, Piece, Rules, Run, TooLarge
-from drkit.mirror.transforms import AlterationFailed
 from tests.support.batches import CODECS, batch_bytes, control_bytes, retouched
 
 RULES = Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: False)

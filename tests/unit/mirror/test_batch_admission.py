@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, cast
 
+from drkit.kafka.alteration import Alteration, AlterationFailed
 from drkit.kafka.joined import scan
 from drkit.kafka.records import Record
 from drkit.kafka.stream import Stream
@@ -15,7 +16,6 @@ from drkit.mirror.batch_partition import Append, BatchPartition
 from drkit.mirror.batch_placement import Placement
 from drkit.mirror.batch_reader import Read
 from drkit.mirror.engine import Incident, IncidentKind, PartitionStart, Withdrawn
-from drkit.mirror.transforms import Alteration, AlterationFailed
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes

@@ -24,9 +24,9 @@ from confluent_kafka import Message
 from drkit.config import Config
 from drkit.config.callables import named_callable
 from drkit.kafka import record_body
+from drkit.kafka.provenance import NAMES, OFFSET, OWN_NAMES, Hop, origin, passed, stamped
 from drkit.kafka.records import NUMBERS, Damaged
 from drkit.kafka.records import Record as EncodedRecord
-from drkit.mirror.provenance import NAMES, OFFSET, OWN_NAMES, Hop, origin, passed, stamped
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition
