@@ -11,7 +11,7 @@ from drkit.audit.by_digest import Proof, Provable, prove
 from drkit.audit.log_tasks import failures, opened, settle
 from drkit.audit.lookups import Request
 from drkit.audit.spans import Span
-from drkit.kafka.log_reader import LogReader
+from drkit.kafka.altered_reader import BatchReader
 
 
 def compare_pieces(
@@ -41,7 +41,7 @@ def compare_pieces(
                 yield gathered(read_piece(of_source, of_target, piece, full=full), most)
 
 
-def read_piece(source: LogReader, target: LogReader, piece: Piece, *, full: bool) -> Iterator[Compared]:
+def read_piece(source: BatchReader, target: BatchReader, piece: Piece, *, full: bool) -> Iterator[Compared]:
     """Compare one piece, part by part."""
     s, t = piece.source, piece.target
     with (
@@ -95,7 +95,7 @@ def answer_requests(
                 yield span.number, answer
 
 
-def read_span(reader: LogReader, span: Span, request: Request, answer: Any) -> None:
+def read_span(reader: BatchReader, span: Span, request: Request, answer: Any) -> None:
     """Add to an answer what a span of the log says."""
     with closing(reader.read(span.topic, span.partition, span.first, span.until)) as answers:
         for batches in answers:

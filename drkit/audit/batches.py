@@ -16,7 +16,6 @@ from drkit.audit.abreast import Compared, Piece, Stretch
 from drkit.audit.abreast_tasks import compare_pieces, prove_ranges
 from drkit.audit.by_digest import Proof, Provable, Region, choose, covered, regions
 from drkit.audit.compare import MEMORY_BUDGET, Comparison, InHand, Tally, by_partition, chunk_shift
-from drkit.audit.log_source import reached
 from drkit.audit.pieces import cut_up
 from drkit.audit.reading import Reader, in_tasks
 from drkit.audit.scope import Scope
@@ -76,8 +75,8 @@ def compared_pieces(
     scope = reader.scope
     work = partial(
         compare_pieces,
-        reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed),
-        reached(scope.link.id.target, scope.target_cluster),
+        scope.source_reached(),
+        scope.target_reached(),
         full=full,
         most=most,
     )
@@ -164,7 +163,7 @@ def prove_by_digest(reader: Reader, shift: int, say: Callable[[str], None]) -> P
     shared = shared_whole(spans, wanted_tasks(spans, reader.parallel))
     tasks = [[claims[span.number] for span in task] for task in shared]
     say(f"reading {sum(claim.digest.records for claim in claims):,} records of the target, of which digests are kept")
-    work = partial(prove_ranges, reached(scope.link.id.target, scope.target_cluster), shift)
+    work = partial(prove_ranges, scope.target_reached(), shift)
     proofs: list[Proof] = in_tasks(reader.spark, work, tasks)
     ranges = []
     for claim, proof in zip((claim for task in tasks for claim in task), proofs, strict=True):

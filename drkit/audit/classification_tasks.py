@@ -19,7 +19,7 @@ from drkit.audit.displaced import Both, DisplacedRuns
 from drkit.audit.log_tasks import failures, opened, settle
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.spans import Span
-from drkit.kafka.log_reader import LogReader
+from drkit.kafka.altered_reader import BatchReader
 from drkit.model.ranges import merged_ranges
 
 PAIR = "pair"
@@ -109,7 +109,7 @@ def rows_of(found: Classified) -> Iterator[Row]:
     yield (FACTS, number, found.through, None, found.exact, *_NO_SOURCE[3:], *_NO_TARGET)
 
 
-def unit_rows(source: LogReader, target: LogReader, unit: Unit, *, full: bool) -> Iterator[Row]:
+def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: bool) -> Iterator[Row]:
     """Compare and classify a unit: its fates, pairs and facts."""
     limits = unit.limits
     kept = DisplacedRuns({each.chunk for each in unit.stretches}, limits.shift)
@@ -151,7 +151,7 @@ def _pair_row(pair: Pair) -> Row:
     return (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
 
 
-def _answered(source: LogReader, steps: Steps, unit: Unit) -> Classified:
+def _answered(source: BatchReader, steps: Steps, unit: Unit) -> Classified:
     """Run a classification to its end."""
     try:
         request = next(steps)
@@ -162,7 +162,7 @@ def _answered(source: LogReader, steps: Steps, unit: Unit) -> Classified:
         return found
 
 
-def _answer(source: LogReader, request: Request, unit: Unit) -> Any:
+def _answer(source: BatchReader, request: Request, unit: Unit) -> Any:
     answer = request.new()
     piece = unit.pieces[0].source
     for first, until in merged_ranges(request.ranges(unit.log)):

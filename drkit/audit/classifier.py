@@ -5,7 +5,7 @@ residuals, the first reason that holds:
 
     target_appended   beyond what a sealed link mirrored
     (paired)          an equal source record is elsewhere in the partition: matched, displaced
-    uncompared        stands where the source can't be read
+    uncompared        stands where the source can't be read, or nobody can say what the link made of it
     source_retired    stands for a record that the source's retention or compaction removed
     duplicated        equal to a source record, which is matched to another copy
     corrupted         stands where an unmatched source record should
@@ -57,7 +57,7 @@ SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
 TARGET_APPENDED = "target_appended"
 UNCOMPARED = "uncompared"
-"""On the target, where the source can't be read."""
+"""On the target, where nothing says what should stand there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,9 @@ class Limits:
     the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
     were counted already. `purged`: source offsets [from, until) that no retention removed there. `partial`: equal
-    records may be anywhere in the source's log. `shift`: of chunks.
+    records may be anywhere in the source's log. `aborted`: the link mirrors records of aborted transactions, which the
+    source's cleaner takes whatever their key; `altered`: callables of the user's decide what stands on the target, and
+    can't be asked about what it took. `shift`: of chunks.
     """
 
     number: int
@@ -92,6 +94,8 @@ class Limits:
     uncompared: tuple[tuple[int, int], ...] = ()
     partial: bool = False
     purged: tuple[int, int] = (0, 0)
+    aborted: bool = False
+    altered: bool = False
 
     def appended(self, t: int) -> bool:
         """Whether a target residual is beyond what a sealed link mirrored."""
@@ -216,7 +220,8 @@ class _Classifier:
         left = yield from self._left_of_target(target)
         corrupted = self._corrupted(source, left)
         taken = set(corrupted.values())
-        self._add(FindingKind.FOREIGN, targets=[row for row in left if row.t not in taken])
+        strange = UNCOMPARED if limits.altered and limits.source_compacted else FindingKind.FOREIGN
+        self._add(strange, targets=[row for row in left if row.t not in taken])
         missing = [row for row in source if row.s not in corrupted]
         yield from self._missing(missing, source, target, appended)
         self._found.through = self._through
@@ -316,6 +321,7 @@ class _Classifier:
                 limits.zones,
                 {row.s for row in self._source},
                 (limits.source_start, self._through or 0),
+                aborted=limits.aborted,
             )
             self._add(SOURCE_RETIRED, targets=[row for row in target if row.t in explained])
             target = [row for row in target if row.t not in explained]

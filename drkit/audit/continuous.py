@@ -26,13 +26,15 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from drkit.audit.altered import callables_of
 from drkit.audit.behind import Behind
 from drkit.audit.failures import LogMoved, in_words
 from drkit.audit.reconcile import Told, begin, reconcile
-from drkit.audit.run import refuse_altered
-from drkit.audit.session import SparkRuntime, quietly, spark_session
+from drkit.audit.run import refuse_unmapped
+from drkit.audit.session import SparkRuntime, quietly, ship_callables, spark_session
 from drkit.audit.watermark_stream import closed_ranges
 from drkit.config import Config
+from drkit.kafka.alteration import Alteration
 from drkit.model.clock import from_millis, iso, now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
 from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Refused, Unreachable
@@ -121,11 +123,12 @@ class ContinuousAudit:
         """Reconcile what is closed and what gets closed, until told to stop; returns the sum.
 
         Raises:
-            Refused: the link alters what it carries, or another process uses the checkpoint.
+            Refused: the link keeps no mapping, or another process uses the checkpoint.
             DrkitError: the checkpoint can't be read, or Spark failed.
         """
         request, self._stop = self._request, stop
-        refuse_altered(request.link, "a continuous audit")
+        refuse_unmapped(request.link, "a continuous audit")
+        Alteration.of(self._config, request.link)
         with _held(request.checkpoint):
             self._progress = load_progress(request.checkpoint, str(request.link.id)) or Progress(
                 run=f"audit-{now().astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
@@ -136,6 +139,7 @@ class ContinuousAudit:
             if self._began is not None:
                 self._began(self._progress)
             session = spark_session(self._runtime)
+            ship_callables(session, callables_of(request.link))
             session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
             with in_words("the continuous audit"), quietly():
                 stream = closed_ranges(
@@ -143,7 +147,7 @@ class ContinuousAudit:
                 )
                 query = (
                     stream.writeStream.foreachBatch(self._batch)
-                    .option("checkpointLocation", str(request.checkpoint / STREAM))
+                    .option("checkpointLocation", (request.checkpoint / STREAM).as_uri())
                     .trigger(processingTime=f"{max(1, round(request.interval_seconds * 1000))} milliseconds")
                     .start()
                 )

@@ -9,15 +9,14 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from drkit.audit.classifier import Fate
 from drkit.audit.compare import within
+from drkit.audit.findings_files import write_frame, write_rows
 from drkit.audit.judge import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
+from drkit.audit.other_partitions import pair_findings, pair_frame
 from drkit.audit.reading import Reader, date_column, keep
 from drkit.audit.scope import PartitionScope, Scope
 from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
@@ -27,35 +26,10 @@ from drkit.model.errors import DrkitError
 MOST_FINDINGS = 1_000
 """How many findings a result holds itself."""
 
-SCHEMA = StructType(
-    [
-        StructField("kind", StringType()),
-        StructField("topic", StringType()),
-        StructField("target_topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("source_offset", LongType()),
-        StructField("target_offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestamp_ms", LongType()),
-        StructField("key", BinaryType()),
-        StructField("digest", StringType()),
-        StructField("target_timestamp", TimestampType()),
-        StructField("target_timestamp_ms", LongType()),
-        StructField("target_key", BinaryType()),
-        StructField("target_digest", StringType()),
-        StructField("link", StringType()),
-        StructField("run", StringType()),
-        StructField("observed_at", TimestampType()),
-    ]
-)
-"""The columns of the findings' Parquet. Timestamps that are no dates are null, and their number is in `…_ms`."""
-
-_ARROW = to_arrow_schema(SCHEMA)
 _FINDING_FIELDS = tuple(each.name for each in fields(Finding))
 
 _GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
 _OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
-_ONE_FILE = 1_000_000
 
 
 def count(reader: Reader, judgement: Judgement) -> tuple[PartitionAudit, ...]:
@@ -86,7 +60,13 @@ def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tup
     frame = findings_frame(reader, judgement, run)
     if frame is None:
         return _write_few([], path, reader.scope, run), ()
-    return _write_findings(frame, path), first_findings(frame)
+    return write_frame(frame, path), first_findings(frame)
+
+
+def uncompared(reader: Reader, judgement: Judgement) -> set[int]:
+    """The partitions with records of the target that could be compared with nothing."""
+    found = _fate_counts(reader.scope, judgement)
+    return {number for number, counts in found.items() if counts[UNCOMPARED]}
 
 
 def unseen_before(judgement: Judgement, instant: datetime) -> int:
@@ -101,7 +81,7 @@ def unseen_before(judgement: Judgement, instant: datetime) -> int:
 def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame | None:
     """All findings within the time window, kept; None where there are none.
 
-    Columns as in SCHEMA.
+    Columns as in `findings_files.SCHEMA`.
     """
     if judgement.fates is None:
         return None
@@ -135,14 +115,7 @@ def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame 
         F.lit(run).alias("run"),
         F.lit(reader.scope.observed_at).cast("timestamp").alias("observed_at"),
     )
-    return keep(frame)
-
-
-def _write_findings(frame: DataFrame, path: Path) -> int:
-    total = frame.count()
-    files = max(1, -(-total // _ONE_FILE))
-    frame.coalesce(files).write.parquet(str(path))
-    return total
+    return pair_frame(keep(frame))
 
 
 def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
@@ -156,6 +129,7 @@ def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
 
 
 def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
+    """By partition and fate; a fate that isn't there counts 0."""
     counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for fate in judgement.settled:
         if scope.within(fate.stamp):
@@ -174,7 +148,7 @@ def few_findings(scope: Scope, settled: Iterable[Fate]) -> list[Finding]:
         for fate in settled
         if str(fate.fate) in _GRAVITY and scope.within(fate.stamp)
     ]
-    return sorted(found, key=_order)
+    return pair_findings(sorted(found, key=_order))
 
 
 def _order(each: Finding) -> tuple[int, str, int, int, int]:
@@ -218,8 +192,7 @@ def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> 
         | common
         for each in found
     ]
-    path.mkdir()
-    pq.write_table(pa.Table.from_pylist(rows, _ARROW), path / "part-00000.parquet")
+    write_rows(rows, path)
     return len(rows)
 
 
@@ -253,6 +226,12 @@ def _partition(
         **kinds,
     )
     broken = counts.broken_identity()
+    if broken is not None and judgement.reader.scope.asks_callables:
+        raise DrkitError(
+            f"what was counted of {each.topic}:{each.partition} contradicts itself: {broken}",
+            meaning="A callable of the link answered differently when it was asked again about the same record",
+            remedy="Mend the filter or transform: it must always answer the same about a record",
+        )
     if broken is not None:
         raise DrkitError(
             f"the audit's counts of {each.topic}:{each.partition} contradict each other: {broken}",

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from drkit.audit.failures import in_words
 from drkit.audit.group_events import Border, Events, find_events
 from drkit.audit.places import Zone, first_place, source_of, zones
-from drkit.audit.run import judged
+from drkit.audit.run import judged, refuse_altered
 from drkit.audit.session import SparkRuntime
 from drkit.audit.watch import Progress, Tasks, watching
 from drkit.audit.witnesses import read_content
@@ -109,6 +109,7 @@ def audit_group(
         events: Mapping[int, Events] = {}
         means, notes = Means.MAPPING, _unread(move)
     else:
+        refuse_altered(link, f"the view of {move.group}")
         choices = _choices(move)
         request = AuditRequest(link=link, out=out, topics=choices, full=full)
         found = judged(request, store, config, spark(), f"the view of {move.group}", progress, tasks)

@@ -32,11 +32,10 @@ from drkit.audit.classifier import (
     reordered,
 )
 from drkit.audit.compare import Comparison
-from drkit.audit.log_source import reached
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.places import place
 from drkit.audit.reading import Reader, in_tasks, keep
-from drkit.audit.scope import PartitionScope
+from drkit.audit.scope import PartitionScope, Scope
 from drkit.audit.spans import Span, share_out, wanted_tasks
 from drkit.model.audit import Basis
 from drkit.model.ranges import merged_ranges
@@ -115,7 +114,7 @@ def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | No
     """
     comparison = compare_batches(reader, say or _silent, full=full)
     bounds = _bounds(reader, comparison)
-    limits = {each.number: _limits(each, comparison, bounds) for each in reader.scope.partitions}
+    limits = {each.number: _limits(each, reader.scope, comparison, bounds) for each in reader.scope.partitions}
     classified = _on_driver(reader, comparison, [limits[number] for number in comparison.in_hand])
     too_long = _too_long(classified)
     classified = [each for each in classified if each.limits.number not in too_long]
@@ -165,7 +164,7 @@ def _answers(reader: Reader, requests: Mapping[int, Request]) -> dict[int, Any]:
     ]
     work = partial(
         answer_requests,
-        reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed),
+        scope.source_reached(),
         dict(requests),
     )
     for number, answer in in_tasks(reader.spark, work, share_out(spans, wanted_tasks(spans, reader.parallel))):
@@ -212,8 +211,8 @@ def _in_spark(reader: Reader, comparison: Comparison, limits: Sequence[Limits]) 
     units = [unit for each in limits for unit in _units(scope.partitions[each.number], comparison, each)]
     work = partial(
         classify_units,
-        reached(scope.link.id.source, scope.source_cluster, committed=scope.source_committed),
-        reached(scope.link.id.target, scope.target_cluster),
+        scope.source_reached(),
+        scope.target_reached(),
         units,
         full=comparison.full,
     )
@@ -235,7 +234,7 @@ def _log(each: PartitionScope) -> tuple[int, int]:
     return (each.source_start if each.partial else each.source_from), each.source_end
 
 
-def _limits(each: PartitionScope, comparison: Comparison, bounds: Mapping[int, int]) -> Limits:
+def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: Mapping[int, int]) -> Limits:
     number = each.number
     return Limits(
         number=number,
@@ -257,6 +256,8 @@ def _limits(each: PartitionScope, comparison: Comparison, bounds: Mapping[int, i
         unreadable=comparison.target_unreadable.get(number, ()),
         uncompared=tuple(merged_ranges([*_images(each, comparison.source_unreadable.get(number, ())), *each.told])),
         partial=each.partial,
+        aborted=not scope.link.committed,
+        altered=scope.asks_callables,
     )
 
 

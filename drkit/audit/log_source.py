@@ -55,35 +55,33 @@ RECORD_ROW = StructType(
 `unreadable_until` isn't null, the row stands for the offsets [offset, unreadable_until), which can't be read."""
 
 
-def read_records(
-    spark: SparkSession, alias: str, cluster: ClusterConfig, spans: Sequence[Span], *, committed: bool = True
-) -> DataFrame:
+def read_records(spark: SparkSession, cluster: Mapping[str, Any], spans: Sequence[Span]) -> DataFrame:
     """Rows of RECORD_ROW for the records in these spans; read when they are used.
 
     Args:
         spark: what to run on.
-        alias: the cluster's name in messages.
-        cluster: how to reach it.
+        cluster: how to reach it, as `reached` has it.
         spans: what to read.
-        committed: leave out the records of aborted transactions.
     """
     spark.dataSource.register(RecordSource)
     options = {
-        _CLUSTER: json.dumps(reached(alias, cluster, committed=committed)),
+        _CLUSTER: json.dumps(cluster),
         _SPANS: json.dumps(spans),
         _TASKS: str(wanted_tasks(spans, spark.sparkContext.defaultParallelism)),
     }
     return spark.read.format(RECORDS).options(**options).load()
 
 
-def reached(alias: str, cluster: ClusterConfig, *, committed: bool = True) -> dict[str, Any]:
-    """How a task reaches a cluster (`log_tasks.opened`), files included, and whether it reads committed records only.
-    It holds secrets.
+def reached(
+    alias: str, cluster: ClusterConfig, *, committed: bool = True, alteration: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """How a task reaches a cluster (`log_tasks.opened`), files included, whether it reads committed records only, and
+    what it does to them (`drkit.kafka.altered_reader.packed_alteration`). It holds secrets.
 
     Raises:
         ConfigError: a secret or a file can't be read.
     """
-    return packed(alias, cluster) | {"committed": committed}
+    return packed(alias, cluster) | {"committed": committed, "alteration": alteration}
 
 
 @dataclass

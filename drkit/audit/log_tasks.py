@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from drkit.audit.spans import Span
+from drkit.kafka.altered_reader import AlteredReader, BatchReader, unpacked_alteration
 from drkit.kafka.contents import Columns, Headers
 from drkit.kafka.log_reader import LogReader
 from drkit.kafka.shipped import unpacked
@@ -58,10 +59,16 @@ def settle() -> None:
 
 
 @contextmanager
-def opened(cluster: Mapping[str, Any]) -> Iterator[LogReader]:
-    """A reader of a cluster as `log_source.reached` packs it."""
+def opened(cluster: Mapping[str, Any]) -> Iterator[BatchReader]:
+    """A reader of a cluster as `log_source.reached` packs it; what its link does to records is done.
+
+    Raises:
+        ConfigError: a callable of the link can't be imported here.
+    """
+    altered = cluster["alteration"]
+    alteration = None if altered is None else unpacked_alteration(altered)
     with unpacked(cluster) as reached, LogReader(cluster["alias"], reached, committed=cluster["committed"]) as reader:
-        yield reader
+        yield reader if alteration is None else AlteredReader(reader, alteration)
 
 
 @contextmanager
@@ -77,7 +84,7 @@ def failures() -> Iterator[None]:
         raise _failure(error) from None
 
 
-def _records(reader: LogReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+def _records(reader: BatchReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
     for span in spans:
         columns = Columns()
         for found in reader.read(span.topic, span.partition, span.first, span.until):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from drkit.audit.findings_files import findings_dataset
 from drkit.model.clock import YEAR_10000, from_millis, to_millis
 
 BUCKETS = 60
@@ -40,7 +41,7 @@ class OverTime:
 
 def over_time(paths: Iterable[Path]) -> OverTime | None:
     """Count the findings in these Parquet folders; None where there are none. Memory doesn't grow with them."""
-    sources = [ds.dataset(path, format="parquet") for path in paths]
+    sources = [findings_dataset(path) for path in paths]
     bounds = _bounds(sources, None)
     if bounds is None:
         return None

@@ -137,15 +137,13 @@ class Reader:
         scope = self.scope
         names = [(each.topic, each.partition) for each in scope.partitions]
         spans = _spans(names, pieces)
-        rows = read_records(
-            self.spark, scope.link.id.source, scope.source_cluster, spans, committed=scope.source_committed
-        )
+        rows = read_records(self.spark, scope.source_reached(), spans)
         return rows if unreadable else rows.where("unreadable_until is null")
 
     def _target_rows(self, pieces: Pieces, *, unreadable: bool) -> DataFrame:
         scope = self.scope
         names = [(each.target_topic, each.partition) for each in scope.partitions]
-        rows = read_records(self.spark, scope.link.id.target, scope.target_cluster, _spans(names, pieces))
+        rows = read_records(self.spark, scope.target_reached(), _spans(names, pieces))
         return rows if unreadable else rows.where("unreadable_until is null")
 
     def _one_delta(self) -> int | None:

@@ -14,12 +14,14 @@ from dataclasses import replace
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
+from drkit.audit.altered import unreadable_source
 from drkit.audit.failures import LogMoved, in_words
 from drkit.audit.findings import count
 from drkit.audit.judge import TARGET_RETIRED, Judgement, judge
 from drkit.audit.places import place
 from drkit.audit.reading import Reader
 from drkit.audit.scope import PartitionScope, Scope, log_starts, observe_scope
+from drkit.audit.watch import describe
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.continuous import GONE, KINDS, Closed, Reconciled, Sample
@@ -209,11 +211,13 @@ def after_place(scope: PartitionScope, offset: int) -> int:
 
 
 def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> list[Reconciled]:
+    describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
     reader = Reader(spark, scope)
     judgement = judge(reader)
     audits = count(reader, judgement)
     first = _first(judgement)
-    return [
+    unknown = _unknown(scope, judgement)
+    found = [
         Reconciled(
             closed,
             part.target_topic,
@@ -224,6 +228,17 @@ def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> li
         )
         for closed, part, audit in zip(ranges, scope.partitions, audits, strict=True)
     ]
+    return [
+        Reconciled(each.closed, each.target_topic, problem=unknown[part.number])
+        if part.number in unknown and not each.deviates
+        else each
+        for each, part in zip(found, scope.partitions, strict=True)
+    ]
+
+
+def _unknown(scope: Scope, judgement: Judgement) -> dict[int, str]:
+    """Why partitions could not be compared as a whole: the source can't be read there, or a callable has no answer."""
+    return dict(reversed(unreadable_source(scope, judgement.comparison.source_unreadable)))
 
 
 def _first(judgement: Judgement) -> dict[int, list[Sample]]:

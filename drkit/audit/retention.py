@@ -7,7 +7,8 @@ empty. So a record that is missing on a compacted side is explained only where
   than on the other side (a record that was never written leaves no gap), each empty place explaining
   one record; and
 - a later record of its key is there, also one that was written there after a failover; or it is a tombstone
-  and nothing older of its key is left, as tombstones go too, after `delete.retention.ms`.
+  and nothing older of its key is left, as tombstones go too, after `delete.retention.ms`; or, on a source whose link
+  mirrors records of aborted transactions, it may have been one of these, which the cleaner takes in any case.
 
 The newest value of a key is never explained away.
 """
@@ -69,6 +70,8 @@ def compacted_on_source(
     zones: Sequence[Zone],
     occupied: Collection[int],
     log: tuple[int, int],
+    *,
+    aborted: bool = False,
 ) -> set[int]:
     """Which target residuals the source's compaction explains; their offsets.
 
@@ -78,6 +81,7 @@ def compacted_on_source(
         zones: of the partition.
         occupied: source offsets that hold a residual.
         log: the source's log [first, until), as far as it is mirrored.
+        aborted: records of aborted transactions are mirrored, too: the source's cleaner takes these whatever their key.
     """
     tombstones: dict[bytes, int] = {}
     for row, _ in left:
@@ -93,7 +97,7 @@ def compacted_on_source(
         stood_after = lookup.source_of(row.t - beside.displaced_after)
         stood = stood_after if stood_before is None else stood_before
         superseded = (stood is not None and newest.get(key, -1) > stood) or tombstones.get(key, -1) > row.t
-        if superseded or row.t_null:
+        if superseded or row.t_null or aborted:
             above = None if beside.before is None else beside.before.s_hi
             below = None if beside.after is None else beside.after.s_lo
             tried.append(_Tried(row.t, (stood_before, stood_after), above, below, beside.within))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from drkit.audit.altered import callables_of, unreadable_source
 from drkit.audit.failures import KeptWorkLost, LogMoved, in_words
-from drkit.audit.findings import count, hand_over, unseen_before
+from drkit.audit.findings import count, hand_over, uncompared, unseen_before
 from drkit.audit.judge import Judgement, judge
 from drkit.audit.ordering import MOST_RUNS
 from drkit.audit.reading import Reader
 from drkit.audit.relations import audit_relation, check_decoders, concerned
 from drkit.audit.scope import Scope, log_starts, observe_scope
-from drkit.audit.session import SparkRuntime, session_starting
+from drkit.audit.session import SparkRuntime, session_starting, ship_callables
 from drkit.audit.watch import Progress, Tasks, described, timed, watching
 from drkit.config import Config
+from drkit.kafka.alteration import Alteration
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link
@@ -55,18 +58,24 @@ def run_audit(
 
     Raises:
         ConfigError: a topic asked for doesn't exist.
-        Refused: findings are there already, a cluster denies access, or the link alters records.
+        Refused: findings are there already, a cluster denies access, or the link keeps no mapping.
         Unreachable: a cluster or the store doesn't answer.
         DrkitError: Spark failed; or retention moved the logs faster than they could be read.
     """
     path = _findings_path(request)
     say = timed(progress or _silent)
     try:
+        try:
+            return _audit(request, store, config, spark, path, say, tasks)
+        except KeptWorkLost as error:
+            say(f"{error.what}; starting anew")
+            shutil.rmtree(path, ignore_errors=True)
         return _audit(request, store, config, spark, path, say, tasks)
-    except KeptWorkLost as error:
-        say(f"{error.what}; starting anew")
-        shutil.rmtree(path, ignore_errors=True)  # what this audit had begun to write
-    return _audit(request, store, config, spark, path, say, tasks)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)  # some of the findings would pass for all of them
+        with suppress(OSError):  # somebody else's files are in it
+            path.parent.rmdir()
+        raise
 
 
 def _audit(
@@ -79,10 +88,12 @@ def _audit(
     tasks: Tasks | None,
 ) -> AuditResult:
     began = time.monotonic()
+    refuse_unmapped(request.link, "the audit", since_digest=request.since_digest)
+    Alteration.of(config, request.link)  # a callable that can't be used is an error before anything is read
     relations = concerned(request, config)
     check_decoders(relations)
     found = judged(request, store, config, spark, "the audit", say, tasks)
-    say = described(found.reader.spark, f"audit {request.link.id}", say)
+    say = described(found.reader.spark, f"audit of {request.link.id}", say)
     say("writing findings")
     with in_words("the audit"), watching(found.reader.spark, tasks):
         partitions = count(found.reader, found.judgement)
@@ -108,7 +119,9 @@ def _audit(
         until=request.until,
         relations=tuple(related),
         coverage=found.judgement.comparison.coverage,
-        incomplete=scope.incomplete + _unreadable_source(scope, found.judgement),
+        incomplete=scope.incomplete
+        + tuple(reason for _, reason in unreadable_source(scope, found.judgement.comparison.source_unreadable))
+        + _hidden_by_compaction(found.reader, found.judgement),
         overdue=overdue,
     )
 
@@ -129,13 +142,13 @@ def judged(
     Records read before retention took them and looked for afterwards would seem lost, so a judgement only
     counts if the logs began at its end where they did at its start.
     """
-    refuse_altered(request.link, what)
     progress("looking at both clusters")
     with session_starting(spark, brief=brief) as started:
         scope = observe_scope(request, store, config)
         progress("starting Spark")
         session = started()
-    progress = described(session, f"{what} of {request.link.id}", progress)
+    progress = described(session, f"{what.removeprefix('the ')} of {request.link.id}", progress)
+    ship_callables(session, callables_of(request.link, concerned(request, config)))
     for attempt in range(1, _ATTEMPTS + 1):
         if attempt > 1:
             scope = observe_scope(request, store, config)
@@ -161,26 +174,46 @@ def judged(
     )
 
 
+def refuse_unmapped(link: Link, what: str, *, since_digest: bool = False) -> None:
+    """Raise `Refused` where nothing tells which of the target's records are the link's, or what they were read as."""
+    if link.shares_target:
+        raise Refused(
+            f"{what} of {link.id} is unavailable: its target's topics have other writers, too",
+            meaning="Such a link keeps no mapping, so records of others can't be told from strange ones by their place",
+            remedy='Name another link with --link; with `policy = "prefix"` each cluster has topics of its own, and '
+            "an audit of them",
+        )
+    if since_digest and link.alters:
+        raise Refused(
+            f"--since-digest is unavailable for {link.id}: it alters what it carries",
+            meaning="The mirror keeps digests of batches that it forwards as they are; this link rebuilds every one",
+            remedy="Run the audit without --since-digest",
+        )
+
+
 def refuse_altered(link: Link, what: str) -> None:
-    """Raise `Refused` for a link whose target isn't meant to equal its source: there is nothing to compare by."""
+    """Raise `Refused` for a link that alters records, where its source's own records are wanted."""
     if not link.alters:
         return
     alters = [key for key in ("filter", "transform", "provenance") if getattr(link, key)]
     raise Refused(
         f"{what} of {link.id} is unavailable: its {' and '.join(alters)} alters what it carries",
-        meaning="Records left out would be reported as lost, altered ones and added headers as corrupted",
-        remedy="Name another link with --link; `drkit status` and `drkit translate` say what is known of this one",
+        meaning="The source's records are not what its target should hold, so they can't be replayed there",
+        remedy=f"`drkit audit --link '{link.id}'` names every record that the target lacks; nothing of the source is "
+        "destroyed, since a failback along this link is refused, too",
     )
 
 
-def _unreadable_source(scope: Scope, judgement: Judgement) -> tuple[str, ...]:
-    """Where the source can't be read, in words: what is there is compared with nothing."""
-    names = [f"{each.topic}:{each.partition}" for each in scope.partitions]
+def _hidden_by_compaction(reader: Reader, judgement: Judgement) -> tuple[str, ...]:
+    """Topics of which the source's cleaner took records that the link's callables can't be asked about any more."""
+    scope = reader.scope
+    if not scope.asks_callables:
+        return ()
+    found = {scope.partitions[number].topic for number in uncompared(reader, judgement)}
     return tuple(
-        f"{scope.link.id.source} can't be read at {names[number]} from offset {first} to {until - 1}: its batches fail "
-        "their checksum"
-        for number, members in sorted(judgement.comparison.source_unreadable.items())
-        for first, until in members
+        f"{topic} is compacted on {scope.link.id.source}: the target holds records whose originals are gone there, and "
+        "what the link would have made of them can't be known"
+        for topic in sorted({each.topic for each in scope.partitions if each.source_compacted} & found)
     )
 
 

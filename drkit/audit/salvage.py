@@ -35,11 +35,11 @@ from drkit import __version__
 from drkit.audit.classifier import TARGET_RETIRED
 from drkit.audit.failures import in_words
 from drkit.audit.reading import Reader, date_column, keep
-from drkit.audit.run import Judged, judged
+from drkit.audit.run import Judged, judged, refuse_altered
 from drkit.audit.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
 from drkit.audit.session import SparkRuntime
 from drkit.audit.standing import with_standing, with_target_ends_now
-from drkit.audit.watch import Progress, Tasks, watching
+from drkit.audit.watch import Progress, Tasks, described, watching
 from drkit.config import Config
 from drkit.kafka.admin import ClusterAdmin
 from drkit.model.audit import AuditRequest, FindingKind, SalvageKind, SalvageResult, Standing
@@ -88,8 +88,10 @@ def salvage(
         Unreachable: a cluster or the store doesn't answer.
     """
     say = progress or (lambda _: None)
+    refuse_altered(request.link, "the salvage")
     folder = _free_folder(request.out)
     found = judged(request, store, config, spark, "the salvage", say, tasks, brief=False)
+    say = described(found.reader.spark, f"salvage of {request.link.id}", say)
     say("writing what only the source holds")
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
@@ -214,7 +216,7 @@ def _write(
         .repartition(files, "topic", "partition")
         .sortWithinPartitions("topic", "partition", "offset")
     )
-    records.write.parquet(str(staging / PARQUET))
+    records.write.parquet((staging / PARQUET).as_uri())
     replay = records.select(
         "topic",
         "partition",
@@ -229,7 +231,7 @@ def _write(
             "headers", lambda each: F.struct(each["key"].alias("key"), _plain_base64(each["value"]).alias("value"))
         ).alias("headers"),
     )
-    replay.write.option("ignoreNullFields", "false").json(str(staging / REPLAY), compression="gzip")
+    replay.write.option("ignoreNullFields", "false").json((staging / REPLAY).as_uri(), compression="gzip")
     stand = {row["standing"]: row["count"] for row in records.groupBy("standing").count().collect()}
     return {standing: stand.get(standing.value, 0) for standing in Standing}
 

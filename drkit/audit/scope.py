@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from drkit.audit.divergence import source_kept
+from drkit.audit.log_source import reached
 from drkit.audit.places import Zone, nominal, place, source_of, zones
 from drkit.config import Config
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.kafka.alteration import configured_at
+from drkit.kafka.altered_reader import packed_alteration
 from drkit.kafka.tails import Stretch
 from drkit.kafka.unexpired import Missing, unexpired
 from drkit.mapping.target_start import missing_until
@@ -87,7 +91,7 @@ class PartitionScope:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """All that an audit compares. `source_cluster`, `target_cluster`: how to reach both sides (they hold secrets).
-    `incomplete`: what can't be compared, and why, in words."""
+    `incomplete`: what can't be compared, and why, in words. `alteration`: what the link does to records, packed."""
 
     link: Link
     partitions: tuple[PartitionScope, ...]
@@ -100,11 +104,23 @@ class Scope:
     notes: tuple[str, ...]
     by_digest: bool = False
     incomplete: tuple[str, ...] = ()
+    alteration: Mapping[str, Any] | None = None
 
     @property
-    def source_committed(self) -> bool:
-        """Whether the link mirrors committed records only. What it wrote is committed in any case."""
-        return self.link.committed
+    def asks_callables(self) -> bool:
+        """Whether callables of the user's decide what stands on the target."""
+        return self.alteration is not None and bool(self.alteration["filter"] or self.alteration["transform"])
+
+    def source_reached(self) -> dict[str, Any]:
+        """How tasks read the source (`log_source.reached`): what the link mirrors, as it stands on the target. What the
+        link wrote is committed in any case, its source's records where it mirrors committed ones only."""
+        return reached(
+            self.link.id.source, self.source_cluster, committed=self.link.committed, alteration=self.alteration
+        )
+
+    def target_reached(self) -> dict[str, Any]:
+        """How tasks read the target."""
+        return reached(self.link.id.target, self.target_cluster)
 
     @property
     def offsets(self) -> int:
@@ -142,6 +158,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True)
         source = _Side.of(source_admin, chosen, request, committed=link.committed)
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
+        ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
         builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
         for topic, partitions in chosen.items():
@@ -160,6 +177,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         notes=tuple(builder.notes),
         by_digest=request.since_digest,
         incomplete=tuple(builder.incomplete),
+        alteration=None if ids is None else packed_alteration(link, configured_at(config, link), *ids),
     )
 
 

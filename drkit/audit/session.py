@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession, SQLContext
 import drkit
 from drkit.audit.folder import OwnFolder, make_folder
 from drkit.audit.jvm import LOG, Jvm, Launch, launch_jvm
-from drkit.audit.shipping import ARCHIVE, code_archive
+from drkit.audit.shipping import ARCHIVE, callables_archive, code_archive
 from drkit.model.errors import DrkitError
 
 _LOG4J = """\
@@ -169,6 +169,26 @@ def _ship_to(session: SparkSession) -> None:
             session.sparkContext.addPyFile(str(code_archive(owned.path)))
         session.conf.set(_HIDDEN_OPTIONS, f"(?:{session.conf.get(_HIDDEN_OPTIONS)})|{_HIDDEN}")
         _shipped = application
+
+
+def is_own(session: SparkSession) -> bool:
+    """Whether drkit started this session, and ends it."""
+    return _alive is not None and _alive.session is session
+
+
+def ship_callables(session: SparkSession, names: Iterable[str]) -> None:
+    """Send the modules of callables (``module:function``) to the session's workers, those that are not installed."""
+    if not (wanted := list(names)):
+        return
+    owned = make_folder() if _alive is None else _alive.owned
+    archive = callables_archive(wanted, owned.path)
+    if _alive is None:
+        atexit.register(owned.remove)
+    if archive is None:
+        return
+    with quietly():
+        if archive.name not in {Path(each).name for each in session.sparkContext.listFiles}:
+            session.sparkContext.addPyFile(str(archive))
 
 
 def stop_session(*, gently: bool = True) -> None:

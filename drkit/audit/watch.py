@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -37,10 +36,15 @@ def described(session: SparkSession, work: str, progress: Progress) -> Progress:
     """`progress` that names the step in Spark's own page, too: the jobs of each step carry it as their description."""
 
     def say(step: str) -> None:
-        session.sparkContext.setJobDescription(f"drkit {work}: {step}")
+        describe(session, f"{work}: {step}")
         progress(step)
 
     return say
+
+
+def describe(session: SparkSession, work: str) -> None:
+    """Name the jobs that this thread starts from now on, on Spark's own page."""
+    session.sparkContext.setJobDescription(f"drkit {work}")
 
 
 @contextmanager
@@ -64,7 +68,7 @@ def _watch(session: SparkSession, tasks: Tasks, over: threading.Event) -> None:
     while not over.wait(_POLL_SECONDS):
         try:
             found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        except (Py4JError, OSError):  # the JVM went away: whoever waits for its work says so
+        except Exception:  # noqa: BLE001 - the JVM went away, in whatever way: whoever waits for its work says so
             return
         stages = [stage for stage in found if stage is not None]
         if stages:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -21,6 +21,7 @@ from drkit.cli.audit_view import of_each_kind, print_audits
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import (
+    NOTHING_KEPT,
     MasterOption,
     MemoryOption,
     SparkConfOption,
@@ -28,6 +29,7 @@ from drkit.cli.spark import (
     flowing_links,
     results_folder,
     spark_runtime,
+    spark_verb,
     told,
     topic_choices,
 )
@@ -36,6 +38,9 @@ from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, RelationAudit, Verdict
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
+
+if TYPE_CHECKING:
+    from drkit.audit.session import SparkRuntime
 
 _WITNESSES = 25
 MOST_FINDINGS = 1_000
@@ -82,6 +87,14 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
     ] = None,
+    findings_table: Annotated[
+        str | None,
+        typer.Option(
+            "--findings-table",
+            metavar="NAME",
+            help="Append the findings to this table of one of Spark's catalogs, too (made if missing).",
+        ),
+    ] = None,
     report: ReportOption = None,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
@@ -102,7 +115,7 @@ def audit(
     if ctx.invoked_subcommand is not None:
         _refuse_before(ctx)
         return
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run, spark_verb():
         began, choices = now(), topic_choices(topic)
         unseen_since = overdue_since(fail_on, began)
         if since_digest:
@@ -117,6 +130,7 @@ def audit(
         from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
 
         runtime = spark_runtime(master, driver_memory, spark_conf)
+        _check_table(findings_table, runtime)
         name = new_run(began)
         results: list[AuditResult] = []
         failures: list[Failure] = []
@@ -144,11 +158,17 @@ def audit(
             run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
         if failures and not results:
             raise failures[0].error
+        if findings_table is not None:
+            _append(results, findings_table, runtime, name)
         if report is not None:
-            _write_report(report, results, run.config)
+            _write_report(report, results, run.config, name)
         run.writer.emit(
             audit_document(results, folder, failures)
-            | {"run": kept.run, "report": None if report is None else str(report)},
+            | {
+                "run": kept.run,
+                "report": None if report is None else str(report),
+                "findings_table": findings_table,
+            },
             lambda console: print_audits(console, results, failures, kept.run, report),
         )
         run.exit(_CODES[overall(results, failures)])
@@ -198,7 +218,28 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
-def _write_report(path: Path, results: Sequence[AuditResult], config: Config) -> None:
+def _check_table(table: str | None, runtime: SparkRuntime) -> None:
+    if table is not None:
+        from drkit.audit.findings_table import check_table  # noqa: PLC0415 - PySpark loads only where it is used
+
+        check_table(table, runtime)
+
+
+def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, run: str) -> None:
+    from drkit.audit.findings_table import append_findings  # noqa: PLC0415 - PySpark loads only where it is used
+
+    paths = [result.findings_path for result in results]
+    try:
+        append_findings(paths, table, runtime)
+    except DrkitError as error:
+        raise DrkitError(
+            f"the findings can't be appended to {table}: {error.what}",
+            meaning=f"The audit itself is done (run {run}), and its findings are kept: {', '.join(paths)}",
+            remedy=error.remedy,
+        ) from error
+
+
+def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
     from drkit.audit.over_time import over_time  # noqa: PLC0415 - Arrow loads only where it is used
     from drkit.audit.witnesses import witnesses  # noqa: PLC0415 - as above
     from drkit.cli.audit_report import render_report  # noqa: PLC0415 - as above
@@ -206,7 +247,7 @@ def _write_report(path: Path, results: Sequence[AuditResult], config: Config) ->
     times = [over_time([Path(result.findings_path)]) for result in results]
     shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]
     try:
-        path.write_text(render_report(results, times, shown), encoding="utf-8")
+        path.write_text(render_report(results, times, shown, run), encoding="utf-8")
     except OSError as error:
         raise DrkitError(
             f"the report can't be written to {path}: {error.strerror or error}",
@@ -329,6 +370,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "target_timestamp_ms": finding.target_timestamp_ms,
         "target_key": _base64(finding.target_key),
         "target_digest": finding.target_digest,
+        "other_partition": finding.other_partition,
+        "other_offset": finding.other_offset,
     }
 
 

@@ -19,12 +19,14 @@ from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption
 from drkit.cli.group_report import render_group_report, shown_bytes, summed_up
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import (
+    NOTHING_KEPT,
     MasterOption,
     MemoryOption,
     SparkConfOption,
     TopicsOption,
     results_folder,
     spark_runtime,
+    spark_verb,
     told,
     topic_choices,
 )
@@ -86,7 +88,7 @@ def group_view(
 
     [dim]drkit audit group billing --report billing.html[/]
     """
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run, spark_verb():
         run_group_view(
             run,
             group,

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.audit_run import KIND
-from drkit.cli.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.model.audit import FindingKind
 from drkit.model.clock import iso
-from drkit.store.api import Store
+from drkit.observe.audits import AuditOfLink, past_audits
 
 _KINDS = tuple(kind.value for kind in FindingKind)
 _STYLES = {"clean": "green", "incomplete": "yellow", "deviated": "bold red", "failed": "bold red"}
-
-
-class AuditOfLink(NamedTuple):
-    """One audit's outcome of one link. `totals` is None where the audit failed; `detail` says why then."""
-
-    run: str
-    link: str
-    began: datetime
-    verdict: str
-    totals: dict[str, int] | None
-    detail: str
 
 
 def register_history(app: typer.Typer) -> None:
@@ -53,27 +39,13 @@ def history(
     with command(config, output, verbose) as run:
         if link is not None:
             run.links(link)
-        found = [each for each in past_audits(run.store()) if link is None or each.link == link][-last:]
-        run.writer.emit({"audits": [_document(each) for each in found]}, lambda console: _print(console, found))
+        found = [each for each in past_audits(run.store()) if link is None or each.link == link]
+        emit_trend(run, found[-last:])
 
 
-def past_audits(store: Store) -> list[AuditOfLink]:
-    """All audits that the store lists, oldest first; of one with several links a row for each."""
-    found: list[AuditOfLink] = []
-    for summary in sorted(store.runs(), key=lambda each: each.started_at):
-        if summary.kind != KIND:
-            continue
-        for entry in store.entries(summary.run):
-            payload = json.loads(entry.payload)
-            found += [
-                AuditOfLink(summary.run, each["link"], summary.started_at, each["verdict"], each["totals"], "")
-                for each in payload.get("links", ())
-            ]
-            found += [
-                AuditOfLink(summary.run, each["link"], summary.started_at, "failed", None, each["what"])
-                for each in payload.get("failures", ())
-            ]
-    return found
+def emit_trend(run: Invocation, found: Sequence[AuditOfLink]) -> None:
+    """Say what these audits found, one after the other (docs/schemas/audit-history.schema.json)."""
+    run.writer.emit({"audits": [_document(each) for each in found]}, lambda console: _print(console, found))
 
 
 def _document(each: AuditOfLink) -> dict[str, Any]:

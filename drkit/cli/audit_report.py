@@ -46,6 +46,7 @@ def render_report(
     results: Sequence[AuditResult],
     times: Sequence[OverTime | None],
     shown: Sequence[Sequence[Witness]],
+    run: str,
 ) -> str:
     """The document.
 
@@ -53,15 +54,17 @@ def render_report(
         results: an audit of each link.
         times: of each, when its findings' records were stamped.
         shown: of each, the first witnesses.
+        run: what `drkit runs` lists them as.
     """
     parts = "".join(_link(*each) for each in zip(results, times, shown, strict=True))
     legend = " ".join(f"<span>{_key(kind)}{kind}</span>" for kind in ("matched", *_KINDS))
-    observed = ", ".join(sorted({iso(result.observed_at) or "" for result in results}))
+    links = ", ".join(str(result.link) for result in results)
+    title = escape(f"drkit {run}: {links}")
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>drkit audit</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
         f'<body><main><h1>drkit audit</h1><p class="dim legend">{legend}</p>{parts}'
-        f'<p class="dim">Observed {observed}. Times are UTC.</p></main></body></html>\n'
+        f'<p class="dim">Run {escape(run)}. Times are UTC.</p></main></body></html>\n'
     )
 
 
@@ -75,6 +78,7 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness])
     notes = "".join(f"<p>{escape(note)}</p>" for note in (*incomplete, *digest_lines(result), *result.notes))
     return (
         f"<section><h2>{escape(str(result.link))}</h2>"
+        f'<p class="dim">Observed {iso(result.observed_at)}</p>'
         f'<p class="big {verdict.value}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"

@@ -14,9 +14,8 @@ from drkit.model.errors import DrkitError
 from drkit.model.group_audit import GroupAudit
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
+from drkit.observe.audits import AUDIT
 from drkit.store.api import Store
-
-KIND = "audit"
 
 
 class KeptRun(NamedTuple):
@@ -81,15 +80,15 @@ def keep_group_view(
 
 def new_run(began: datetime) -> str:
     """A name for an audit."""
-    return f"{KIND}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    return f"{AUDIT}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, payload: Mapping[str, Any]) -> KeptRun:
     at = now()
-    entry = JournalEntry.chained(None, run=run, at=at, stage=KIND, event="done", payload=json.dumps(payload))
+    entry = JournalEntry.chained(None, run=run, at=at, stage=AUDIT, event="done", payload=json.dumps(payload))
     try:
         store.append_entry(entry)
-        store.put_run(RunSummary(run, KIND, verdict, began, at, detail))
+        store.put_run(RunSummary(run, AUDIT, verdict, began, at, detail))
     except DrkitError as error:
         return KeptRun(None, error.what)
     return KeptRun(run)
@@ -97,7 +96,7 @@ def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, pa
 
 def found_in_words(entry: JournalEntry) -> str:
     """What an entry of an audit's journal says was found, for people; "" where it is another's entry."""
-    if entry.stage != KIND:
+    if entry.stage != AUDIT:
         return ""
     payload = json.loads(entry.payload)
     if "found" in payload:  # of a continuous audit

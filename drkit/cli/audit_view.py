@@ -110,6 +110,9 @@ def _finding(finding: Finding) -> Text:
     target = "-" if finding.target_offset is None else str(finding.target_offset)
     place = f"{finding.topic}:{finding.partition}"
     line = Text.assemble(f"  {finding.kind.value:<10} {place}  source {source}  target {target}")
+    if finding.other_partition is not None:
+        side = "source" if finding.kind is FindingKind.FOREIGN else "target"
+        line.append(f"  found in partition {finding.other_partition} of the {side}, offset {finding.other_offset}")
     if finding.key is not None:
         line.append(f"  key {shown_bytes(finding.key[:_KEY_CHARACTERS])}", "dim")
     return line

@@ -11,6 +11,7 @@ A verb is thin: it opens `command(…)`, calls the library, hands a result to th
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ import typer
 
 from drkit.cli.output import OutputMode, Writer
 from drkit.config import Config, load_config
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted, StoreMissing
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted, StoreMissing, Terminated
 from drkit.model.topology import Link, LinkId
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
@@ -46,6 +47,30 @@ TimeoutOption = Annotated[
         "can't be connected to is given up after 1.5 s).",
     ),
 ]
+
+
+class TermSignal(KeyboardInterrupt):
+    """SIGTERM came: the verb ends in order, as it does by Ctrl-C."""
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Have SIGTERM end what is done in the block as Ctrl-C does: what it made for itself is removed."""
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; another must not cut the end short
+        raise TermSignal
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except TermSignal:
+        raise  # SIGTERM stays ignored: the process is about to end
+    except BaseException:
+        signal.signal(signal.SIGTERM, before)
+        raise
+    else:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -134,10 +159,17 @@ def _names(links: Sequence[Link]) -> str:
 
 
 @contextmanager
-def command(config: Path | None, output: OutputMode, verbose: bool, *, lines: bool = False) -> Iterator[Invocation]:
+def command(
+    config: Path | None, output: OutputMode, verbose: bool, *, lines: bool = False, unfinished: str = ""
+) -> Iterator[Invocation]:
     """Run a verb's body: errors become messages on stderr and exit codes, resources are closed.
 
-    `lines`: the verb writes one JSON object a line, so an error is one line too.
+    Args:
+        config: as `--config` gives it.
+        output: as `--output` does.
+        verbose: whether errors are shown with their trace.
+        lines: the verb writes one JSON object a line, so an error is one line too.
+        unfinished: what an interrupt means for what the verb had done.
     """
     writer = Writer.for_mode(output, lines=lines)
     run = Invocation(config, writer, verbose)
@@ -149,8 +181,11 @@ def command(config: Path | None, output: OutputMode, verbose: bool, *, lines: bo
         if verbose:
             traceback.print_exc()
         raise typer.Exit(int(error.exit_code)) from None
+    except TermSignal:
+        writer.error(Terminated("ended by SIGTERM", meaning=unfinished, remedy="Run the command again"))
+        raise typer.Exit(int(ExitCode.TERMINATED)) from None
     except KeyboardInterrupt:
-        writer.error(Interrupted("interrupted by the keyboard", remedy="Run the command again; finished work is kept"))
+        writer.error(Interrupted("interrupted by the keyboard", meaning=unfinished, remedy="Run the command again"))
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise

@@ -16,7 +16,7 @@ from drkit.cli.failover_run import asking_before_fence, confirm, finish, show_dr
 from drkit.cli.failover_view import StagePrinter, print_plan
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import EngineOption, SalvageOption, SeedEngine, failback_ports
-from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption, spark_properties
+from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption, spark_properties, spark_verb
 from drkit.failover.estate import Estate
 from drkit.failover.failback import CLUSTER_ID, make_failback_plan
 from drkit.failover.failback_plan import FailbackPlan
@@ -77,7 +77,7 @@ def failback(
     verbose: VerboseOption = False,
 ) -> None:
     """Salvage, scrub and re-seed the old primary, audit it, move the groups back, turn the link round."""
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose) as run, spark_verb():
         if dry_run and execute:
             raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
         bring_back(

@@ -13,7 +13,7 @@ from drkit.cli.failover_run import asking_before_fence, cancel, confirm, finish
 from drkit.cli.failover_view import StagePrinter
 from drkit.cli.output import OutputMode
 from drkit.cli.rooms import SalvageOption, failback_ports
-from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption
+from drkit.cli.spark import MasterOption, MemoryOption, SparkConfOption, spark_verb
 from drkit.failover.document import rehearsal_document
 from drkit.failover.estate import Estate
 from drkit.failover.failback_plan import FailbackPlan
@@ -57,7 +57,7 @@ def resume(
     verbose: VerboseOption = False,
 ) -> None:
     """Go on where a run was interrupted; a stage whose outcome isn't journaled is carried out again."""
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose) as run, spark_verb():
         if take_back and unplanned:
             raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
         if take_back:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.text import Text
 
+from drkit.cli.audit_history import emit_trend
 from drkit.cli.audit_run import found_in_words
 from drkit.cli.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.failover_view import print_result
@@ -38,6 +39,8 @@ from drkit.model.journal import (
     verify_chain,
 )
 from drkit.model.text import counted
+from drkit.observe.audits import past_audits
+from drkit.store.api import Store
 
 _ROOM_FOR_WORDS = 40
 
@@ -53,6 +56,9 @@ def runs(
         bool,
         typer.Option("--audit", help="First count on the old primary, now that it is back, what this failover lost."),
     ] = False,
+    trend: Annotated[
+        bool, typer.Option("--trend", help="What earlier audits found, oldest first, as `drkit audit history` does.")
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -60,6 +66,9 @@ def runs(
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
     with command(config, output, verbose) as run:
         store = run.store()
+        if trend:
+            _trend(run, store, alone=run_id is None and not audit)
+            return
         if audit:
             _audit(run, run_id)
         listed = store.runs()
@@ -104,6 +113,12 @@ def _anchors(run: Invocation) -> list[AnchorPlace]:
     aliases = list(dict.fromkeys(alias for link in run.config.links for alias in (link.source, link.target)))
     with Clusters(run.config.clusters) as clusters:
         return read_anchors(clusters, aliases)
+
+
+def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
+    if not alone:
+        raise ConfigError("--trend is of all audits", remedy="Leave out the run and --audit, or --trend")
+    emit_trend(run, past_audits(store))
 
 
 def _advice(run: Invocation, record: RunRecord) -> Advice | None:

@@ -12,16 +12,18 @@ from rich.console import Console
 from drkit.cli.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.output import OutputMode
 from drkit.cli.spark import (
+    NOTHING_KEPT,
     MasterOption,
     MemoryOption,
     SparkConfOption,
     TopicsOption,
     spark_runtime,
+    spark_verb,
     told,
     topic_choices,
 )
 from drkit.model.audit import AuditRequest, Standing
-from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.errors import ConfigError, ExitCode, PartlyDone
 from drkit.model.topology import Link
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def salvage_verb(
     what --approve names, of all topics or those that --topic names. Running it again with the same DIR writes only
     what isn't there yet. Exits 8 where the source itself can't give some offsets, which are named: all else is kept.
     """
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run, spark_verb():
         links = run.links(link)
         if approve and replay_to is None:
             raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
@@ -93,16 +95,23 @@ def salvage_verb(
         written = None
         if replay_to is not None:
             with told(run, f"replay to {replay_to}") as telling:
-                written = replay(
-                    folder,
-                    replay_to,
-                    links[0].id,
-                    run.config,
-                    run.store(),
-                    approved=approve or (Standing.NEW,),
-                    topics=topic_choices(topic),
-                    progress=telling.step,
-                )
+                try:
+                    written = replay(
+                        folder,
+                        replay_to,
+                        links[0].id,
+                        run.config,
+                        run.store(),
+                        approved=approve or (Standing.NEW,),
+                        topics=topic_choices(topic),
+                        progress=telling.step,
+                    )
+                except KeyboardInterrupt:
+                    raise PartlyDone(
+                        f"interrupted while records were written to {replay_to}",
+                        meaning=f"What was written stays, and the salvage in {folder} is whole",
+                        remedy="Run the same command again: it writes only what isn't there yet",
+                    ) from None
         document = kept | {"replayed": None if written is None else _replayed(written)}
         run.writer.emit(document, lambda console: _print(console, document, made=made))
         if made and document["unreadable"]:

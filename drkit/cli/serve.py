@@ -12,6 +12,7 @@ import typer
 from drkit.cli.context import ConfigOption, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.output import OutputMode, to_json
 from drkit.model.errors import ConfigError, DrkitError, error_body
+from drkit.observe.audits import last_audits
 from drkit.observe.document import status_document
 from drkit.observe.server import make_server
 from drkit.observe.status import LinkStatus, link_statuses
@@ -43,7 +44,7 @@ def serve(
         def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
             return to_json({"error": error_body(error)} if error is not None else status_document(statuses or ()))
 
-        server = make_server(host, port, look, as_json)
+        server = make_server(host, port, look, as_json, lambda: last_audits(store, [str(each.id) for each in links]))
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from drkit.cli.context import Invocation
+from drkit.cli.context import Invocation, ending_in_order
 from drkit.model.audit import TopicChoice
 from drkit.model.errors import ConfigError
 from drkit.model.links import Direction
@@ -81,8 +82,24 @@ def spark_properties(given: list[str]) -> dict[str, str]:
     return settings
 
 
-_TASKS_WORTH_TELLING = 20
+_TASKS_WORTH_TELLING = 4
 _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
+
+
+NOTHING_KEPT = "Nothing is kept of what it had done"
+"""What an interrupt means for an audit or a salvage: their results are written at their end."""
+
+
+@contextmanager
+def spark_verb() -> Iterator[None]:
+    """What is done in the block uses Spark: by Ctrl-C and SIGTERM it ends at once, and leaves nothing behind."""
+    with ending_in_order():
+        try:
+            yield
+        except KeyboardInterrupt:
+            if (session := sys.modules.get("drkit.audit.session")) is not None:
+                session.stop_session(gently=False)  # an answer that is still on its way would be taken for another's
+            raise
 
 
 def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:
@@ -129,11 +146,13 @@ class Telling:
 
 
 class _TasksColumn(MofNCompleteColumn):
-    """Spark's tasks, done and in all; nothing before there are any."""
+    """Spark's tasks: what part of them is done, done and in all; nothing before there are any."""
 
     def render(self, task: Task) -> Text:
         """Of the task of Rich's that stands for the step."""
-        return Text("") if task.total is None else super().render(task)
+        if task.total is None:
+            return Text("")
+        return Text.assemble(f"{task.percentage:3.0f}% ", super().render(task))
 
 
 class _Lines:

@@ -31,6 +31,7 @@ from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition
 
+_HERE = "where drkit is installed"
 _PROBE = Record("topic", 0, 0, 0, None, None)
 
 
@@ -73,19 +74,35 @@ class Alteration:
         Raises:
             ConfigError: a callable can't be imported, called, or called with one record.
         """
-        if not link.alters:
-            return None
-        number = next((n for n, each in enumerate(config.links) if each.link().id == link.id), 0)
-        where = f"{config.file or 'the configuration'}: links.{number}"
+        return cls.named(link, configured_at(config, link)) if link.alters else None
+
+    @classmethod
+    def named(cls, link: Link, where: str, *, installed: str = _HERE) -> Alteration:
+        """What a link that alters records does to them.
+
+        Args:
+            link: the link.
+            where: file and table of the configuration that name the callables, for errors.
+            installed: where they have to be installed, for the remedy.
+
+        Raises:
+            ConfigError: as `of`.
+        """
         return cls(
             link,
-            None if link.filter is None else load(link.filter, f"{where}.filter"),
-            None if link.transform is None else load(link.transform, f"{where}.transform"),
+            None if link.filter is None else load(link.filter, f"{where}.filter", installed),
+            None if link.transform is None else load(link.transform, f"{where}.transform", installed),
         )
 
     def identify(self, source_id: str, target_id: str) -> None:
         """Say which clusters these are, by Kafka's ids; due before the first record."""
         self._source_id, self._target_id = source_id, target_id
+
+    @property
+    def callables(self) -> str:
+        """The link's callables by their names, for messages; "" where it has none."""
+        names = (("filter", self._link.filter), ("transform", self._link.transform))
+        return " and ".join(f"{kind} {name}" for kind, name in names if name is not None) if self._asks else ""
 
     @property
     def source_id(self) -> str:
@@ -188,17 +205,24 @@ class Alteration:
         return answer
 
 
-def load(name: str, key: str) -> Callable[[Record], object]:
+def configured_at(config: Config, link: Link) -> str:
+    """File and table of the configuration in which a link stands, for errors."""
+    number = next((n for n, each in enumerate(config.links) if each.link().id == link.id), 0)
+    return f"{config.file or 'the configuration'}: links.{number}"
+
+
+def load(name: str, key: str, installed: str = _HERE) -> Callable[[Record], object]:
     """Import a callable that is named ``module:function``, and see that it takes one record.
 
     Args:
         name: the callable.
         key: file and key of the configuration that name it, for the error.
+        installed: where it has to be installed, for the remedy.
 
     Raises:
         ConfigError: it can't be imported, isn't callable, or can't be called with one record.
     """
-    found: Callable[[Record], object] = named_callable(name, key, "where drkit is installed")
+    found: Callable[[Record], object] = named_callable(name, key, installed)
     if inspect.isclass(found):
         raise ConfigError(f"{key} = {name!r}: that is no function", remedy="Name a function that takes one Record")
     if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):

@@ -171,7 +171,9 @@ class Finding:
     `timestamp`, `key` and `digest` are the source record's, or the target's where the source has none
     (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what stands in its place.
     `source_offset` of a duplicate is the record that it is a further copy of. `timestamp` is null where the record's
-    `timestamp_ms` is no date (`drkit.model.clock.date_of`).
+    `timestamp_ms` is no date (`drkit.model.clock.date_of`). `other_partition`, `other_offset`: of a lost or unseen
+    record, where on the target a record from nowhere equals it, in another partition; of a foreign one, which such
+    record of the source it equals.
     """
 
     kind: FindingKind
@@ -186,6 +188,8 @@ class Finding:
     target_timestamp_ms: int | None = None
     target_key: bytes | None = None
     target_digest: str | None = None
+    other_partition: int | None = None
+    other_offset: int | None = None
 
     @property
     def timestamp(self) -> datetime | None:

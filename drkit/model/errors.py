@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     PARTLY_DONE = 7
     UNKNOWN = 8
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class DrkitError(Exception):
@@ -166,3 +167,9 @@ class Interrupted(DrkitError):
     """The keyboard interrupted a command that had changed nothing. A run that had is `PartlyDone`."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+class Terminated(DrkitError):
+    """SIGTERM ended a command that had changed nothing."""
+
+    exit_code = ExitCode.TERMINATED

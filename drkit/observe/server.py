@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from drkit.model.errors import ConfigError, DrkitError
+from drkit.observe.audits import AuditCollector, AuditOfLink
 from drkit.observe.metrics import StatusCollector
 from drkit.observe.page import render_page
 from drkit.observe.status import LinkStatus
@@ -50,8 +51,16 @@ def make_server(
     port: int,
     look: Callable[[], Sequence[LinkStatus]],
     to_json: Callable[[Sequence[LinkStatus] | None, DrkitError | None], str],
+    audits: Callable[[], Sequence[AuditOfLink]] = tuple,
 ) -> ThreadingHTTPServer:
     """A server bound to host:port (0: a free one), not yet serving.
+
+    Args:
+        host: the address.
+        port: its port.
+        look: makes the snapshot.
+        to_json: writes it, or the reason why there is none.
+        audits: the last audit of each link.
 
     Raises:
         ConfigError: the address can't be bound.
@@ -59,6 +68,7 @@ def make_server(
     snapshots = Snapshots(look)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(lambda: snapshots.get()[0]))
+    registry.register(AuditCollector(audits))
 
     class Handler(BaseHTTPRequestHandler):
         server_version = "drkit"

@@ -61,7 +61,7 @@ def bulk_seed(
     check_seedable(link)
     with in_words("the bulk seed"), quietly():
         session = spark_session(runtime)
-        jobs = SparkJobs(session, _payload(config, link))
+        jobs = SparkJobs(session, _payload(config, link), f"drkit bulk seed of {link.id}")
     source = ClusterAdmin(link.id.source, config.clusters[link.id.source], timeout_seconds=_ADMIN_SECONDS)
     try:
         seeding = MirrorRuntime(config, link, store, engine=_maker(jobs, source, link, range_offsets))

@@ -24,18 +24,20 @@ class SparkJobs:
         session: where.
         payload: what each task is told besides its id and how it reaches the driver. It holds secrets: it travels in
             Spark's task data, never in a plan, a property or a description.
+        name: what Spark's page is to call the jobs.
 
     Raises:
         ConfigError: a property of the session's doesn't go with a seed.
     """
 
-    def __init__(self, session: SparkSession, payload: Mapping[str, Any]) -> None:
+    def __init__(self, session: SparkSession, payload: Mapping[str, Any], name: str) -> None:
         self._context = session.sparkContext
         conf = self._context.getConf()
         self.port = seed_port(dict(conf.getAll()))
         self.host = conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         self.bind = conf.get("spark.driver.bindAddress", self.host) or self.host
         self._payload = payload
+        self._name = name
         self._group = f"drkit-seed-{id(self)}"
         self._pool = ThreadPoolExecutor(max_workers=_MOST_TASKS, thread_name_prefix="drkit-seed-job")
 
@@ -56,7 +58,7 @@ class SparkJobs:
 
     def _run(self, task: str, payload: str, ended: Callable[[BaseException | None], None]) -> None:
         try:
-            self._context.setJobGroup(self._group, f"drkit bulk seed: {task}", interruptOnCancel=True)
+            self._context.setJobGroup(self._group, f"{self._name}: {task}", interruptOnCancel=True)
             self._context.parallelize([payload], 1).mapPartitions(run_tasks).collect()
         except Exception as error:  # noqa: BLE001 - told to whoever decides
             ended(error)

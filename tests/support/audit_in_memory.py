@@ -62,6 +62,8 @@ class InMemory:
     through: int | None = None
     source_compacted: bool = False
     target_compacted: bool = False
+    aborted: bool = False
+    altered: bool = False
     requests: list[Request] = field(default_factory=list)
 
     @property
@@ -107,6 +109,7 @@ class InMemory:
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,
             through=max(known, default=None), watermarked=self.through is not None,
             source_compacted=self.source_compacted, target_compacted=self.target_compacted,
+            aborted=self.aborted, altered=self.altered,
         )  # fmt: skip
 
     def classified(self, *, parallel: int = 1, full: bool = False) -> tuple[Classified, set[Expected]]:

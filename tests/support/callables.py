@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -42,6 +43,20 @@ def fails_on_poison(record: Record) -> bool:
     if record.value == b"poison" and not Path(os.environ["TEST_MENDED"]).exists():
         raise ValueError("can't read this")
     return True
+
+
+_TURNS = itertools.count()
+
+
+def answers_by_chance(record: Record) -> Record:
+    """Another answer each time it is asked about the record `odd`."""
+    return record if record.key != b"odd" else record.replace(value=b"%d" % next(_TURNS))
+
+
+def raises_on_some(record: Record) -> Record:
+    if record.key == b"odd":
+        raise ValueError("no way")
+    return record
 
 
 def answers_none(record: Record) -> None:

@@ -81,6 +81,44 @@ def test_a_standalone_cluster_audits_with_the_code_it_is_sent(lab, bench, cluste
     assert any(work)  # executors ran there, with the code that was sent
 
 
+def test_a_cluster_is_sent_the_callables_of_a_link_that_alters(lab, bench, cluster, unique_name, tmp_path: Path):
+    """The module lies in a folder of the user's, which only the driver has on its path."""
+    master, _ = cluster
+    module = f"rules_{unique_name.replace('-', '_').replace('.', '_')}"
+    (tmp_path / f"{module}.py").write_text("def keeps(record):\n    return record.offset % 2 == 0\n")
+    written = lab.config_path.read_text()
+    own = tmp_path / "drkit.toml"
+    own.write_text(written.replace("[[links]]", f'[[links]]\nfilter = "{module}:keeps"', 1))
+    topic = bench.create(unique_name)
+    source = records(40, rng=seeded(5))
+    bench.produce("primary", topic, 0, source)
+    bench.produce("dr", topic, 0, source[::2])
+    command = [sys.executable, "-m", "drkit", "audit", "--topic", topic, "--link", "primary->dr", "--config", str(own)]
+    command += ["--output", "json", "--out", str(tmp_path / "out"), *on_cluster(master)]
+    (tmp_path / "events").mkdir()
+    for each in ("enabled=true", f"dir=file://{tmp_path}/events", "compress=false", "rolling.enabled=false"):
+        command += ["--spark-conf", f"spark.eventLog.{each}"]
+    path = f"{Path(__file__).parents[3]}:{tmp_path}"
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=surroundings(tmp_path / "elsewhere") | {"PYTHONPATH": path},
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == ExitCode.UNKNOWN, done.stderr  # no mapping is recorded: compared by content only
+    totals = json.loads(done.stdout)["totals"]
+    assert (totals["source_records"], totals["matched"], totals["target_records"]) == (20, 20, 20)
+    (log,) = (tmp_path / "events").iterdir()
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    jobs = [each["Properties"].get("spark.job.description") for each in events if each["Event"].endswith("JobStart")]
+    assert jobs
+    assert all((each or "").startswith("drkit audit of primary->dr: ") for each in jobs), jobs
+
+
 @pytest.mark.long
 def test_an_audit_survives_executors_that_are_lost_at_each_stage(
     bench, cluster, toolchain, unique_name, tmp_path, monkeypatch

@@ -31,7 +31,7 @@ from drkit.model.journal import verify_chain
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 from tests.support.damage import Bench, records, seeded
-from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
+from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -206,6 +206,27 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
 
 
 @pytest.mark.long
+def test_what_a_link_filters_and_transforms_is_reconciled_with_what_it_makes_of_the_source(
+    lab, spark, tmp_path, unique_name
+):
+    plain = own_link(lab, tmp_path, unique_name)
+    plain.store.close()
+    module = "tests.support.callables"
+    altering = f'[[links]]\nfilter = "{module}:keeps_two_of_three"\ntransform = "{module}:redacts"'
+    plain.config_path.write_text(plain.config_path.read_text().replace("[[links]]", altering))
+    own = open_link(plain.config_path, unique_name)
+    try:
+        topic = own.create("primary", "t", partitions=2)
+        own.produce("primary", topic, texts("text", 60))
+        mirror(own)
+        with here(own, spark, tmp_path / "checkpoint") as (audit, told):
+            wait_until(lambda: len(told) == 2, timeout=60, what="both ranges")
+        assert ranges(told) == {(0, 0): "equal", (1, 0): "equal"}
+        assert (audit.progress.counts.source_records, audit.progress.counts.matched) == (80, 80)
+    finally:
+        own.store.close()
+
+
 def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_it_was(lab, tmp_path, unique_name):
     own = own_link(lab, tmp_path, unique_name)
     try:

@@ -14,7 +14,7 @@ from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.links import Direction, LinkControl
-from drkit.model.topology import LinkId, TopicPartition, TopicPolicy
+from drkit.model.topology import Isolation, LinkId, TopicPartition, TopicPolicy
 from tests.support.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -102,6 +102,23 @@ def test_a_time_window_judges_the_records_stamped_within_it(bench, audit, unique
 
     assert found(result) == {("corrupted", 50, 49), ("lost", 60, None)}
     assert result.counts == Counts(source_records=40, target_records=39, matched=38, lost=1, corrupted=1)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_a_link_mirrors_of_aborted_transactions_is_its_own(bench, audit, unique_name, full):
+    link = replace(bench.link, isolation=Isolation.READ_UNCOMMITTED)
+    topic = bench.create(unique_name)
+    source = records(70, rng=seeded(12))
+    bench.produce("primary", topic, 0, source, transactions="ca", transaction=7)  # each ends with a marker
+    target = [*source[:8], *source[9:]]  # one of an aborted transaction is missing
+    bench.produce("dr", topic, 0, target)
+    places = {number + number // 7: number - (number > 8) for number in range(70) if number != 8}
+    bench.remember(topic, {0: places})
+
+    result = audit(topic, link=link, full=full)
+
+    assert found(result) == {("lost", 9, None)}
+    assert result.counts == Counts(source_records=70, target_records=69, matched=69, lost=1)
 
 
 def test_some_partitions_of_a_topic(bench, audit, unique_name):

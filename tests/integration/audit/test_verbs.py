@@ -116,6 +116,7 @@ def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_say
     lost.write_text(config.read_text().replace("mapping.db", "lost.db"))
     without = drkit("audit", *options, "--out", "content", config=lost, folder=tmp_path)
     past = drkit("audit", "history", config=config, folder=tmp_path)
+    trend = drkit("runs", "--trend", config=config, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
     found = document(done, "audit")
@@ -125,6 +126,7 @@ def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_say
     assert "there is no store" in without.stderr
     assert not (tmp_path / "lost.db").exists()
     assert [each["verdict"] for each in document(past, "audit-history")["audits"]] == ["clean"]
+    assert trend.stdout == past.stdout
     assert pq.read_table(found["findings_path"]).num_rows == 0
     assert found["findings_path"] == str(tmp_path / "found" / "findings.parquet")
 

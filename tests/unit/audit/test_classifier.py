@@ -171,6 +171,20 @@ def test_compaction_explains_what_a_later_record_of_the_key_replaced_and_no_more
     assert sum(each.fate == kind for each in result.fates) == len(superseded)
 
 
+@pytest.mark.parametrize(
+    ("how", "fate"), [({"aborted": True}, "source_retired"), ({"altered": True}, "uncompared"), ({}, "foreign")]
+)
+def test_what_a_compacted_source_may_have_taken_is_foreign_only_where_its_key_can_tell(how, fate):
+    made = [Record(b"key-%d" % n, b"value %d" % n, STAMP + n) for n in range(60)]
+    source = compacted(made, {10, 31}, 20)  # without a later record of their keys: as an aborted transaction goes
+    logs = InMemory(source, Log.of(made, 20), identity(60), through=60, source_compacted=True, **how)
+
+    result, found = logs.classified()
+
+    assert {(str(each.fate), each.t) for each in result.fates} == {(fate, 10), (fate, 31)}
+    assert found == ({("foreign", None, 10), ("foreign", None, 31)} if fate == "foreign" else set())
+
+
 def test_what_is_asked_of_the_source_doesn_t_grow_with_the_damage():
     rounds = set()
     for times in (1, 8):

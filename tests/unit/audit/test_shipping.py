@@ -8,7 +8,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-from drkit.audit.shipping import ARCHIVE, code_archive
+import pytest
+
+from drkit.audit.shipping import ARCHIVE, callables_archive, code_archive
 
 
 def test_the_archive_is_drkit_and_makes_itself_again(tmp_path: Path) -> None:
@@ -31,3 +33,43 @@ def test_the_archive_is_drkit_and_makes_itself_again(tmp_path: Path) -> None:
     again = elsewhere / ARCHIVE
     assert told.stdout == f"{again}\n"
     assert again.read_bytes() == made.read_bytes(), "taken from the archive, not from a folder"
+
+
+def test_the_modules_of_callables_are_sent_unless_they_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "users"
+    package = folder / "mirror_rules_of_ours"
+    (package / "inner").mkdir(parents=True)
+    for path in ("__init__.py", "inner/__init__.py", "inner/rules.py"):
+        (package / path).write_text("")
+    (folder / "space_of_ours" / "deep").mkdir(parents=True)
+    (folder / "space_of_ours" / "deep" / "rules.py").write_text("")
+    (folder / "one_file_of_ours.py").write_text("def f(record): return True\n")
+    monkeypatch.syspath_prepend(folder)
+    names = [
+        "mirror_rules_of_ours.inner.rules:f",
+        "one_file_of_ours:f",
+        "space_of_ours.deep.rules:f",
+        "json:loads",
+        "xxhash:xxh64",
+        "drkit.cli.main:main",
+    ]
+
+    made = callables_archive(names, tmp_path)
+
+    assert made is not None
+    with zipfile.ZipFile(made) as archive:
+        assert sorted(archive.namelist()) == [
+            "mirror_rules_of_ours/",
+            "mirror_rules_of_ours/__init__.py",
+            "mirror_rules_of_ours/inner/",
+            "mirror_rules_of_ours/inner/__init__.py",
+            "mirror_rules_of_ours/inner/rules.py",
+            "one_file_of_ours.py",
+            "space_of_ours/",
+            "space_of_ours/deep/",
+            "space_of_ours/deep/rules.py",
+        ]
+    assert callables_archive(names, tmp_path) == made
+    assert callables_archive(["json:loads", "not_there_of_ours:f"], tmp_path) is None

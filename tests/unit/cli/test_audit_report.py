@@ -15,7 +15,6 @@ from rich.console import Console
 
 from drkit.audit.over_time import BUCKETS, over_time
 from drkit.audit.witnesses import Content, Witness
-from drkit.cli.audit_history import past_audits
 from drkit.cli.audit_report import render_report
 from drkit.cli.audit_run import Failure, keep_run, new_run
 from drkit.cli.audit_view import of_each_kind, print_audits
@@ -23,6 +22,7 @@ from drkit.model.audit import AuditResult, Basis, Counts, Finding, FindingKind, 
 from drkit.model.errors import Unreachable
 from drkit.model.journal import verify_chain
 from drkit.model.topology import LinkId
+from drkit.observe.audits import past_audits
 from drkit.store import open_store
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -91,7 +91,7 @@ def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: 
         Witness(FOREIGN, None, "no longer there"),
     ]
 
-    text = render_report([result(), result(findings=(), findings_total=0)], [times, None], [shown, []])
+    text = render_report([result(), result(findings=(), findings_total=0)], [times, None], [shown, []], "audit-1")
 
     page = Page(text)
     assert page.open == []
@@ -101,6 +101,8 @@ def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: 
     assert "url(" not in text
     assert "&lt;/pre&gt;&lt;img src=x&gt;" in text
     assert "0xff00" in text
+    assert "<title>drkit audit-1: primary-&gt;dr, primary-&gt;dr</title>" in text
+    assert text.count('<p class="dim">Observed ') == 2
     assert "no longer there" in text
     assert len(re.findall(r"<title>lost: 1</title>", text)) == 2  # one in each bucket
 
@@ -129,7 +131,7 @@ def test_odd_stamps_do_not_hide_when_the_rest_was(tmp_path: Path):
     assert (found.earlier, found.later) == (1, 1)
     assert (found.first.timestamp(), found.last.timestamp()) == (now / 1e3, now / 1e3 + 59 * 60)
     assert sum(found.counts["t", "lost"]) == 60
-    text = render_report([result()], [found], [[]])
+    text = render_report([result()], [found], [[]], "audit-1")
     assert "<span>1 earlier</span><span>1 later</span>" in text
 
 
