@@ -5,7 +5,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
@@ -19,10 +19,8 @@ from drkit.kafka.filler import FillerTrimmer
 from drkit.mirror.control import go_on
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.links import Direction
-from drkit.model.offsets import Certainty
 from drkit.model.standby import ALIGNING, OWN_SETTINGS
 from drkit.model.topology import TopicPartition
-from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.rooms import reading_ports
 from tests.support.wait import wait_until
@@ -79,63 +77,6 @@ def topic_setting(own, alias, topic, key):
     admin = AdminClient(own.client(alias))
     resource = ConfigResource(ResourceType.TOPIC, topic)
     return admin.describe_configs([resource])[resource].result(TIMEOUT)[key].value
-
-
-@pytest.mark.usefixtures("away")
-def test_what_was_seeded_back_is_not_counted_as_unmirrored(own, tmp_path):
-    """A failback that waits before its fence: the primary holds what dr does, by new offsets."""
-
-    def wait():
-        raise PartlyDone("it waits", remedy="drkit resume")
-
-    with own.estate() as estate:
-        plan = make_failback_plan(estate, "primary")
-        ports = reading_ports(own, tmp_path / "salvage")
-        ids = {"cluster_id": cluster_id(own, "primary"), "accept_unfenced": True}
-        stopped = run_failback(estate, plan, ports, before_fence=wait, **ids)
-    assert stopped.machine.state is State.AUDITED
-    status = next(each for each in link_statuses(own.config, own.store, [own.link]) if each.link.id == own.link.id)
-    assert status.state == "reversed"
-    assert status.partitions
-    assert {(each.lag_records, each.lag_seconds) for each in status.partitions} == {(None, None)}
-    assert (status.recovery_point.records, status.recovery_point.seconds) == (None, None)
-    with own.estate() as estate:
-        assert resume_run(estate, stopped.run, ports).error is None
-
-
-def test_behind_a_hole_of_the_live_cluster_offsets_differ_after_the_way_back_and_positions_follow(own, tmp_path):
-    topic = own.create("primary", "latest", partitions=1, cleanup_policy="compact", min_compaction_lag_ms="3600000")
-    own.produce("primary", topic, texts("before", 20, (0,)))
-    group = own.commit("primary", "live", topic, {0: 20})
-    mirror(own)
-    fail_over(own)
-    producer = Producer({**own.client("dr"), "transactional.id": topic, "linger.ms": 100})
-    producer.init_transactions(TIMEOUT)
-    producer.begin_transaction()
-    for number in range(2_500):  # more than is matched
-        producer.produce(topic, b"x", key=b"%d" % number, partition=0)
-    producer.flush(TIMEOUT)
-    producer.abort_transaction(TIMEOUT)
-    tp = TopicPartition(topic, 0)
-    with own.estate() as estate:  # the answer comes before the marker is in the log
-        wait_until(lambda: estate.admin("dr").end_offsets([tp], committed=False)[tp] == 20 + 2_501, what="the marker")
-    own.produce("dr", topic, texts("on-dr", 10, (0,)))
-    end = 20 + 2_501 + 10
-    own.commit("dr", "live", topic, {0: end - 4})
-    on_dr, unread = own.values("dr", topic), own.unread("dr", group, topic)
-    assert len(unread[0]) == 4
-
-    _, result = fail_back(own, tmp_path)
-
-    assert result.error is None
-    assert own.values("primary", topic) == on_dr
-    assert own.unread("primary", group, topic) == unread
-    assert own.committed("primary", group) == {(topic, 0): 26}
-    status = next(each for each in link_statuses(own.config, own.store, [own.link]) if each.link.id == own.link.id)
-    assert [(each.delta, each.lag_records) for each in status.partitions] == [(2_501, 0)]
-    with own.estate() as estate:
-        (position,) = make_plan(estate, Request("dr")).positions
-    assert (position.source_offset, position.target_offset, position.translation) == (26, end - 4, Certainty.EXACT)
 
 
 def test_there_and_back_again(own, away, tmp_path):
