@@ -121,7 +121,7 @@ class Recorder:
         self._refreshed_at = 0.0
         self._blocks: dict[TopicPartition, RowBlocks] = {}
         self._written: dict[TopicPartition, tuple[Watermark, float]] = {}
-        self._failed = False
+        self._failed: bool | None = None  # an earlier process may have told of a failure
         self._failing_since: float | None = None
 
     # -- noting ------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Recorder:
         return True
 
     def _say(self, error: DrkitError | None) -> None:
-        if error is None and not self._failed:
+        if error is None and self._failed is False:
             return
         if error is not None and not self._failed:
             log.warning("%s: the copy of its state isn't written: %s", self._link.id, error)
