@@ -16,6 +16,7 @@ from drkit.audit.abreast import Compared, Piece, Stretch
 from drkit.audit.abreast_tasks import compare_pieces, prove_ranges
 from drkit.audit.by_digest import Proof, Provable, Region, choose, covered, regions
 from drkit.audit.compare import MEMORY_BUDGET, Comparison, InHand, Tally, by_partition, chunk_shift
+from drkit.audit.failures import LogMoved
 from drkit.audit.pieces import cut_up
 from drkit.audit.reading import Reader, in_tasks
 from drkit.audit.scope import Scope
@@ -107,6 +108,8 @@ def _brought_in(reader: Reader, pieces: Sequence[Piece], found: list[Compared], 
         fetched.add(number)
     again = [at for at, each in enumerate(found) if each.stays and each.number in fetched]
     for at, each in zip(again, compared_pieces(reader, [[pieces[at]] for at in again], full=full), strict=True):
+        if (each.source_count, each.target_count) != (found[at].source_count, found[at].target_count):
+            raise LogMoved("records went away while they were compared", remedy="Run it again")
         found[at] = each
     return stay - fetched
 

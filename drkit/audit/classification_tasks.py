@@ -25,7 +25,8 @@ from drkit.model.ranges import merged_ranges
 PAIR = "pair"
 """A row that is no fate: a record that was found elsewhere (`s`, `t`, `s_ts`)."""
 FACTS = "facts"
-"""A row that is no fate: the highest mirrored position (`s`) and whether the reordered are the fewest (`placed`)."""
+"""A row that is no fate: the highest mirrored position (`s`), whether the reordered are the fewest (`placed`), and
+how many residuals there were of the source (`e`) and of the target (`t`)."""
 
 _A_BLOCK = 10_000
 _RANGE = 1 << 16
@@ -102,11 +103,9 @@ def fate_row(fate: Fate) -> Row:
 
 
 def rows_of(found: Classified) -> Iterator[Row]:
-    """All rows of a partition but those of its stretches set aside."""
+    """The fates and pairs of a partition but those of its stretches set aside."""
     yield from map(fate_row, found.fates)
     yield from map(_pair_row, found.pairs)
-    number = found.limits.number
-    yield (FACTS, number, found.through, None, found.exact, *_NO_SOURCE[3:], *_NO_TARGET)
 
 
 def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: bool) -> Iterator[Row]:
@@ -114,8 +113,11 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
     limits = unit.limits
     kept = DisplacedRuns({each.chunk for each in unit.stretches}, limits.shift)
     compacted = limits.source_compacted or limits.target_compacted
+    of_source = of_target = 0
     for piece in unit.pieces:
         for part in read_piece(source, target, piece, full=full):
+            of_source += part.source_count
+            of_target += part.target_count
             if unit.alone:
                 yield from rows_of(_answered(source, classify(limits, part.source_left, (), ()), unit))
             elif compacted:  # where it is asked which offsets are empty, every record counts
@@ -127,12 +129,13 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
                 mirrored = part.target_left[: len(part.target_left) - len(appended)]
                 yield from _pair_rows(kept.add(part.source_left, mirrored))
     if unit.alone:
+        yield _facts(limits.number, limits.through, of_source, of_target, exact=True)
         return
     yield from _pair_rows(kept.end())
-    of_source, of_target = sorted(kept.source_left), sorted(kept.target_left)
-    steps = classify(limits, of_source, of_target, unit.stretches, kept.runs)
+    steps = classify(limits, sorted(kept.source_left), sorted(kept.target_left), unit.stretches, kept.runs)
     found = _answered(source, steps, unit)
     yield from rows_of(found)
+    yield _facts(limits.number, found.through, of_source, of_target, exact=found.exact)
     unmatched = frozenset(row.s for row in kept.source_left)
     for line in found.aside:
         for first in range(line.s_lo, line.s_hi + 1, _RANGE):
@@ -140,6 +143,10 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
             request = MatchedRecords(limits.number, [within], unmatched, limits.zones)
             for record in _answer(source, request, unit):
                 yield fate_row(reordered(limits.number, record, line.displaced))
+
+
+def _facts(number: int, through: int | None, of_source: int, of_target: int, *, exact: bool) -> Row:
+    return (FACTS, number, through, of_source, exact, *_NO_SOURCE[3:], of_target, *_NO_TARGET[1:])
 
 
 def _pair_rows(pairs: Iterable[Both]) -> Iterator[Row]:

@@ -6,6 +6,7 @@ On the driver all partitions go abreast: what they ask for at one step is read i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import Row as RowOfSpark
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -32,6 +34,7 @@ from drkit.audit.classifier import (
     reordered,
 )
 from drkit.audit.compare import Comparison
+from drkit.audit.failures import LogMoved
 from drkit.audit.lookups import MatchedRecords, Request
 from drkit.audit.places import place
 from drkit.audit.reading import Reader, in_tasks, keep
@@ -124,12 +127,26 @@ def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | No
     inexact = {each.limits.number for each in classified if not each.exact}
     rows = _in_spark(reader, comparison, [limits[number] for number in sorted(comparison.in_tasks | too_long)])
     if rows is not None:
-        for row in rows.where(F.col("fate") == FACTS).select("p", "s", "placed").collect():
+        facts = rows.where(F.col("fate") == FACTS).select("p", "s", "e", "placed", "t").collect()
+        _check_unmoved(comparison, facts)
+        for row in facts:
             through[row["p"]] = _highest(through[row["p"]], None if row["s"] is None else row["s"] - 1)
             if not row["placed"]:
                 inexact.add(row["p"])
     pairs = tuple(pair for each in classified for pair in each.pairs)
     return Judgement(reader, comparison, through, bounds, tuple(settled), pairs, rows, frozenset(inexact))
+
+
+def _check_unmoved(comparison: Comparison, facts: Iterable[RowOfSpark]) -> None:
+    """Raise `LogMoved` where a partition was another one when it was compared again: its counts would contradict."""
+    found: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for row in facts:
+        found[row["p"]][0] += row["e"]
+        found[row["p"]][1] += row["t"]
+    for number, counts in found.items():
+        tally = comparison.tallies[number]
+        if counts != [tally.source_left, tally.target_left]:
+            raise LogMoved("records went away while they were compared", remedy="Run it again")
 
 
 def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits]) -> list[Classified]:
