@@ -220,7 +220,7 @@ def test_what_a_link_filters_and_transforms_is_reconciled_with_what_it_makes_of_
         own.produce("primary", topic, texts("text", 60))
         mirror(own)
         with here(own, spark, tmp_path / "checkpoint") as (audit, told):
-            wait_until(lambda: len(told) == 2, timeout=60, what="both ranges")
+            wait_until(lambda: len(told) == 2, timeout=120, what="both ranges")
         assert ranges(told) == {(0, 0): "equal", (1, 0): "equal"}
         assert (audit.progress.counts.source_records, audit.progress.counts.matched) == (80, 80)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from drkit.audit.findings_files import SCHEMA
 from drkit.audit.findings_table import append_findings, check_table
 from drkit.audit.run import run_audit
-from drkit.audit.session import SparkRuntime, spark_session, stop_session
+from drkit.audit.session import SparkRuntime, quietly, spark_session, stop_session
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import Refused
 from tests.support.damage import records, seeded
@@ -86,15 +87,18 @@ def test_findings_of_several_audits_are_a_trend_in_a_table(bench, spark, astray,
             result = run_audit(request, bench.store, bench.config, runtime)
             assert append_findings([result.findings_path], table, runtime) == result.findings_total
         session = spark_session(runtime)
-        kept = session.table(table)
-        assert kept.columns == SCHEMA.fieldNames()
-        trend = Counter((row["run"], row["link"], row["kind"]) for row in kept.collect())
+        with quietly():  # PySpark leaves its sockets to the garbage collector
+            kept = session.table(table)
+            assert kept.columns == SCHEMA.fieldNames()
+            trend = Counter((row["run"], row["link"], row["kind"]) for row in kept.collect())
+            gc.collect()
         assert trend == {
             ("audit-1", "primary->dr", "lost"): 3,
             ("audit-1", "primary->dr", "foreign"): 2,
             ("audit-2", "primary->dr", "lost"): 1,
         }
-        session.sql("create table found.APP.other (run int)")
+        with quietly():
+            session.sql("create table found.APP.other (run int)")
         with pytest.raises(Refused, match="has no column"):
             check_table("found.APP.other", runtime)
     finally:
