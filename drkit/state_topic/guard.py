@@ -34,8 +34,11 @@ def holds(store: Store, link: Link) -> bool:
 
 
 def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None:
-    """Raise `Refused` where a state topic has records of topics (`keys`) and the store has nothing of the link."""
-    if holds(store, link) or not any(section_of(key)[0] == Kind.TOPIC for key in keys):
+    """Raise `Refused` where a state topic has records of topics (`keys`) and the store has nothing of the link.
+
+    Not where the target has other writers: there the mirror finds its place by provenance, without a store.
+    """
+    if link.shares_target or holds(store, link) or not any(section_of(key)[0] == Kind.TOPIC for key in keys):
         return
     raise Refused(
         f"the store has nothing of link {link.id}, and {link.id.target} has a copy of its state",
