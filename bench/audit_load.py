@@ -9,10 +9,10 @@ from itertools import cycle
 
 from bench.batches import Codec, batch_variants
 from bench.wire import Connection
-from drkit.kafka.batch import HEADER_BYTES, Batch, header, parse
-from drkit.kafka.batch_digest import placed_digest
-from drkit.kafka.records import Record, build, read
-from drkit.mirror.ranges import Ranges
+from drkit.kafka.protocol.batch_digest import placed_digest
+from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
+from drkit.kafka.protocol.records import Record, build, read
+from drkit.mirror.runtime.range_digests import Ranges
 from drkit.model.digests import RangeDigest
 from drkit.model.topology import TopicPartition
 

@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from xxhash import xxh3_64_intdigest
 
 from drkit.audit.run import run_audit
-from drkit.audit.session import SparkRuntime, spark_session
+from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab.toolchain import ensure
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
-from drkit.model.links import TopicState
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as Partition

@@ -14,7 +14,7 @@ import sys
 from itertools import zip_longest
 
 from bench.wire import Connection, Session
-from drkit.kafka.batch import HEADER_BYTES, LOG_OVERHEAD
+from drkit.kafka.protocol.record_batch import HEADER_BYTES, LOG_OVERHEAD
 
 _LAST_DELTA_AT = 23
 _BASE_OFFSET = bytes(8)  # a producer's batches begin at 0; the broker writes the place

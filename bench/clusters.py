@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import kafka_node
 from drkit.lab.bootstrap import formatted_bootstrap
 from drkit.lab.interrupts import Interrupts

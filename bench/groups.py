@@ -29,8 +29,8 @@ from bench.peers.drkit import STORE, Drkit
 from bench.stats import percentile
 from bench.watch import MirrorFailed
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.groups import GroupAdmin
-from drkit.kafka.wire import Wire, check
+from drkit.kafka.admin.admin_connection import Wire, check
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition

@@ -27,9 +27,9 @@ from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store
-from drkit.store.cassandra_session import CassandraSession
-from drkit.store.cassandra_statements import Statements
-from drkit.store.cassandra_url import parse_cassandra_url
+from drkit.store.cassandra.session import CassandraSession
+from drkit.store.cassandra.statements import Statements
+from drkit.store.cassandra.url import parse_cassandra_url
 
 _LINK = LinkId("primary", "dr")
 _PLACE = TopicPartition("orders", 0)

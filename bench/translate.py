@@ -31,7 +31,7 @@ from bench.translate_source import KINDS, Source
 from bench.watch import MirrorFailed
 from bench.wire import Connection
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.groups import GroupAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.topology import TopicPartition
 
 _CAUGHT_UP_SECONDS = 120.0

@@ -19,17 +19,17 @@ from typing import Any
 _STOPS_WITHIN_SECONDS = 0.2  # a signal may reach another thread first, and this one would go on
 
 PLACES = {
-    "after_fetch": ("drkit.mirror.batch_admission:Admission.admit", "before"),
-    "before_rows": ("drkit.store.sqlite:SqliteStore.append_mappings", "before"),
-    "after_rows": ("drkit.store.sqlite:SqliteStore.append_mappings", "after"),
-    "before_send": ("drkit.mirror.batch_writer:Produce", "after"),  # it is handed over right then
-    "after_send": ("drkit.mirror.batch_writer:Sender._hand_over", "after"),
-    "after_answer": ("drkit.mirror.batch_writer:Sender._answered", "before"),
-    "before_watermarks": ("drkit.store.sqlite:SqliteStore.put_watermarks", "before"),
-    "after_watermarks": ("drkit.store.sqlite:SqliteStore.put_watermarks", "after"),
-    "after_supersede": ("drkit.store.sqlite:SqliteStore.supersede_mappings", "after"),
-    "before_trim": ("drkit.kafka.admin:ClusterAdmin.delete_records", "before"),
-    "after_trim": ("drkit.kafka.admin:ClusterAdmin.delete_records", "after"),
+    "after_fetch": ("drkit.mirror.engine.sequencer:Admission.admit", "before"),
+    "before_rows": ("drkit.store.sqlite.backend:SqliteStore.append_mappings", "before"),
+    "after_rows": ("drkit.store.sqlite.backend:SqliteStore.append_mappings", "after"),
+    "before_send": ("drkit.mirror.engine.sender:Produce", "after"),  # it is handed over right then
+    "after_send": ("drkit.mirror.engine.sender:Sender._hand_over", "after"),
+    "after_answer": ("drkit.mirror.engine.sender:Sender._answered", "before"),
+    "before_watermarks": ("drkit.store.sqlite.backend:SqliteStore.put_watermarks", "before"),
+    "after_watermarks": ("drkit.store.sqlite.backend:SqliteStore.put_watermarks", "after"),
+    "after_supersede": ("drkit.store.sqlite.backend:SqliteStore.supersede_mappings", "after"),
+    "before_trim": ("drkit.kafka.admin.cluster_admin:ClusterAdmin.delete_records", "before"),
+    "after_trim": ("drkit.kafka.admin.cluster_admin:ClusterAdmin.delete_records", "after"),
 }
 """Point → the function, and on which side of it."""
 

@@ -30,9 +30,9 @@ def epochs_not_compared() -> None:
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda partition, offset, max_bytes, *_, **__: plain(partition, offset, max_bytes)
 
-    _put("drkit.mirror.resume:divergence", _answers(None))
-    _put("drkit.mirror.resume:Resumer._doubted", _answers(frozenset()))
-    _put("drkit.mirror.batch_reader:FetchPlace", make)
+    _put("drkit.mirror.resume.partition_resume:divergence", _answers(None))
+    _put("drkit.mirror.resume.partition_resume:Resumer._doubted", _answers(frozenset()))
+    _put("drkit.mirror.engine.fetcher:FetchPlace", make)
 
 
 def filler_too_large() -> None:
@@ -41,10 +41,10 @@ def filler_too_large() -> None:
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda _, *wanted: plain(10_000_000, *wanted)
 
-    _put("drkit.mirror.offset_alignment.align_partition:filler_count", make)
-    _put("drkit.mirror.offset_alignment.fill_decision:filler_count", make)
-    _put("drkit.mirror.batch_flow:Limits.lower", _answers(None))
-    _put("drkit.mirror.stalls:Stalls.look", _answers(None))
+    _put("drkit.mirror.resume.offset_alignment.align_partition:filler_count", make)
+    _put("drkit.mirror.resume.offset_alignment.fill_decision:filler_count", make)
+    _put("drkit.mirror.engine.engine_state:Limits.lower", _answers(None))
+    _put("drkit.mirror.health.stalls:Stalls.look", _answers(None))
 
 
 def ends_not_looked_at() -> None:
@@ -57,8 +57,8 @@ def ends_not_looked_at() -> None:
 
         return acknowledge
 
-    _put("drkit.mirror.batch_writer:Sender._end_is_known", _answers(True))
-    _put("drkit.mirror.inflight:InFlight.acknowledge", make)
+    _put("drkit.mirror.engine.sender:Sender._end_is_known", _answers(True))
+    _put("drkit.mirror.engine.inflight_window:InFlight.acknowledge", make)
 
 
 def appends_without_a_condition() -> None:
@@ -71,7 +71,7 @@ def appends_without_a_condition() -> None:
 
         return header
 
-    _put("drkit.mirror.batch_partition:header", make)
+    _put("drkit.mirror.engine.partition_queue:header", make)
 
 
 def trimmed_without_proof() -> None:
@@ -88,13 +88,13 @@ def trimmed_without_proof() -> None:
 
         return begun
 
-    _put("drkit.mirror.offset_alignment.fill_decision:FillDecision._begun", make)
-    _put("drkit.kafka.filler:FillerTrimmer._stranger", _answers(None))
+    _put("drkit.mirror.resume.offset_alignment.fill_decision:FillDecision._begun", make)
+    _put("drkit.kafka.protocol.filler:FillerTrimmer._stranger", _answers(None))
 
 
 def filler_stays() -> None:
     """What an alignment has filled isn't removed."""
-    _put("drkit.kafka.filler:FillerTrimmer.trim", _answers(None))
+    _put("drkit.kafka.protocol.filler:FillerTrimmer.trim", _answers(None))
 
 
 def problems_not_heeded() -> None:
@@ -112,12 +112,12 @@ def ends_always_stable() -> None:
 
         return end_offsets
 
-    _put("drkit.kafka.admin:ClusterAdmin.end_offsets", make)
+    _put("drkit.kafka.admin.cluster_admin:ClusterAdmin.end_offsets", make)
 
 
 def purges_not_seen() -> None:
     """Nobody looks where the target's log begins."""
-    _put("drkit.mirror.purge_watch:PurgeWatch.look", _answers(None))
+    _put("drkit.mirror.health.purge_watch:PurgeWatch.look", _answers(None))
 
 
 PLANTS: dict[str, Callable[[], None]] = {

@@ -15,10 +15,10 @@ from chaos.adversary.fault_points import FaultPoints
 from chaos.adversary.plants import plant
 
 _CLOCKS = {
-    ("drkit.mirror.lease", "TTL_SECONDS"): 4.0,
-    ("drkit.mirror.lease", "MARGIN_SECONDS"): 1.0,
-    ("drkit.mirror.membership", "SESSION_SECONDS"): 2.5,
-    ("drkit.mirror.membership", "_HEARTBEAT_SECONDS"): 0.4,
+    ("drkit.mirror.workers.leader_lease", "TTL_SECONDS"): 4.0,
+    ("drkit.mirror.workers.leader_lease", "MARGIN_SECONDS"): 1.0,
+    ("drkit.mirror.workers.membership", "SESSION_SECONDS"): 2.5,
+    ("drkit.mirror.workers.membership", "_HEARTBEAT_SECONDS"): 0.4,
 }
 """Module constants that make a take-over quick; set before other modules copy them."""
 
@@ -32,7 +32,7 @@ def main() -> None:
         found = import_module(module)
         getattr(found, name)  # a clock of another name would be set in vain
         setattr(found, name, seconds)
-    runtime = import_module("drkit.mirror.runtime").MirrorRuntime.__init__
+    runtime = import_module("drkit.mirror.runtime.mirror_runtime").MirrorRuntime.__init__
     runtime.__kwdefaults__["topic_seconds"] = _TOPIC_SECONDS
     FaultPoints(Path(control)).install()
     plant(planted)

@@ -8,18 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkit.audit.altered import callables_of, unreadable_source
-from drkit.audit.failures import KeptWorkLost, LogMoved, in_words
-from drkit.audit.findings import count, hand_over, uncompared, unseen_before
-from drkit.audit.judge import Judgement, judge
-from drkit.audit.ordering import MOST_RUNS
-from drkit.audit.reading import Reader
-from drkit.audit.relations import audit_relation, check_decoders, concerned
-from drkit.audit.scope import Scope, log_starts, observe_scope
-from drkit.audit.session import SparkRuntime, session_starting, ship_callables
-from drkit.audit.watch import Progress, Tasks, described, timed, watching
+from drkit.audit.classify.classification import Judgement, judge
+from drkit.audit.classify.foreign_keys import audit_relation, check_decoders, concerned
+from drkit.audit.classify.ordering import MOST_RUNS
+from drkit.audit.compare.altered_links import callables_of, unreadable_source
+from drkit.audit.compare.scope import Scope, log_starts, observe_scope
+from drkit.audit.findings.findings import count, hand_over, uncompared, unseen_before
+from drkit.audit.read.record_frames import Reader
+from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
+from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
+from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
 from drkit.config import Config
-from drkit.kafka.alteration import Alteration
+from drkit.kafka.alteration.alteration import Alteration
 from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link

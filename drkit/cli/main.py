@@ -14,7 +14,7 @@ import typer
 from typer._click.exceptions import ClickException  # of the click that Typer carries: no public name exists
 
 from drkit import __version__
-from drkit.cli.output import OutputMode, Writer
+from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = (

@@ -19,7 +19,7 @@ from drkit.demo.groups import GROUPS, Consumers
 from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
 from drkit.demo.witness import Seen, committed, partitions_of, read_topics
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.lab.datasets.catalogue import open_dataset
 from drkit.lab.datasets.events import Stamps

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from drkit.mapping.translate import unavailable
-from drkit.model.links import RECREATED, SOURCE_TRUNCATED, STORE_RECOVERED, Problem
+from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, STORE_RECOVERED, Problem
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import TopicPartition
 

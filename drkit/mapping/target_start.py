@@ -13,10 +13,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from drkit.model.links import TARGET_PURGED, Problem
+from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.text import counted
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.wording import counted
 
 
 class MappingRows(Protocol):

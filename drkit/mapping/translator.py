@@ -10,7 +10,7 @@ from typing import Protocol
 from drkit.mapping.doubts import heed
 from drkit.mapping.rows import conflict, records_between
 from drkit.mapping.translate import translate, unavailable
-from drkit.model.links import Problem
+from drkit.model.link_state import Problem
 from drkit.model.offsets import OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 

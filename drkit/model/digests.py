@@ -2,8 +2,8 @@
 
 A range covers record batches that went out byte for byte, with one delta between both sides. Its digest is the sum
 (modulo 2**128) of its batches' digests, each over the batch's first target offset, the header fields that its records
-are read by, and the records' bytes (`drkit.kafka.batch_digest`): so it binds every record and its place, and says
-nothing of what lies between batches (markers, which hold no records).
+are read by, and the records' bytes (`drkit.kafka.protocol.batch_digest`): so it binds every record and its place, and
+says nothing of what lies between batches (markers, which hold no records).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from drkit.model.clock import iso
-from drkit.model.text import and_more
+from drkit.model.wording import and_more
 
 GENESIS = "0" * 64
 _MICROS_A_MILLI = 1000
@@ -84,7 +84,7 @@ def verify_chain(entries: Sequence[JournalEntry]) -> ChainBreak | None:
 class Anchor:
     """The head of a run's chain at a moment, kept where a writer of the store can't change it.
 
-    `store` tells stores apart (`drkit.failover.anchors.store_identity`); `cluster` is the alias of the cluster that
+    `store` tells stores apart (`drkit.failover.run.anchors.store_identity`); `cluster` is the alias of the cluster that
     the run leads to.
     """
 

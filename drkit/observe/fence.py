@@ -6,8 +6,8 @@ from collections.abc import Collection
 from datetime import datetime
 
 from drkit.model.acls import Acl, fence_rules_kind
-from drkit.model.gate import FENCES, GateState, Means, mark_of, newest, serving_cluster
-from drkit.model.links import LinkControl, Problem
+from drkit.model.fence import FENCES, GateState, Means, mark_of, newest, serving_cluster
+from drkit.model.link_state import LinkControl, Problem
 from drkit.model.topology import Link
 from drkit.store.api import Store
 

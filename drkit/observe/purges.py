@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from drkit.kafka.clusters import Clusters
-from drkit.kafka.tails import Stretch
-from drkit.kafka.unexpired import Missing, unexpired
+from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
 from drkit.model.errors import NotLetIn, Refused, Unreachable
-from drkit.model.links import TARGET_PURGED, Problem
+from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store

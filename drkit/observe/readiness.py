@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drkit.config import ClusterConfig, Config, Objectives
-from drkit.kafka.admin import TopicInfo
-from drkit.kafka.clusters import Clusters
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
-from drkit.model.links import OFFSETS_DIFFER, Problem
+from drkit.model.link_state import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
-from drkit.model.text import counted
 from drkit.model.topology import Link, is_canary
+from drkit.model.wording import counted
 from drkit.observe.check import Check, Outcome
 from drkit.observe.fence import FENCED
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses

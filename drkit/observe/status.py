@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.config import Config
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.clusters import Clusters
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.clusters import Clusters
 from drkit.mapping.translator import Translator
 from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
 from drkit.model.errors import NotLetIn, Refused, Unreachable
-from drkit.model.gate import serving_cluster
-from drkit.model.links import (
+from drkit.model.fence import serving_cluster
+from drkit.model.link_state import (
     OFFSETS_DIFFER,
     RECREATED,
     SOURCE_TOPIC_DENIED,

@@ -12,16 +12,16 @@ from datetime import datetime
 import psutil
 
 from drkit.config import Config
-from drkit.kafka.clusters import Clusters
+from drkit.kafka.admin.clusters import Clusters
 from drkit.model.errors import DrkitError
-from drkit.model.text import and_more, counted
 from drkit.model.topology import Link
+from drkit.model.wording import and_more, counted
 from drkit.observe.check import Check, Outcome
 from drkit.state_topic.guard import holds
 from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.records import state_topic
 from drkit.store.api import Store
-from drkit.store.cassandra_url import parse_cassandra_url
+from drkit.store.cassandra.url import parse_cassandra_url
 
 OLD_SECONDS = 60.0
 """A copy whose last record is older than this isn't kept up (it is touched every few seconds)."""

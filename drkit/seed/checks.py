@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drkit.mirror.rebuilding import how_forwarded
+from drkit.mirror.transform.rebuild_reasons import how_forwarded
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.topology import Link
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from drkit.mirror.engine import Incident, KeepRows, Notice, PartitionStart, Position, Stopped, gathered
+from drkit.mirror.engine.interface import Incident, KeepRows, Notice, PartitionStart, Position, Stopped, gathered
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
@@ -62,7 +62,7 @@ Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class SparkEngine:
-    """See the module docstring and `drkit.mirror.engine.Engine`.
+    """See the module docstring and `drkit.mirror.engine.interface.Engine`.
 
     Args:
         jobs: runs tasks.

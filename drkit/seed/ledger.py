@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from drkit.mirror.engine import Incident, IncidentKind, Notice, PartitionStart, Position
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionStart, Position
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed.ranges import Ready

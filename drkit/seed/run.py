@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from drkit.audit.failures import in_words
-from drkit.audit.session import SparkRuntime, quietly, spark_session
+from drkit.audit.spark.failures import in_words
+from drkit.audit.spark.session import SparkRuntime, quietly, spark_session
 from drkit.config import Config
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.shipped import packed
-from drkit.mirror.engine import Engine, KeepRows
-from drkit.mirror.events import OnEvent
-from drkit.mirror.runtime import MirrorReport, MirrorRuntime
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.config.portable_config import packed
+from drkit.mirror.engine.interface import Engine, KeepRows
+from drkit.mirror.runtime.events import OnEvent
+from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.topology import Link
 from drkit.seed.checks import check_seedable
 from drkit.seed.engine import SparkEngine

@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from drkit.audit.log_tasks import FAILED
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.filler import FillerTrimmer
-from drkit.kafka.shipped import unpacked
-from drkit.mirror.batch_engine import BatchEngine
-from drkit.mirror.engine import Stopped, Withdrawn
-from drkit.mirror.throttle import Throttle
+from drkit.audit.read.log_tasks import FAILED
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.config.portable_config import unpacked
+from drkit.kafka.protocol.filler import FillerTrimmer
+from drkit.mirror.engine.batch_engine import BatchEngine
+from drkit.mirror.engine.interface import Stopped, Withdrawn
+from drkit.mirror.engine.throttle import Throttle
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -143,7 +143,7 @@ class _Task:
         self._trimmed.add((target, below))
 
     def keep_rows(self, rows: Sequence[OffsetMapping]) -> None:
-        """Returns when the driver has them durable. See `drkit.mirror.engine.KeepRows`."""
+        """Returns when the driver has them durable. See `drkit.mirror.engine.interface.KeepRows`."""
         try:
             answer = self._rows.ask("rows", task=self._name, rows=rows_document(rows))
         except (OSError, EOFError):

@@ -20,7 +20,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from drkit.mirror.engine import Incident, IncidentKind, Notice, PartitionStart
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionStart
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -157,5 +157,5 @@ def notice_from(document: Sequence[Any]) -> Notice:
 
 
 def error_document(error: DrkitError) -> dict[str, str]:
-    """Drkit's own error, as failures of Spark's tasks carry it (`drkit.audit.failures`)."""
+    """Drkit's own error, as failures of Spark's tasks carry it (`drkit.audit.spark.failures`)."""
     return {"type": type(error).__name__, "what": error.what, "meaning": error.meaning, "remedy": error.remedy}

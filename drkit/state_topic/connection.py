@@ -11,10 +11,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.client_log import client_log
-from drkit.kafka.clients import confluent_config
-from drkit.kafka.topics import NewTopic
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.topic_requests import NewTopic
+from drkit.kafka.config.client_config import confluent_config
+from drkit.kafka.config.librdkafka_log import client_log
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.state_topic.records import TOPIC_CONFIG
 

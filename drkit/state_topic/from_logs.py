@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drkit.kafka.admin import ClusterAdmin, TopicInfo
-from drkit.kafka.peek import Place
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.client.record_probe import Place
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.links import RECOVERED_FROM_LOGS, Problem, TopicState
+from drkit.model.link_state import RECOVERED_FROM_LOGS, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, OffsetMode, TopicPartition
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.state_topic import connection

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.clock import from_millis
 from drkit.model.errors import DrkitError
-from drkit.model.links import LinkControl, Problem, TopicState
+from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection

@@ -8,7 +8,7 @@ from typing import Any, cast
 from drkit.config import Config
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
-from drkit.model.links import STATE_TOPIC_FAILED, LinkControl, Problem, TopicState
+from drkit.model.link_state import STATE_TOPIC_FAILED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.recorder import Recorder

@@ -25,9 +25,9 @@ from dataclasses import replace
 from typing import Any
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.clusters import PATIENCE_SECONDS
-from drkit.kafka.wire import Reach
+from drkit.kafka.admin.admin_connection import Reach
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.clusters import PATIENCE_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark

@@ -28,7 +28,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from drkit.model.gate import patterns_checksum
+from drkit.model.fence import patterns_checksum
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import Link, LinkId, TopicPartition
 

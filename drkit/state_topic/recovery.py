@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from drkit.kafka.admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.model.clock import iso, now
-from drkit.model.gate import FENCES, newest, record_text
-from drkit.model.links import STATE_TOPIC_FAILED, STORE_RECOVERED, LinkControl, Problem, TopicState
+from drkit.model.fence import FENCES, newest, record_text
+from drkit.model.link_state import STATE_TOPIC_FAILED, STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from drkit.model.digests import RangeDigest
 from drkit.model.journal import JournalEntry, RunSummary
-from drkit.model.links import Lease, LinkControl, Problem, TopicState
+from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.timeline import TimelineStore

@@ -18,7 +18,7 @@ from typing import Any
 
 from drkit.model.digests import RangeDigest
 from drkit.model.journal import JournalEntry, RunSummary
-from drkit.model.links import Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.leases import KeptLease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from drkit.model.links import Lease
+from drkit.model.link_state import Lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl
 
 from drkit.model.errors import ConfigError, StoreMissing
 from drkit.store.api import Store
-from drkit.store.cassandra_url import parse_cassandra_url
-from drkit.store.sqlite import DEFAULT_TIMEOUT_SECONDS, SqliteStore
-from drkit.store.sqlite_connection import MEMORY
+from drkit.store.cassandra.url import parse_cassandra_url
+from drkit.store.sqlite.backend import DEFAULT_TIMEOUT_SECONDS, SqliteStore
+from drkit.store.sqlite.connection import MEMORY
 
 _FORMS = "sqlite:///PATH or cassandra://user:password@host1,host2:9042/keyspace?dc=NAME&replication_factor=3"
 
@@ -62,9 +62,9 @@ def _open_sqlite(url: str, *, create: bool) -> Store:
 def _open_cassandra(url: str, *, create: bool) -> Store:
     location = parse_cassandra_url(url)
     # the driver takes a third of a second to import; commands on a SQLite store don't pay for it
-    from drkit.store.cassandra import CassandraStore  # noqa: PLC0415
-    from drkit.store.cassandra_schema import bring_up  # noqa: PLC0415
-    from drkit.store.cassandra_session import CassandraSession  # noqa: PLC0415
+    from drkit.store.cassandra.backend import CassandraStore  # noqa: PLC0415
+    from drkit.store.cassandra.schema import bring_up  # noqa: PLC0415
+    from drkit.store.cassandra.session import CassandraSession  # noqa: PLC0415
 
     session = CassandraSession(location)
     try:

@@ -13,14 +13,14 @@ import pytest
 
 from drkit.model.errors import ConfigError, DrkitError, StoreMissing, Unreachable
 from drkit.model.journal import JournalEntry
-from drkit.model.links import Direction, LinkControl, Problem
+from drkit.model.link_state import Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store
-from drkit.store.cassandra import CassandraStore
-from drkit.store.cassandra_schema import MIGRATIONS, bring_up, kept_version
-from drkit.store.cassandra_session import CassandraSession
-from drkit.store.cassandra_url import parse_cassandra_url
+from drkit.store.cassandra.backend import CassandraStore
+from drkit.store.cassandra.schema import MIGRATIONS, bring_up, kept_version
+from drkit.store.cassandra.session import CassandraSession
+from drkit.store.cassandra.url import parse_cassandra_url
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.cassandra

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from drkit.model.journal import JournalEntry, RunSummary, verify_chain
-from drkit.model.links import Direction, Lease, LinkControl, Problem, TopicState
+from drkit.model.link_state import Direction, Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store

@@ -11,7 +11,7 @@ from drkit.model.clock import now
 from drkit.model.timeline import Committed, GroupState
 from drkit.model.topology import LinkId
 from drkit.store import open_store
-from drkit.store.cassandra import CassandraStore
+from drkit.store.cassandra.backend import CassandraStore
 from tests.support.wait import wait_until
 
 TODAY = now()

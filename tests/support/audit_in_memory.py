@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from drkit.audit.abreast import Compared, Piece, compare_piece
-from drkit.audit.classification_tasks import FATE_ARROW, Unit, unit_rows
-from drkit.audit.classifier import Classified, Limits, classify, reordered
-from drkit.audit.lookups import MatchedRecords, Request
-from drkit.audit.pieces import cut_up
-from drkit.audit.places import Zone, nominal, place, zones
-from drkit.audit.scope import PartitionScope
-from drkit.kafka.batch import Batch, parse
+from drkit.audit.classify.classification_tasks import FATE_ARROW, Unit, unit_rows
+from drkit.audit.classify.classifier import Classified, Limits, classify, reordered
+from drkit.audit.classify.source_lookups import MatchedRecords, Request
+from drkit.audit.compare.merge_join import Compared, Piece, compare_piece
+from drkit.audit.compare.offset_zones import Zone, nominal, place, zones
+from drkit.audit.compare.scope import PartitionScope
+from drkit.audit.read.task_ranges import cut_up
+from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.model.audit import Basis, FindingKind
 from drkit.model.offsets import OffsetMapping
 from drkit.model.ranges import merged_ranges

@@ -9,9 +9,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
-from drkit.kafka import records
-from drkit.kafka.batch import Batch
-from drkit.kafka.joined import scan
+from drkit.kafka.protocol import records
+from drkit.kafka.protocol.coalescing import scan
+from drkit.kafka.protocol.record_batch import Batch
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 Plain = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import psutil
 
-from drkit.failover.machine import Kind, Mode, State
-from drkit.failover.observe import mirror_at_work
-from drkit.failover.recovery import Condition, Part
+from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.recovery.way_out import Condition, Part
+from drkit.failover.run.machine import Kind, Mode, State
 from drkit.lab.kafka_node import cluster_uuid
 from drkit.store import open_store
 from tests.support.estates import texts

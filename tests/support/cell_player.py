@@ -34,15 +34,15 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError
 
-from drkit.failover.abandon import abandon_run
-from drkit.failover.estate import Estate
-from drkit.failover.machine import Kind, Mode, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.recovery import ABANDON, BY_HAND, STATUS, Condition, Part, Situation, way_out
-from drkit.failover.refence import lift_fence
-from drkit.failover.service import cancel_run, resume_run, run_failover
+from drkit.failover.fencing.fence_command import lift_fence
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.recovery.abandon import abandon_run
+from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Condition, Part, Situation, way_out
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.machine import Kind, Mode, State
+from drkit.failover.run.service import cancel_run, resume_run, run_failover
 from drkit.lab import Lab
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, ExitCode, Refused
 from tests.support.cell_faults import ALIAS, Mend, broken
 from tests.support.estates import OwnLink

@@ -16,14 +16,14 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
 from drkit.config import Config, load_config
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.batch import Batch, header, parse
-from drkit.kafka.clients import confluent_config
-from drkit.kafka.messages import Payload
-from drkit.kafka.records import Built
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.config.client_config import confluent_config
+from drkit.kafka.protocol.fetch_produce import Payload
+from drkit.kafka.protocol.record_batch import Batch, header, parse
+from drkit.kafka.protocol.records import Built
 from drkit.lab import Lab
 from drkit.model.clock import now
-from drkit.model.links import TopicState
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store

@@ -20,9 +20,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import Config, load_config
-from drkit.failover.estate import Estate
+from drkit.failover.run.cluster_context import Estate
 from drkit.lab import Lab
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.store import open_store

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.machine import Mode
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.record import run_to_resume
-from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
-from drkit.kafka.admin import ClusterAdmin
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import Mode
+from drkit.failover.run.run_record import run_to_resume
+from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.journal import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store

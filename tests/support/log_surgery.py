@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drkit.kafka.batch import Batch, parse
+from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.lab import Lab
 from tests.support.wait import wait_until
 
@@ -141,8 +141,8 @@ def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
     Args:
         folder: of the partition's log; its broker may run (it reads through the same page cache).
         offset: of a record in the batch.
-        at: which byte of the batch (`drkit.kafka.batch` has the header's layout); negative from its end.
-        mask: the bits to turn.
+        at: which byte of the batch (`drkit.kafka.protocol.record_batch` has the header's layout); negative from its
+        end. mask: the bits to turn.
 
     Returns:
         the batch as it was.

@@ -22,12 +22,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from drkit.config import ClusterConfig, load_config
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mapping import Translator
-from drkit.mirror.events import MirrorEvent
-from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.links import Problem, TopicState
+from drkit.mirror.runtime.events import MirrorEvent
+from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
+from drkit.model.link_state import Problem, TopicState
 from drkit.model.topology import Link
 from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store

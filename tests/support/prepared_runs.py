@@ -20,11 +20,11 @@ from pathlib import Path
 
 import psutil
 
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.journal import INTENT, OUTCOME
-from drkit.failover.machine import PATHS, Kind, Mode, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import run_failback, run_failover
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.journal import INTENT, OUTCOME
+from drkit.failover.run.machine import PATHS, Kind, Mode, State
+from drkit.failover.run.service import run_failback, run_failover
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts

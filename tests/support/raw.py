@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka import records
-from drkit.kafka.batch import header, parse
-from drkit.kafka.markers import WriteTxnMarkers
-from drkit.kafka.messages import Fetch, FetchPlace, Produce
-from drkit.kafka.stream import Connection, Stream
+from drkit.kafka.client.data_client import Connection, Stream
+from drkit.kafka.protocol import records
+from drkit.kafka.protocol.fetch_produce import Fetch, FetchPlace, Produce
+from drkit.kafka.protocol.record_batch import header, parse
+from drkit.kafka.protocol.transaction_markers import WriteTxnMarkers
 
 _ZSTD = 4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import NamedTuple
 
-from drkit.failover.machine import Kind, Mode, State
-from drkit.failover.recovery import Condition, Part, Situation, WayOut, faults_of, way_out
-from drkit.failover.recovery_page import STATES
+from drkit.failover.recovery.recovery_page import STATES
+from drkit.failover.recovery.way_out import Condition, Part, Situation, WayOut, faults_of, way_out
+from drkit.failover.run.machine import Kind, Mode, State
 
 
 class RunState(NamedTuple):

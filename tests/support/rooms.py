@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from drkit.failover.ports import AuditVerdict, CaughtUp, Ports, Salvaged
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.failover.run.ports import AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, FolderUnusable
 from drkit.model.topology import Link
 from tests.support.estates import OwnLink

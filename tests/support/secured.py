@@ -12,10 +12,10 @@ from typing import Any
 from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.acls import Acl
-from drkit.model.gate import is_mark
+from drkit.model.fence import is_mark
 from tests.support.estates import OwnLink, open_link
 from tests.support.lab import USERS
 from tests.support.wait import wait_until

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from drkit.config import load_config
-from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.store import open_store
 
 

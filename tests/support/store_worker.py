@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 
 from drkit.model.journal import JournalEntry
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId
 from drkit.store import Store, open_store

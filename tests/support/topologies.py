@@ -15,9 +15,9 @@ from typing import Any
 from drkit.config import load_config
 from drkit.lab import Lab
 from drkit.mapping import Translator
-from drkit.mirror.control import link_to_run
-from drkit.mirror.runtime import MirrorReport, MirrorRuntime
-from drkit.model.links import Problem
+from drkit.mirror.runtime.control import link_to_run
+from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
+from drkit.model.link_state import Problem
 from drkit.model.topology import Link, LinkId
 from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store

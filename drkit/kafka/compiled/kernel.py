@@ -1,8 +1,8 @@
 """The loops over single records that decide what badly batched sources cost, compiled by Numba when this is imported.
 
-`drkit.kafka.joined` and `drkit.kafka.records` do the same in plain Python, and tests compare the two byte for byte.
-They are C callbacks (`numba.cfunc`), which take plain pointers: over arrays Numba would check each index for being
-negative, at twice the cost. Compiled code is cached (`cache=True`).
+`drkit.kafka.protocol.coalescing` and `drkit.kafka.protocol.records` do the same in plain Python, and tests compare the
+two byte for byte. They are C callbacks (`numba.cfunc`), which take plain pointers: over arrays Numba would check each
+index for being negative, at twice the cost. Compiled code is cached (`cache=True`).
 
 Nothing that the bytes say is trusted: each place is checked against their end before it is read, and a batch that
 isn't what its header says is left out. The caller ensures that a whole header lies at `at`.
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, MAGIC
 from drkit.kafka.compiled.castagnoli import tables
 from drkit.kafka.compiled.limits import FARTHEST, FEW, GROWTH, LEAST, MOST, SMALL
+from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, MAGIC
 
 _STEP = 8
 _BYTES: Any = types.CPointer(types.uint8)  # type: ignore[no-untyped-call]
@@ -132,7 +132,7 @@ def _renumbered(
 
 @cfunc(_INT(_BYTES, _INT, _INT, _BYTES, _INT, _NUMBERS), cache=True)
 def join(data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
-    """Join the small plain batches from `at` on into one payload, as `drkit.kafka.joined` does.
+    """Join the small plain batches from `at` on into one payload, as `drkit.kafka.protocol.coalescing` does.
 
     `result`: where the first that isn't joined begins, records, bytes written, the highest timestamp, their
     leader epoch. Returns how many batches were joined.

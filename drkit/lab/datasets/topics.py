@@ -20,7 +20,7 @@ class TopicInfo(Protocol):
 
 
 class TopicAdmin(Protocol):
-    """What is asked of a cluster. `drkit.kafka.admin.ClusterAdmin` is one."""
+    """What is asked of a cluster. `drkit.kafka.admin.cluster_admin.ClusterAdmin` is one."""
 
     def brokers(self) -> Sequence[Any]:
         """The brokers alive."""

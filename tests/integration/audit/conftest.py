@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drkit.audit.run import run_audit
-from drkit.audit.session import SparkRuntime, stop_session
+from drkit.audit.spark.session import SparkRuntime, stop_session
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from drkit.model.audit import AuditRequest, AuditResult, TopicChoice

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.audit.salvage import salvage
+from drkit.audit.salvage.salvage import salvage
 from drkit.model.audit import AuditRequest, TopicChoice, Verdict
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.record import Record as Given

@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.audit.log_source import read_records
+from drkit.audit.read.log_source import read_records
+from drkit.audit.read.offset_ranges import Span
 from drkit.audit.run import run_audit
-from drkit.audit.session import SparkRuntime, spark_session, stop_session
-from drkit.audit.spans import Span
+from drkit.audit.spark.session import SparkRuntime, spark_session, stop_session
 from drkit.config.schema import ClusterConfig
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import run_failover
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.service import run_failover
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import ExitCode
 from drkit.model.topology import TopicPartition
@@ -124,7 +124,7 @@ def test_an_audit_survives_executors_that_are_lost_at_each_stage(
     bench, cluster, toolchain, unique_name, tmp_path, monkeypatch
 ):
     """While both sides are read Spark itself runs the tasks again; what was kept for the findings is made anew."""
-    monkeypatch.setattr("drkit.audit.batches.MEMORY_BUDGET", 0)  # all that differs stays with the executors
+    monkeypatch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)  # all that differs stays with the executors
     master, _ = cluster
     settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1"}
     runtime = SparkRuntime(toolchain.spark_java_home, master, settings=settings)

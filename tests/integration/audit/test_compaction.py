@@ -13,7 +13,7 @@ from drkit.audit.run import run_audit
 from drkit.lab import Lab
 from drkit.model.audit import AuditRequest, AuditResult, Counts, TopicChoice
 from drkit.model.clock import now
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from tests.support.damage import LINK, STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
 from tests.support.wait import wait_until
 

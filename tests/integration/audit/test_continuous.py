@@ -19,11 +19,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from drkit.audit.continuous import STREAM, ContinuousAudit, ContinuousRequest
-from drkit.audit.session import SparkRuntime
-from drkit.cli.audit_alerts import PROBLEM
-from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.audit.continuous.continuous_audit import STREAM, ContinuousAudit, ContinuousRequest
+from drkit.audit.spark.session import SparkRuntime
+from drkit.cli.wiring.alert_notifier import PROBLEM
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.clock import now
 from drkit.model.continuous import Reconciled, Sample
 from drkit.model.errors import Refused

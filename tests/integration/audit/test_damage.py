@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.session import spark_session
+from drkit.audit.spark.session import spark_session
 from drkit.model.audit import AuditResult, Basis, Verdict
 from tests.support.damage import (
     STAMP,
@@ -130,7 +130,7 @@ def test_damage_of_every_kind_costs_a_few_jobs_and_tasks_find_what_the_driver_fi
     on_driver = audit(*topics)
     jobs = len(context.statusTracker().getJobIdsForGroup(unique_name))
     with monkeypatch.context() as patch:
-        patch.setattr("drkit.audit.batches.MEMORY_BUDGET", 0)
+        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
         in_tasks = audit(*topics)
     jobs_in_tasks = len(context.statusTracker().getJobIdsForGroup(unique_name)) - jobs
 
@@ -160,7 +160,7 @@ def test_a_wholly_displaced_partition_lacks_one_record(bench, audit, unique_name
     said: list[str] = []
 
     first = audit(topic)
-    monkeypatch.setattr("drkit.audit.batches.MEMORY_BUDGET", 4 << 20)
+    monkeypatch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 4 << 20)
     in_tasks = audit(topic, progress=said.append)
     full = audit(topic, full=True)
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.continuous import ContinuousAudit, ContinuousRequest
-from drkit.kafka.batch import CRC_FROM
-from drkit.mirror import ranges
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
+from drkit.kafka.protocol.record_batch import CRC_FROM
+from drkit.mirror.runtime import range_digests
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit import DEVIATIONS, AuditResult
 from drkit.store import open_store
 from tests.support.damage import STAMP, Bench, Expected, Record
@@ -143,7 +143,7 @@ def rows(result: AuditResult, topic: str) -> list[dict]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("acts", [SAMPLE, pytest.param(tuple(ACTS), marks=pytest.mark.long)], ids=["sample", "all"])
 def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_name, tmp_path: Path, monkeypatch, acts):
-    monkeypatch.setattr(ranges, "MOST_RECORDS", 200)  # several digests of each topic
+    monkeypatch.setattr(range_digests, "MOST_RECORDS", 200)  # several digests of each topic
     url = f"sqlite:///{tmp_path / 'mapping.db'}"
     bench = Bench(lab, open_store(url))
     topics = {act: f"{unique_name}.{act}" for act in acts}
@@ -171,7 +171,7 @@ def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_na
         "digest": audit(*topics.values(), since_digest=True, **options),
     }
     with monkeypatch.context() as patch:
-        patch.setattr("drkit.audit.batches.MEMORY_BUDGET", 0)
+        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
         found["in tasks"] = audit(*topics.values(), **options)
 
     for topic in topics.values():

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.findings_files import SCHEMA
-from drkit.audit.findings_table import append_findings, check_table
+from drkit.audit.findings.findings_files import SCHEMA
+from drkit.audit.findings.findings_table import append_findings, check_table
 from drkit.audit.run import run_audit
-from drkit.audit.session import SparkRuntime, quietly, spark_session, stop_session
+from drkit.audit.spark.session import SparkRuntime, quietly, spark_session, stop_session
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import Refused
 from tests.support.damage import records, seeded

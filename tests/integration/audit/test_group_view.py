@@ -13,13 +13,14 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from drkit.audit import group_view, run
+from drkit.audit import run
+from drkit.audit.findings import group_view
 from drkit.cli.main import application
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.positions import Selection
-from drkit.failover.selection import Edge, GroupPlace
-from drkit.failover.service import run_failover
-from drkit.failover.when import parse_moment
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.point_in_time import parse_moment
+from drkit.failover.positions.positions import Selection
+from drkit.failover.positions.selection import Edge, GroupPlace
+from drkit.failover.run.service import run_failover
 from drkit.model.clock import now
 from drkit.model.errors import ExitCode
 from tests.support.damage import Bench, Expected, Record, Stored, dense, records, seeded

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from drkit.audit import ordering
+from drkit.audit.classify import ordering
 from drkit.audit.run import run_audit
 from drkit.model.audit import AuditRequest, Counts, TopicChoice
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Isolation, LinkId, TopicPartition, TopicPolicy
 from tests.support.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
 

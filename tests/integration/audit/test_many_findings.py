@@ -14,7 +14,7 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
-from drkit.kafka.batch import parse
+from drkit.kafka.protocol.record_batch import parse
 from drkit.store import open_store
 from tests.support import raw
 from tests.support.batches import batch_bytes

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit import Basis, Counts, Verdict
 from drkit.model.topology import TopicPartition
 from tests.support.damage import records, seeded

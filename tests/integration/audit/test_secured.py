@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from drkit.audit import session
 from drkit.audit.run import run_audit
+from drkit.audit.spark import session
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.acls import Acl
 from drkit.model.audit import AuditRequest, Verdict

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.audit import session
 from drkit.audit.run import run_audit
-from drkit.audit.session import session_starting, spark_session, stop_session
+from drkit.audit.spark import session
+from drkit.audit.spark.session import session_starting, spark_session, stop_session
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError
 from tests.support.damage import records, seeded

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from drkit.kafka.batch import Batch, parse
-from drkit.kafka.records import Record as Encoded
-from drkit.kafka.records import build, read
+from drkit.kafka.protocol.record_batch import Batch, parse
+from drkit.kafka.protocol.records import Record as Encoded
+from drkit.kafka.protocol.records import build, read
 from drkit.lab import Lab
-from drkit.mirror import ranges
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime import range_digests
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit import Verdict
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
@@ -31,7 +31,7 @@ Rows = list[tuple[bytes, bytes | memoryview]]
 @pytest.fixture(autouse=True)
 def _short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several ranges even of a small topic."""
-    monkeypatch.setattr(ranges, "MOST_RECORDS", 400)
+    monkeypatch.setattr(range_digests, "MOST_RECORDS", 400)
 
 
 def mirror(bench: Bench, prefix: str):

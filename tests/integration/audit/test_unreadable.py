@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.replay import replay
-from drkit.audit.salvage import salvage
-from drkit.kafka.batch import CRC_FROM, HEADER_BYTES, parse
+from drkit.audit.salvage.replay import replay
+from drkit.audit.salvage.salvage import salvage
+from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, parse
 from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice, Verdict
 from drkit.model.errors import Refused
 from tests.support import raw

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from drkit.audit import replay as replaying
-from drkit.audit.replay import PROVENANCE, replay
-from drkit.audit.salvage import salvage
-from drkit.kafka.clients import confluent_config
+from drkit.audit.salvage import replay as replaying
+from drkit.audit.salvage.replay import PROVENANCE, replay
+from drkit.audit.salvage.salvage import salvage
+from drkit.kafka.config.client_config import confluent_config
 from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded

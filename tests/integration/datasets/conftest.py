@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.groups import GroupAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from tests.support.wait import wait_until
 

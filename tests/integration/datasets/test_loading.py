@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from kafka.partitioner.default import murmur2
 
-from drkit.kafka.groups import GroupAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab.datasets import LoadOptions, Outcome, Stamps, load, open_dataset, prepare_topics
 from drkit.lab.datasets.flights import TOPICS
 from drkit.model.clock import now, to_millis

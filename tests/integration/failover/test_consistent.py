@@ -5,8 +5,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import plan_again, run_failover
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.service import plan_again, run_failover
 from drkit.model.clock import from_millis
 from tests.support.estates import TIMEOUT, mirror, without_primary
 

@@ -10,11 +10,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from drkit.directory import Entry, open_directories
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.machine import Kind, Outcome, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.record import load_run
-from drkit.failover.service import plan_again, resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import Kind, Outcome, State
+from drkit.failover.run.run_record import load_run
+from drkit.failover.run.service import plan_again, resume_run, run_failback, run_failover, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, StalePlan
 from tests.support.directories import consul_like, free_ports

@@ -9,16 +9,16 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.machine import Outcome, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.ports import AuditVerdict
-from drkit.failover.positions import Strategy
-from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.kafka.filler import FillerTrimmer
-from drkit.mirror.control import go_on
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.positions.positions import Strategy
+from drkit.failover.run.machine import Outcome, State
+from drkit.failover.run.ports import AuditVerdict
+from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.kafka.protocol.filler import FillerTrimmer
+from drkit.mirror.runtime.control import go_on
 from drkit.model.errors import ExitCode, PartlyDone, Refused
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from drkit.model.standby import ALIGNING, OWN_SETTINGS
 from drkit.model.topology import TopicPartition
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.journal import INTENT, OUTCOME
-from drkit.failover.machine import Kind, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.positions import Selection
-from drkit.failover.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.positions.positions import Selection
+from drkit.failover.run.journal import INTENT, OUTCOME
+from drkit.failover.run.machine import Kind, State
+from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.estates import mirror, texts

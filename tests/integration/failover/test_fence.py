@@ -25,24 +25,24 @@ from confluent_kafka.admin import (
 
 from drkit.config.fence_schema import FenceConfig
 from drkit.config.schema import ClusterConfig
-from drkit.failover.estate import Estate
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.gate import Gate, gate_record
-from drkit.failover.gate_context import GateContext
-from drkit.failover.gate_gaps import made_since
-from drkit.failover.gate_rules import closing
-from drkit.failover.lease import RunLease
-from drkit.failover.machine import PATHS, Kind, Mode, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import cancel_run, resume_run, run_failback, run_failover
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.write_probe import WriteProbe
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.fencing.cluster_fence import Gate, gate_record
+from drkit.failover.fencing.deny_rules import closing
+from drkit.failover.fencing.fence_context import GateContext
+from drkit.failover.fencing.unfenced_topics import made_since
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import PATHS, Kind, Mode, State
+from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.lab import Lab
 from drkit.model.acls import Acl, fence_rules_kind
 from drkit.model.errors import PartlyDone, Refused
-from drkit.model.gate import GateState
+from drkit.model.fence import GateState
 from drkit.model.journal import verify_chain
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
 from tests.support.rooms import reading_ports
 from tests.support.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.gate import Gate
-from drkit.failover.gate_context import GateContext
-from drkit.failover.lease import RunLease
-from drkit.failover.machine import Mode
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import run_failback, run_failover
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.write_probe import WriteProbe
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.fencing.fence_context import GateContext
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import Mode
+from drkit.failover.run.service import run_failback, run_failover
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.lab import Lab
 from drkit.model.acls import Acl
 from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts

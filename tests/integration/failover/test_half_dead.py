@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.machine import Mode, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import run_failover
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import Mode, State
+from drkit.failover.run.service import run_failover
 from drkit.lab import Lab
 from drkit.model.errors import Refused
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from tests.support.estates import mirror, own_link, texts
 from tests.support.guard import Guard
 

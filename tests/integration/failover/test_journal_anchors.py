@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.anchors import anchor_file, read_anchors, store_identity
+from drkit.failover.run.anchors import anchor_file, read_anchors, store_identity
 from drkit.model.journal import ChainState, JournalEntry, judge_chain, missing_runs, verify_chain
 from drkit.store import codec
 from tests.support.estates import OwnLink, mirror, texts

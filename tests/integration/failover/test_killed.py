@@ -9,14 +9,14 @@ import shutil
 import pytest
 
 from drkit.directory import open_directories
-from drkit.failover.hooks import When
-from drkit.failover.journal import INTENT, OUTCOME
-from drkit.failover.machine import PATHS, Kind, Outcome, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.record import load_run, run_to_resume
-from drkit.failover.service import resume_run, run_failover
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.journal import INTENT, OUTCOME
+from drkit.failover.run.machine import PATHS, Kind, Outcome, State
+from drkit.failover.run.run_record import load_run, run_to_resume
+from drkit.failover.run.service import resume_run, run_failover
+from drkit.failover.stages.hooks import When
 from drkit.model.journal import verify_chain
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.killing import BOUNDARIES, boundaries, killed
 from tests.support.rooms import reading_ports

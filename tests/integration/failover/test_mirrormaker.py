@@ -7,12 +7,12 @@ import pytest
 from bench.clusters import Cluster
 from bench.peers.base import Job
 from bench.peers.mirrormaker import MirrorMaker
-from drkit.failover.machine import State
-from drkit.failover.mirrormaker import look_at_mirrormaker
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.positions import Strategy
-from drkit.failover.service import run_failover
-from drkit.kafka.mirrormaker import checkpoints_topic
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.positions.mirrormaker_positions import look_at_mirrormaker
+from drkit.failover.positions.positions import Strategy
+from drkit.failover.run.machine import State
+from drkit.failover.run.service import run_failover
+from drkit.kafka.groups.mirrormaker import checkpoints_topic
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from tests.support.estates import texts, without_primary

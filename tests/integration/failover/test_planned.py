@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from drkit.failover.machine import Mode, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import run_failover, standing_obstacles
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import Mode, State
+from drkit.failover.run.service import run_failover, standing_obstacles
 from drkit.model.errors import Refused
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from tests.support.estates import mirror, mirroring, texts, without_primary
 from tests.support.wait import wait_until
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.machine import Kind, Mode, State
-from drkit.failover.recovery import Condition, Part
+from drkit.failover.recovery.way_out import Condition, Part
+from drkit.failover.run.machine import Kind, Mode, State
 from tests.support.cell_player import Verdict, play_all
 from tests.support.guard import Guard
 from tests.support.prepared_runs import Site

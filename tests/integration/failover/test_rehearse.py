@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from drkit.directory import Entry, open_directories
-from drkit.failover.machine import Outcome, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.rehearse import REHEARSAL_GROUPS, clean_up, find_rehearsal, rehearse
-from drkit.failover.service import run_failover
-from drkit.kafka.groups import GroupAdmin
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import Outcome, State
+from drkit.failover.run.rehearsal import REHEARSAL_GROUPS, clean_up, find_rehearsal, rehearse
+from drkit.failover.run.service import run_failover
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.journal import verify_chain
@@ -123,8 +123,8 @@ def test_what_a_killed_rehearsal_left_is_removed_and_a_failing_one_cleans_up(own
     killing = f"""
 import os, signal, sys
 from pathlib import Path
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.rehearse import rehearse
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.rehearsal import rehearse
 from tests.support.estates import open_link
 own = open_link(Path({str(own.config_path)!r}), {own.name!r})
 def watch(stage, record, text):

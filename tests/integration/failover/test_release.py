@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.release import activate, release
-from drkit.failover.service import run_failover
-from drkit.kafka.admin import ClusterAdmin
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.service import run_failover
+from drkit.failover.stages.promote_topics import activate, release
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.acls import Acl
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.lab import USERS

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from drkit.failover.abandon import abandon_run
-from drkit.failover.failback import make_failback_plan
-from drkit.failover.machine import Mode, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.preconditions import ACCEPT_UNFENCED
-from drkit.failover.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
+from drkit.failover.recovery.abandon import abandon_run
+from drkit.failover.run.machine import Mode, State
+from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from drkit.state_topic.records import state_topic
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.rooms import reading_ports

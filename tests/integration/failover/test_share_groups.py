@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 from confluent_kafka import ShareConsumer
 
-from drkit.failover.document import plan_document
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.positions import Selection
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.positions.positions import Selection
+from drkit.failover.run.document import plan_document
 from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty
 from drkit.observe.readiness import Outcome, readiness

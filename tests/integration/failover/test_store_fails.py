@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.failover.machine import State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import resume_run, run_failover
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import State
+from drkit.failover.run.service import resume_run, run_failover
 from drkit.model.errors import DrkitError, PartlyDone, Unreachable
 from tests.support.estates import mirror, texts
 

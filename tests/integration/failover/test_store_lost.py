@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from drkit.cli.main import application
 from drkit.lab import Lab
-from drkit.mirror import runtime
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime import mirror_runtime
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, Refused, StoreMissing
-from drkit.model.links import STORE_RECOVERED, Direction
+from drkit.model.link_state import STORE_RECOVERED, Direction
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
-from drkit.store.sqlite import SqliteStore
+from drkit.store.sqlite.backend import SqliteStore
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.secured import killed_at
 
@@ -153,7 +153,7 @@ def lagging(lab: Lab, tmp_path: Path, unique_name: str, monkeypatch: pytest.Monk
     own.produce("primary", topic, texts("early", 30, [0]))
     mirror(own)
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "StateRecording", NotRecording)
+        patched.setattr(mirror_runtime, "StateRecording", NotRecording)
         aborted(own, topic, 0, 7)
         own.produce("primary", topic, texts("late", 20, [0]))
         mirror(own)

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from drkit.failover.machine import State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import run_failover
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import State
+from drkit.failover.run.service import run_failover
 from drkit.model.clock import now
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.store.transactions import transaction_history
 from tests.support import transactional_app

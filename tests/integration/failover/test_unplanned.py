@@ -9,18 +9,18 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.config import Objectives
-from drkit.failover.audited_loss import complete_evidence
-from drkit.failover.evidence import missed_objectives, unproven_objectives
-from drkit.failover.machine import Mode, Outcome, State
-from drkit.failover.plan import same_decision
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.positions import Selection, Strategy
-from drkit.failover.record import load_run
-from drkit.failover.service import plan_again, resume_run, run_failover, standing_obstacles
-from drkit.failover.when import Basis, parse_moment
+from drkit.failover.plan.failover_plan import same_decision
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.point_in_time import Basis, parse_moment
+from drkit.failover.positions.positions import Selection, Strategy
+from drkit.failover.run.audited_loss import complete_evidence
+from drkit.failover.run.evidence import missed_objectives, unproven_objectives
+from drkit.failover.run.machine import Mode, Outcome, State
+from drkit.failover.run.run_record import load_run
+from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
-from drkit.model.links import Direction
+from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from tests.support.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
 from tests.support.wait import wait_until

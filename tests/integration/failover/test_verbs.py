@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from drkit.failover.lease import RunLease
-from drkit.model.links import Direction
+from drkit.failover.run.lease import RunLease
+from drkit.model.link_state import Direction
 from tests.support.estates import mirror, own_link, texts
 from tests.support.log_surgery import flip
 

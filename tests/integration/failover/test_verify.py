@@ -5,10 +5,10 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.machine import PlacesSeen, State
-from drkit.failover.planner import Request, make_plan
-from drkit.failover.service import plan_again, resume_run, run_failover
-from drkit.kafka.peek import Place
+from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.run.machine import PlacesSeen, State
+from drkit.failover.run.service import plan_again, resume_run, run_failover
+from drkit.kafka.client.record_probe import Place
 from drkit.model.errors import PartlyDone, Refused, StalePlan
 from drkit.model.topology import TopicPartition
 from tests.support.estates import TIMEOUT, mirror, texts

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin, NewTopic
-from drkit.kafka.groups import GroupAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition

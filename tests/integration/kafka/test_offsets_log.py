@@ -9,8 +9,8 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import ClusterConfig
-from drkit.kafka.groups import GroupAdmin
-from drkit.kafka.offsets_log import partition_of
+from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.kafka.groups.offsets_topic import partition_of
 from drkit.lab import Lab
 from drkit.model.topology import TopicPartition
 from tests.support.wait import wait_until

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drkit.kafka.batch import Batch, parse
-from drkit.mirror.events import ProgressEvent
+from drkit.kafka.protocol.record_batch import Batch, parse
+from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.topology import TopicPartition
 from tests.support.batches import CODECS, batch_bytes, thinned
 from tests.support.mirroring import Mirrored

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drkit.lab import Lab
-from drkit.mirror.events import ProgressEvent
+from drkit.mirror.runtime.events import ProgressEvent
 from tests.support.guard import Guard
 from tests.support.mirroring import Mirrored, Pair
 from tests.support.wait import wait_until

@@ -15,8 +15,8 @@ from datetime import datetime
 import pytest
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.batch import HEADER_BYTES, header
-from drkit.kafka.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
 from drkit.model.clock import now
 from drkit.model.topology import TopicPartition
 from tests.support import raw

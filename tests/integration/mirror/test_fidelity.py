@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.batch import HEADER_BYTES
+from drkit.kafka.protocol.record_batch import HEADER_BYTES
 from tests.support import raw
 from tests.support.batches import batch_bytes
 from tests.support.mirroring import Mirrored

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, ShareConsumer
 
 from drkit.config import ClusterConfig
-from drkit.failover.past import PastPosition, positions_at
-from drkit.kafka.groups import GroupAdmin
+from drkit.failover.positions.group_history import PastPosition, positions_at
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
@@ -139,7 +139,7 @@ def test_a_share_group_is_named_as_unavailable(
         wait_until(
             lambda: consumer.poll(0.2) is not None and listed_type(groups, group) == "share", 60, "the share group"
         )
-        with caplog.at_level(logging.WARNING, logger="drkit.mirror.unmovable_groups"):
+        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.unmovable_groups"):
             assert mirrored.catch_up().caught_up
     finally:
         consumer.close()

@@ -8,13 +8,13 @@ import sqlite3
 
 import pytest
 
-from drkit.mirror.control import link_to_run
-from drkit.mirror.events import ProgressEvent
-from drkit.mirror.lease import WorkerLease, lease_name
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime.control import link_to_run
+from drkit.mirror.runtime.events import ProgressEvent
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+from drkit.mirror.workers.leader_lease import WorkerLease, lease_name
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

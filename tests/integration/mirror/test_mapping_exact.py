@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.groups import GroupAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.mirror.lease import lease_name
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+from drkit.mirror.workers.leader_lease import lease_name
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.standby import ALIGNING
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side

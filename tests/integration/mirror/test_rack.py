@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from drkit.config import ClusterConfig
-from drkit.kafka.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerAdmin
 from drkit.lab import Lab
-from drkit.mirror.batch_engine import BatchEngine
-from drkit.mirror.engine import PartitionStart
+from drkit.mirror.engine.batch_engine import BatchEngine
+from drkit.mirror.engine.interface import PartitionStart
 from drkit.model.topology import TopicPartition
 from tests.support.guard import Guard
 from tests.support.mirroring import Side

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.mirror.engine import NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE
+from drkit.mirror.engine.interface import NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE
 from drkit.model.acls import Acl
-from drkit.model.links import SOURCE_TOPIC_DENIED
+from drkit.model.link_state import SOURCE_TOPIC_DENIED
 from tests.support.mirroring import Mirrored, Side, as_restricted
 from tests.support.wait import wait_until
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from drkit.audit.by_digest import choose
-from drkit.audit.scope import observe_scope
+from drkit.audit.compare.range_proof import choose
+from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.audit import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.clock import now
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.store.workers import live_workers
 from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

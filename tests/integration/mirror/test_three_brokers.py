@@ -13,14 +13,14 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from drkit.audit.by_digest import choose
-from drkit.audit.scope import observe_scope
+from drkit.audit.compare.range_proof import choose
+from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.epochs import Kept
-from drkit.kafka.producer_state import ProducerAdmin
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.leader_epochs import Kept
+from drkit.kafka.admin.producer_state import ProducerAdmin
 from drkit.lab import Lab
-from drkit.mirror.divergence import divergence
+from drkit.mirror.resume.source_divergence import divergence
 from drkit.model.audit import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place

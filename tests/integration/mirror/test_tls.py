@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.clients import java_properties, java_properties_text
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.config.client_config import java_properties, java_properties_text
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from drkit.model.acls import Acl

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin, NewTopic
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mapping import Translator
-from drkit.model.links import Problem
+from drkit.model.link_state import Problem
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

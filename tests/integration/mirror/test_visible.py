@@ -14,9 +14,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from drkit.mirror.control import Orders
-from drkit.mirror.events import ProgressEvent
-from drkit.mirror.session import Session
+from drkit.mirror.runtime.control import Orders
+from drkit.mirror.runtime.events import ProgressEvent
+from drkit.mirror.runtime.session import Session
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.statistics import WorkerStatistics
@@ -153,7 +153,7 @@ def test_a_partition_that_its_engine_forgets_ends_the_run(mirrored: Mirrored, mo
 _BLOCKED = """
 import sys, threading
 from drkit.cli import stuck
-from drkit.mirror.session import Session
+from drkit.mirror.runtime.session import Session
 
 round_once = Session._round
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from drkit.mirror.lease import lease_name
+from drkit.mirror.workers.leader_lease import lease_name
 from drkit.model.clock import now
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store.workers import WorkerNote, live_workers
 from tests.support.mirroring import Mirrored

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.audit.session import SparkRuntime, stop_session
+from drkit.audit.spark.session import SparkRuntime, stop_session
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from tests.support.mirroring import Mirrored

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.events import ProgressEvent
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from drkit.seed.run import bulk_seed

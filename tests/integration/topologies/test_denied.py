@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused
 from tests.support.guard import Guard

@@ -11,7 +11,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from drkit.lab import Lab
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId
 from tests.support.mirroring import Record
 from tests.support.topologies import Net, configuration, drkit, write

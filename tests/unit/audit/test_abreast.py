@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit import abreast
-from drkit.audit.abreast import Compared, compare_piece, gathered
-from drkit.audit.digests import content_digest
-from drkit.audit.pieces import cut_up
-from drkit.audit.places import Zone, nominal, zones
-from drkit.audit.scope import PartitionScope
-from drkit.kafka.batch import parse
-from drkit.kafka.contents import Columns
+from drkit.audit.compare import merge_join
+from drkit.audit.compare.merge_join import Compared, compare_piece, gathered
+from drkit.audit.compare.offset_zones import Zone, nominal, zones
+from drkit.audit.compare.record_digests import content_digest
+from drkit.audit.compare.scope import PartitionScope
+from drkit.audit.read.task_ranges import cut_up
+from drkit.kafka.protocol.record_batch import parse
+from drkit.kafka.protocol.record_columns import Columns
 from drkit.model.audit import Basis
 from drkit.model.offsets import OffsetMapping
 from tests.support.batches import Plain, batch_bytes
@@ -143,7 +143,7 @@ windows = st.sampled_from([(None, None), (1_020, None), (None, 1_040), (1_020, 1
 
 @pytest.fixture(autouse=True)
 def short_tasks(monkeypatch):
-    monkeypatch.setattr("drkit.audit.spans._OFFSETS_WORTH_A_TASK", 5)
+    monkeypatch.setattr("drkit.audit.read.offset_ranges._OFFSETS_WORTH_A_TASK", 5)
 
 
 @settings(deadline=None, max_examples=300)  # a busy machine is no failure
@@ -173,12 +173,12 @@ def test_whatever_stands_in_batches_it_finds_what_joining_all_records_finds(both
 @contextmanager
 def bounded(most_open: int, part: int) -> Iterator[None]:
     """Records that are decoded at a time, and those handed over at a time."""
-    before = abreast.MOST_OPEN, abreast.A_PART
-    abreast.MOST_OPEN, abreast.A_PART = most_open, part
+    before = merge_join.MOST_OPEN, merge_join.A_PART
+    merge_join.MOST_OPEN, merge_join.A_PART = most_open, part
     try:
         yield
     finally:
-        abreast.MOST_OPEN, abreast.A_PART = before
+        merge_join.MOST_OPEN, merge_join.A_PART = before
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -209,8 +209,8 @@ def _inside(window: tuple[int | None, int | None], stamp: int) -> bool:
 
 
 def test_batches_that_overlap_without_end_are_joined_as_far_as_both_sides_are_read(monkeypatch):
-    monkeypatch.setattr("drkit.audit.spans._OFFSETS_WORTH_A_TASK", 1_000)
-    monkeypatch.setattr(abreast, "MOST_OPEN", 30)
+    monkeypatch.setattr("drkit.audit.read.offset_ranges._OFFSETS_WORTH_A_TASK", 1_000)
+    monkeypatch.setattr(merge_join, "MOST_OPEN", 30)
     rows = [(stamp, b"k", b"v%d" % stamp, []) for stamp in range(600)]
     source = [(base, rows[base : base + 20]) for base in range(0, 600, 20)]
     target = [(0, rows[:10]), *((base, rows[base : base + 20]) for base in range(10, 590, 20)), (590, rows[590:])]
@@ -231,7 +231,7 @@ def scope_of_all(count: int) -> SimpleNamespace:
 
 
 def test_only_what_differs_is_decoded(monkeypatch):
-    monkeypatch.setattr("drkit.audit.spans._OFFSETS_WORTH_A_TASK", 1_000)
+    monkeypatch.setattr("drkit.audit.read.offset_ranges._OFFSETS_WORTH_A_TASK", 1_000)
     rows = [(stamp, b"k", b"v%d" % stamp, []) for stamp in range(90)]
     batches = [(base, rows[base : base + 30]) for base in (0, 30, 60)]
     both = Sides(batches, [batches[0], (30, [*rows[30:59], altered(rows[59])]), batches[2]], {n: n for n in range(90)})

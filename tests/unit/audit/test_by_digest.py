@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.abreast import Compared, Stretch, compare_piece, gathered
-from drkit.audit.by_digest import choose, covered, prove, regions
-from drkit.audit.pieces import cut_up
-from drkit.audit.places import zones
-from drkit.audit.scope import PartitionScope
-from drkit.audit.spans import Span, shared_whole
-from drkit.kafka.batch import Batch, parse
-from drkit.kafka.batch_digest import placed_digest
-from drkit.mirror.ranges import Ranges
+from drkit.audit.compare.merge_join import Compared, Stretch, compare_piece, gathered
+from drkit.audit.compare.offset_zones import zones
+from drkit.audit.compare.range_proof import choose, covered, prove, regions
+from drkit.audit.compare.scope import PartitionScope
+from drkit.audit.read.offset_ranges import Span, shared_whole
+from drkit.audit.read.task_ranges import cut_up
+from drkit.kafka.protocol.batch_digest import placed_digest
+from drkit.kafka.protocol.record_batch import Batch, parse
+from drkit.mirror.runtime.range_digests import Ranges
 from drkit.model.audit import Basis
 from drkit.model.digests import RangeDigest, Uncovered
 from drkit.model.offsets import OffsetMapping

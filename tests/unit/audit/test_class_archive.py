@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.audit.class_archive import ClassArchive
+from drkit.audit.spark.class_archive import ClassArchive
 from tests.support.wait import wait_until
 
 JAVA = """#!/bin/sh

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from drkit.audit import classification_tasks, displaced
+from drkit.audit.classify import classification_tasks, displaced_runs
 from tests.support.audit_in_memory import InMemory, Log
 from tests.support.damage import STAMP, Record, Stored, damaged, damaged_here_and_there, records, seeded
 
@@ -19,7 +19,7 @@ ACTS = {"lost": 3, "corrupted": 4, "duplicated": 3, "foreign": 3, "swapped": 2, 
 
 @pytest.fixture(autouse=True)
 def short_tasks(monkeypatch):
-    monkeypatch.setattr("drkit.audit.spans._OFFSETS_WORTH_A_TASK", 50)
+    monkeypatch.setattr("drkit.audit.read.offset_ranges._OFFSETS_WORTH_A_TASK", 50)
 
 
 def stored(made: list[Record]) -> list[Stored]:
@@ -85,12 +85,12 @@ def test_a_task_that_pairs_runs_as_they_come_finds_the_same(seed, size, parallel
 
 @contextmanager
 def runs_of(shortest: int, ahead: int) -> Iterator[None]:
-    before = displaced.SHORTEST_RUN, displaced._AHEAD
-    displaced.SHORTEST_RUN, displaced._AHEAD = shortest, ahead
+    before = displaced_runs.SHORTEST_RUN, displaced_runs._AHEAD
+    displaced_runs.SHORTEST_RUN, displaced_runs._AHEAD = shortest, ahead
     try:
         yield
     finally:
-        displaced.SHORTEST_RUN, displaced._AHEAD = before
+        displaced_runs.SHORTEST_RUN, displaced_runs._AHEAD = before
 
 
 def test_a_task_holds_what_differs_of_a_displaced_log_not_the_log(monkeypatch):

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.audit import continuous, watermark_stream
-from drkit.audit import reconcile as reconciling
-from drkit.audit.continuous import (
+from drkit.audit.compare import closed_ranges as reconciling
+from drkit.audit.compare.offset_zones import zones
+from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.continuous import continuous_audit, watermark_stream
+from drkit.audit.continuous.continuous_audit import (
     OFFSETS_A_SLICE,
     STATE_FILE,
     STREAM,
@@ -22,9 +24,7 @@ from drkit.audit.continuous import (
     keep_progress,
     load_progress,
 )
-from drkit.audit.places import zones
-from drkit.audit.scope import PartitionScope, Scope
-from drkit.audit.watermark_stream import WatermarkReader, between, from_anywhere, position
+from drkit.audit.continuous.watermark_stream import WatermarkReader, between, from_anywhere, position
 from drkit.model.audit import Basis, Counts
 from drkit.model.clock import now
 from drkit.model.continuous import Closed, Progress, Reconciled, slices
@@ -236,7 +236,7 @@ class Logs:
             "_first": lambda scope: defaultdict(list),  # noqa: ARG005 - as it is called
         }.items():
             monkeypatch.setattr(reconciling, name, value)
-        monkeypatch.setattr(continuous, "spark_session", lambda runtime: None)  # noqa: ARG005 - as it is called
+        monkeypatch.setattr(continuous_audit, "spark_session", lambda runtime: None)  # noqa: ARG005 - as it is called
 
     def topic_states(self, link: LinkId) -> dict[str, SimpleNamespace]:  # noqa: ARG002 - as a store has it
         return {"t": SimpleNamespace(epoch=self.epoch)}
@@ -299,7 +299,7 @@ def test_what_retention_took_before_the_audit_began_is_never_claimed_and_costs_n
 
 
 def test_a_batch_is_not_done_before_what_was_found_is_told(logs, monkeypatch):
-    monkeypatch.setattr(continuous, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(continuous_audit, "_RETRY_SECONDS", 0)
     sums = []
 
     def told(found, progress):

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.audit.divergence import source_kept
-from drkit.kafka.epochs import EpochEnd
+from drkit.audit.compare.source_divergence import source_kept
+from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.model.digests import RangeDigest
-from drkit.model.links import SOURCE_TRUNCATED, Problem
+from drkit.model.link_state import SOURCE_TRUNCATED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store

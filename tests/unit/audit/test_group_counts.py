@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.cli.group_report import render_group_report, summed_up
+from drkit.cli.views.group_report import render_group_report, summed_up
 from drkit.model.clock import now
 from drkit.model.group_audit import (
     After,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.places import FOREVER, Zone, first_place, nominal, place, source_of, zones
+from drkit.audit.compare.offset_zones import FOREVER, Zone, first_place, nominal, place, source_of, zones
 from drkit.model.offsets import OffsetMapping
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from drkit.audit.replay import refuse_mirrored, replay
-from drkit.audit.salvage import _sync
-from drkit.audit.salvage_folder import FORMAT, MANIFEST, POSITIONS, checked_manifest, is_salvage
-from drkit.cli.salvage import _manifest
+from drkit.audit.salvage.replay import refuse_mirrored, replay
+from drkit.audit.salvage.salvage import _sync
+from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, POSITIONS, checked_manifest, is_salvage
+from drkit.cli.verbs.salvage import _manifest
 from drkit.config import Config
 from drkit.model.audit import TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.links import Direction, LinkControl, TopicState
+from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from drkit.store.api import Store

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from drkit.audit.salvage import salvage
+from drkit.audit.salvage.salvage import salvage
 from drkit.model.audit import AuditRequest
 from drkit.model.errors import FolderUnusable
 from drkit.model.topology import Link, LinkId

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.audit.shipping import ARCHIVE, callables_archive, code_archive
+from drkit.audit.read.shipped_code import ARCHIVE, callables_archive, code_archive
 
 
 def test_the_archive_is_drkit_and_makes_itself_again(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_archive_is_drkit_and_makes_itself_again(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     told = subprocess.run(
-        [sys.executable, "-m", "drkit.audit.shipping"],
+        [sys.executable, "-m", "drkit.audit.read.shipped_code"],
         cwd=elsewhere,
         env=os.environ | {"PYTHONPATH": str(made)},
         capture_output=True,

@@ -12,10 +12,10 @@ import pyspark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.log_tasks import settle
-from drkit.audit.spans import Span, share_out
-from drkit.audit.undecoded import digest, holds_any
-from drkit.kafka.batch import parse
+from drkit.audit.compare.undecoded_batches import digest, holds_any
+from drkit.audit.read.log_tasks import settle
+from drkit.audit.read.offset_ranges import Span, share_out
+from drkit.kafka.protocol.record_batch import parse
 from drkit.model.ranges import merged_ranges
 from tests.support.batches import batch_bytes, retouched
 

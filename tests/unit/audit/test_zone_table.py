@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.places import zones
-from drkit.audit.reading import zone_table
+from drkit.audit.compare.offset_zones import zones
+from drkit.audit.read.record_frames import zone_table
 from drkit.model.offsets import OffsetMapping
 
 

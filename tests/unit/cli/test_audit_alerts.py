@@ -19,10 +19,10 @@ import pytest
 from pydantic import SecretStr
 from rich.console import Console
 
-from drkit.cli import audit_alerts
-from drkit.cli.audit_alerts import PROBLEM, Teller
-from drkit.cli.context import Invocation
-from drkit.cli.output import OutputMode, Writer
+from drkit.cli.wiring import alert_notifier
+from drkit.cli.wiring.alert_notifier import PROBLEM, Teller
+from drkit.cli.wiring.context import Invocation
+from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.audit import Counts
 from drkit.model.continuous import Closed, Progress, Reconciled, Sample
 from drkit.model.errors import DrkitError, Unreachable
@@ -330,7 +330,7 @@ def test_what_the_store_can_not_take_does_not_count_as_told(store):
 
 
 def test_the_end_does_not_wait_for_a_hook_that_hangs_and_counts_its_alert(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_alerts, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(alert_notifier, "_PATIENCE_SECONDS", 0.1)
     gate, ended = tmp_path / "gate", tmp_path / "ended"
     waits = "n=0; while [ ! -e $0 ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.1; done; touch $1"
     tell, said = teller(store, AlertHooks((("sh", "-c", waits, str(gate), str(ended)),)))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.cli.audit_digest import _WHY, digest_document, digest_lines, refuse_with_digest
+from drkit.cli.views.audit_digest import _WHY, digest_document, digest_lines, refuse_with_digest
 from drkit.model.audit import AuditResult, Basis, Counts
 from drkit.model.digests import Coverage, NotCovered, Uncovered
 from drkit.model.errors import ConfigError

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from drkit.audit.over_time import BUCKETS, over_time
-from drkit.audit.witnesses import Content, Witness
-from drkit.cli.audit_report import render_report
-from drkit.cli.audit_run import Failure, keep_run, new_run
-from drkit.cli.audit_view import of_each_kind, print_audits
+from drkit.audit.findings.findings_over_time import BUCKETS, over_time
+from drkit.audit.findings.witnesses import Content, Witness
+from drkit.cli.views.audit_report import render_report
+from drkit.cli.views.audit_view import of_each_kind, print_audits
+from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
 from drkit.model.audit import AuditResult, Basis, Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.errors import Unreachable
 from drkit.model.journal import verify_chain

@@ -5,8 +5,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from drkit.cli.positions_view import print_positions, sums
-from drkit.failover.positions import Edge, Position, Selection, choose_positions
+from drkit.cli.views.positions_view import print_positions, sums
+from drkit.failover.positions.positions import Edge, Position, Selection, choose_positions
 from tests.unit.failover.worlds import Log, moment, position, world
 
 

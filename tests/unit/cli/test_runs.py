@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from drkit.cli.audit_run import found_in_words
-from drkit.cli.runs import _print_list
+from drkit.cli.verbs.runs import _print_list
+from drkit.cli.wiring.audit_journal import found_in_words
 from drkit.model.journal import JournalEntry, RunSummary
 
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)

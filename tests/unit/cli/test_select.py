@@ -2,8 +2,8 @@
 
 import pytest
 
-from drkit.cli.select import one_edge, select
-from drkit.failover.selection import Edge, TopicSelector
+from drkit.cli.wiring.selection import one_edge, select
+from drkit.failover.positions.selection import Edge, TopicSelector
 from drkit.model.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drkit.model.clock import now
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 

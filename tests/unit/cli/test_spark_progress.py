@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from drkit.cli.context import TermSignal, ending_in_order
-from drkit.cli.spark import _Lines
+from drkit.cli.wiring.context import TermSignal, ending_in_order
+from drkit.cli.wiring.spark_options import _Lines
 
 
 def test_a_log_has_a_line_for_each_step_and_each_quarter_of_its_tasks():

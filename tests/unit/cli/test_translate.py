@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.main import application
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import LinkId
 from drkit.store import open_store

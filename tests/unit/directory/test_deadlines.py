@@ -17,11 +17,11 @@ from drkit.directory import Entry
 from drkit.directory.consul import ConsulDirectory
 from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer
-from drkit.failover.gate_command import run_command
+from drkit.failover.fencing.external_command import run_command
 from drkit.model.clock import now
 from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.gate import GateRecord, GateState, Means
+from drkit.model.fence import GateRecord, GateState, Means
 from drkit.model.topology import LinkId
 from tests.unit.directory.test_process import HOLDS
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from drkit.failover.carried import with_carried
-from drkit.failover.positions import Position
+from drkit.failover.failback.carried_offsets import with_carried
+from drkit.failover.positions.positions import Position
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition

@@ -5,8 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from drkit.failover.consistency import Tails, beyond, consistent_cut, moment_of, streams_cut, transactions_cut
-from drkit.kafka.tails import Scanned, SeenBatch
+from drkit.failover.positions.consistent_cut import (
+    Tails,
+    beyond,
+    consistent_cut,
+    moment_of,
+    streams_cut,
+    transactions_cut,
+)
+from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
 from drkit.model.clock import from_millis, to_millis
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition

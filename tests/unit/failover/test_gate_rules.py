@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.config.schema import Config
-from drkit.failover.gate_rules import closing, excepting, for_everybody, unspoken
+from drkit.failover.fencing.deny_rules import closing, excepting, for_everybody, unspoken
 from drkit.model.acls import Acl, topics_denied
-from drkit.model.gate import GateRecord, GateState, Means, newest, older, record_text
+from drkit.model.fence import GateRecord, GateState, Means, newest, older, record_text
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.failover.failback_plan import ScrubTopic
-from drkit.failover.level import is_level
-from drkit.failover.live_log import LiveLog
-from drkit.kafka.admin import TopicInfo
-from drkit.model.links import TopicState
+from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.in_sync import is_level
+from drkit.failover.failback.live_log import LiveLog
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.failover.mirrormaker import answer, parse_positions_from
-from drkit.kafka.mirrormaker import Checkpoint, OffsetSync, by_partition, decode_checkpoint, decode_sync, newest
+from drkit.failover.positions.mirrormaker_positions import answer, parse_positions_from
+from drkit.kafka.groups.mirrormaker import Checkpoint, OffsetSync, by_partition, decode_checkpoint, decode_sync, newest
 from drkit.model.errors import ConfigError
 from drkit.model.topology import TopicPartition
 

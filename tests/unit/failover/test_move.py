@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from drkit.failover.machine import Facts, Mode
-from drkit.failover.move import _just_captured
+from drkit.failover.run.machine import Facts, Mode
+from drkit.failover.stages.failover_stages import _just_captured
 from drkit.model.clock import now
 
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from drkit.failover.journal import POSITION_LIST
-from drkit.failover.positions import Position, Selection, choose_positions
+from drkit.failover.positions.positions import Position, Selection, choose_positions
+from drkit.failover.run.journal import POSITION_LIST
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import AT, Log, position, world
 

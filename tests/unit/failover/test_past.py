@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.cli.when import either_moment
-from drkit.failover.past import PastPosition
-from drkit.failover.planner import Request, plan_for
-from drkit.failover.positions import Position, Selection, Strategy, choose_positions
-from drkit.failover.when import Basis, Moment
+from drkit.cli.wiring.time_options import either_moment
+from drkit.failover.plan.planner import Request, plan_for
+from drkit.failover.plan.point_in_time import Basis, Moment
+from drkit.failover.positions.group_history import PastPosition
+from drkit.failover.positions.positions import Position, Selection, Strategy, choose_positions
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition

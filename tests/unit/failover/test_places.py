@@ -4,9 +4,17 @@ from dataclasses import asdict
 
 import pytest
 
-from drkit.failover.machine import PlacesSeen
-from drkit.failover.places import Match, Standing, compare, count, difference, standings_of, what_changed
-from drkit.kafka.peek import NOTHING, Peeked, Place
+from drkit.failover.positions.position_checks import (
+    Match,
+    Standing,
+    compare,
+    count,
+    difference,
+    standings_of,
+    what_changed,
+)
+from drkit.failover.run.machine import PlacesSeen
+from drkit.kafka.client.record_probe import NOTHING, Peeked, Place
 from drkit.model.topology import TopicPartition
 
 HERE = Place(TopicPartition("t", 0), 7)

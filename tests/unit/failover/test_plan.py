@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Objectives
-from drkit.failover.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
-from drkit.failover.machine import PATHS, Facts, Kind, Loss, Mode
-from drkit.failover.plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
-from drkit.failover.planner import Request, failover_stages, plan_for
-from drkit.failover.positions import Selection
-from drkit.failover.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
+from drkit.failover.plan.planner import Request, failover_stages, plan_for
+from drkit.failover.plan.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.positions.positions import Selection
+from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
+from drkit.failover.run.machine import PATHS, Facts, Kind, Loss, Mode
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.links import Direction, Problem
+from drkit.model.link_state import Direction, Problem
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import AT, Log, moment, position, world
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from drkit.failover.positions import (
+from drkit.failover.positions.positions import (
     Selection,
     Strategy,
     TopicSelector,
@@ -12,7 +12,7 @@ from drkit.failover.positions import (
     never_committed,
     parse_topic_selector,
 )
-from drkit.failover.selection import Edge, GroupPlace
+from drkit.failover.positions.selection import Edge, GroupPlace
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId, TopicPartition, TopicPolicy

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from drkit.failover import adversary
-from drkit.failover.adversary import (
+from drkit.failover.recovery import adversary
+from drkit.failover.recovery.adversary import (
     CommandRefused,
     World,
     after,
@@ -21,8 +21,8 @@ from drkit.failover.adversary import (
     situation,
     struck,
 )
-from drkit.failover.machine import Run
-from drkit.failover.recovery import (
+from drkit.failover.recovery.recovery_page import STATES, recovery_page
+from drkit.failover.recovery.way_out import (
     ABANDON,
     ANSWERS,
     BY_HAND,
@@ -34,7 +34,7 @@ from drkit.failover.recovery import (
     faults_of,
     way_out,
 )
-from drkit.failover.recovery_page import STATES, recovery_page
+from drkit.failover.run.machine import Run
 from tests.support.runbooks import parse
 
 ROOT = Path(__file__).resolve().parents[3]

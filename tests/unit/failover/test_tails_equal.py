@@ -1,7 +1,7 @@
 """What counts as equal, gone, wrong and unread at the ends of both sides' logs."""
 
-from drkit.failover.tails_equal import OFFSETS, compare, last_places, origin
-from drkit.kafka.peek import NOTHING, Peeked, Place
+from drkit.failover.stages.tails_equal import OFFSETS, compare, last_places, origin
+from drkit.kafka.client.record_probe import NOTHING, Peeked, Place
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import Log
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from drkit.failover.positions import Selection, choose_positions
-from drkit.failover.transactional import place_by_transactions
+from drkit.failover.positions.positions import Selection, choose_positions
+from drkit.failover.positions.transactional_positions import place_by_transactions
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.model.transactions import GroupTransaction, TransactionHistory

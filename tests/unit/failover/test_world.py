@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from drkit.failover.world import ClusterView
+from drkit.failover.plan.snapshot import ClusterView
 from tests.unit.failover.worlds import Log, position, world
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from drkit.failover.when import Moment
-from drkit.failover.world import ClusterView, PartitionView, World
-from drkit.model.links import Direction, LinkControl, TopicState
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import ClusterView, PartitionView, World
+from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Message
 
 from drkit.config import Config, load_config
-from drkit.kafka import record_body
-from drkit.kafka.alteration import Alteration, AlterationFailed, as_record, load
-from drkit.kafka.provenance import Hop, origin
-from drkit.kafka.records import Record as Encoded
+from drkit.kafka.alteration.alteration import Alteration, AlterationFailed, as_record, load
+from drkit.kafka.alteration.provenance import Hop, origin
+from drkit.kafka.protocol import record_body
+from drkit.kafka.protocol.records import Record as Encoded
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, LinkId, TopicPartition

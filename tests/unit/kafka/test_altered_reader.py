@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Sequence
 
 import pytest
 
-from drkit.kafka.alteration import Alteration
-from drkit.kafka.altered_reader import AlteredReader, packed_alteration, rebuilt, unpacked_alteration
-from drkit.kafka.batch import Batch, unreadable
-from drkit.kafka.contents import Columns
-from drkit.kafka.record_body import encode
-from drkit.kafka.records import Record as Encoded
+from drkit.kafka.alteration.alteration import Alteration
+from drkit.kafka.alteration.altered_reader import AlteredReader, packed_alteration, rebuilt, unpacked_alteration
+from drkit.kafka.protocol.record_batch import Batch, unreadable
+from drkit.kafka.protocol.record_body import encode
+from drkit.kafka.protocol.record_columns import Columns
+from drkit.kafka.protocol.records import Record as Encoded
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, LinkId

@@ -9,8 +9,8 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.kafka import batch, records
-from drkit.kafka.joined import Joined, scan
+from drkit.kafka.protocol import record_batch, records
+from drkit.kafka.protocol.coalescing import Joined, scan
 from tests.support.batches import CODECS, batch_bytes
 
 pytestmark = pytest.mark.usefixtures("joining")
@@ -30,7 +30,7 @@ def _read(data: bytes) -> list[tuple[object, ...]]:
 
 
 def _produced(built: records.Built, codec: int, *, sequence: int = 5) -> bytes:
-    head = batch.header(
+    head = record_batch.header(
         attributes=codec,
         count=built.records_count,
         base_timestamp=built.base_timestamp,
@@ -48,7 +48,7 @@ def _produced(built: records.Built, codec: int, *, sequence: int = 5) -> bytes:
 @given(rows=st.lists(_RECORD, min_size=1, max_size=12))
 def test_taken_apart_and_put_together_a_batch_says_the_same(codec, rows):
     data = batch_bytes(rows, base_offset=70, codec=codec)
-    (found,) = batch.parse(memoryview(data))
+    (found,) = record_batch.parse(memoryview(data))
     assert found.intact()
     assert (found.base_offset, found.last_offset) == (70, 70 + len(rows) - 1)
     assert found.codec == codec
@@ -59,11 +59,11 @@ def test_taken_apart_and_put_together_a_batch_says_the_same(codec, rows):
 
 
 @settings(max_examples=40)
-@given(rows=st.lists(_RECORD, min_size=1, max_size=12), sequence=st.integers(0, batch.SEQUENCES - 1))
+@given(rows=st.lists(_RECORD, min_size=1, max_size=12), sequence=st.integers(0, record_batch.SEQUENCES - 1))
 def test_a_forwarded_batch_keeps_its_records_byte_for_byte(rows, sequence):
-    (found,) = batch.parse(memoryview(batch_bytes(rows, base_offset=3, codec=3)))
-    head = batch.header(
-        attributes=found.attributes | batch.TRANSACTIONAL | batch.DELETE_HORIZON,
+    (found,) = record_batch.parse(memoryview(batch_bytes(rows, base_offset=3, codec=3)))
+    head = record_batch.header(
+        attributes=found.attributes | record_batch.TRANSACTIONAL | record_batch.DELETE_HORIZON,
         count=found.records_count,
         base_timestamp=found.base_timestamp,
         max_timestamp=found.max_timestamp,
@@ -72,7 +72,7 @@ def test_a_forwarded_batch_keeps_its_records_byte_for_byte(rows, sequence):
         base_sequence=sequence,
         records=found.records,
     )
-    (sent,) = batch.parse(memoryview(head + bytes(found.records)))
+    (sent,) = record_batch.parse(memoryview(head + bytes(found.records)))
     assert sent.intact()
     assert bytes(sent.records) == bytes(found.records)
     assert (sent.base_offset, sent.attributes, sent.leader_epoch, sent.producer_id) == (0, 3, -1, 1)
@@ -81,7 +81,7 @@ def test_a_forwarded_batch_keeps_its_records_byte_for_byte(rows, sequence):
 def test_a_batch_cut_off_at_the_end_is_dropped():
     whole = batch_bytes([(1, b"k", b"v" * 50, [])])
     data = whole + batch_bytes([(1, b"k", b"w" * 50, [])], base_offset=1)[:-1]
-    assert [each.base_offset for each in batch.parse(memoryview(data))] == [0]
+    assert [each.base_offset for each in record_batch.parse(memoryview(data))] == [0]
     found, damaged = scan(memoryview(data))
     assert ([each.base_offset for each in found], damaged) == ([0], None)
 
@@ -95,14 +95,14 @@ def test_a_batch_that_cannot_be_as_short_as_it_says_is_damaged(magic: int, lengt
     rest[16] = magic
     found, damaged = scan(memoryview(one + bytes(rest) * 2))
     assert ([each.base_offset for each in found], damaged) == ([0], 1)
-    assert len(list(batch.parse(memoryview(one + bytes(rest))))) == 1
+    assert len(list(record_batch.parse(memoryview(one + bytes(rest))))) == 1
     found, damaged = scan(memoryview(one + bytes(rest[:20])))  # also where there isn't room for a header
     assert ([each.base_offset for each in found], damaged) == ([0], 1)
 
 
 def test_sequence_numbers_wrap():
-    assert batch.next_sequence(2**31 - 1, 1) == 0
-    assert batch.next_sequence(2**31 - 2, 5) == 3
+    assert record_batch.next_sequence(2**31 - 1, 1) == 0
+    assert record_batch.next_sequence(2**31 - 2, 5) == 3
 
 
 @settings(max_examples=40)
@@ -166,7 +166,7 @@ def test_only_plain_neighbours_are_joined():
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_length_written_longer_than_it_need_be_is_read_as_it_is(size):
     """No producer is known to do so; a broker takes it."""
-    (plain,) = batch.parse(memoryview(batch_bytes([(5, b"k", b"v", [])])))
+    (plain,) = record_batch.parse(memoryview(batch_bytes([(5, b"k", b"v", [])])))
     length, rest = bytes(plain.records)[:1], bytes(plain.records)[1:]
     payload = bytes([length[0] | 0x80, *[0x80] * (size - 2), 0]) + rest
     one = _produced(records.Built(1, 5, 5, payload), 0)
@@ -210,21 +210,23 @@ def test_old_formats_are_read(magic, codec):
 
 
 def test_what_cannot_be_read_says_so():
-    (found,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])], codec=4)))
+    (found,) = record_batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])], codec=4)))
     broken = found._replace(whole=memoryview(bytes(found.whole[:61]) + b"nonsense"))
     with pytest.raises(records.Damaged, match="can't be decompressed"):
         list(records.read(broken))
-    (plain,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])])))
+    (plain,) = record_batch.parse(memoryview(batch_bytes([(1, b"k", b"v", [])])))
     with pytest.raises(records.Damaged, match="end too early"):
         list(records.read(plain._replace(records_count=3)))
-    (several,) = batch.parse(memoryview(batch_bytes([(1, b"k", b"value", [])] * 3)))
+    (several,) = record_batch.parse(memoryview(batch_bytes([(1, b"k", b"value", [])] * 3)))
     for wrong in (several._replace(whole=several.whole[:-2]), several._replace(records_count=2)):
         with pytest.raises(records.Damaged, match="take "):
             list(records.read(wrong))
 
 
 def test_what_must_be_small_is_packed_more_tightly():
-    (plain,) = batch.parse(memoryview(batch_bytes([(1, b"k", b'{"number": %d}' % (n * n), []) for n in range(400)])))
+    (plain,) = record_batch.parse(
+        memoryview(batch_bytes([(1, b"k", b'{"number": %d}' % (n * n), []) for n in range(400)]))
+    )
     many = list(records.read(plain))
     loose, tight = records.build(many, 3), records.build(many, 3, tight=True)
     assert len(tight.payload) < len(loose.payload)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from drkit.config import ClusterConfig, load_config
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.broker_versions import NEEDED, lacking
-from drkit.kafka.stream import Stream
-from drkit.mirror.runtime import MirrorRuntime
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.data_client import Stream
+from drkit.kafka.protocol.broker_versions import NEEDED, lacking
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import BrokerTooOld
 from drkit.store import open_store
 

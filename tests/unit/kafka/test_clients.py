@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
 from drkit.config.schema import CLIENT_PROPERTIES
-from drkit.kafka.clients import (
+from drkit.kafka.config.client_config import (
     aiokafka_config,
     confluent_config,
     java_properties,

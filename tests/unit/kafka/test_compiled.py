@@ -16,13 +16,14 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.kafka import compiled, records
-from drkit.kafka.batch import DELETE_HORIZON, HEADER_BYTES, parse
+from drkit.kafka import compiled
 from drkit.kafka.compiled.castagnoli import tables
 from drkit.kafka.compiled.native import Kernel
-from drkit.kafka.joined import joined_natively, joined_plainly, scan
-from drkit.kafka.merged import merged
-from drkit.mirror.pieces import Rules, pieces
+from drkit.kafka.protocol import records
+from drkit.kafka.protocol.coalescing import joined_natively, joined_plainly, scan
+from drkit.kafka.protocol.compiled_coalescing import merged
+from drkit.kafka.protocol.record_batch import DELETE_HORIZON, HEADER_BYTES, parse
+from drkit.mirror.engine.batch_splitter import Rules, pieces
 from tests.support.batches import batch_bytes, retouched
 from tests.support.wait import wait_until
 

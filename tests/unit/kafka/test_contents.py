@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.batch import Batch, parse
-from drkit.kafka.committed import Committed
-from drkit.kafka.contents import Columns
-from drkit.kafka.records import Damaged
+from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.record_batch import Batch, parse
+from drkit.kafka.protocol.record_columns import Columns
+from drkit.kafka.protocol.records import Damaged
 from tests.support.batches import batch_bytes, control_bytes, retouched
 
 ROWS = [

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka import records
-from drkit.kafka.batch import HEADER_BYTES, Batch, header, parse
-from drkit.kafka.filler import ZSTD, filler_count, filler_payload, is_filler
+from drkit.kafka.protocol import records
+from drkit.kafka.protocol.filler import ZSTD, filler_count, filler_payload, is_filler
+from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
 
 PRODUCER = 7
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from drkit.kafka.frames import Frames
+from drkit.kafka.client.buffer_pool import Frames
 
 _MIB = 1 << 20
 

@@ -13,8 +13,8 @@ import pytest
 from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
-from drkit.kafka import line
-from drkit.kafka.line import Connection, Line, Reply
+from drkit.kafka.client import connection
+from drkit.kafka.client.connection import Connection, Line, Reply
 
 
 class Echo:
@@ -145,7 +145,7 @@ def test_silence_is_no_fault_where_nothing_is_owed(monkeypatch: pytest.MonkeyPat
 def test_answers_are_told_in_their_order_however_they_are_cut(
     size: int, large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "_LARGE", large)  # what isn't small is put together in memory of its own
+    monkeypatch.setattr(connection, "_LARGE", large)  # what isn't small is put together in memory of its own
 
     def scene(made: Made, connection: Connection, _: Any) -> None:
         told: list[bytes] = []

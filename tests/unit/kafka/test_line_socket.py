@@ -12,8 +12,8 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
-from drkit.kafka.line import Connection, Line, Reply
-from drkit.kafka.messages import Produce, ProduceAnswer
+from drkit.kafka.client.connection import Connection, Line, Reply
+from drkit.kafka.protocol.fetch_produce import Produce, ProduceAnswer
 
 _VERSIONS = struct.pack(">h i hhh", 0, 1, 0, 3, 8)  # no error; Produce, 3 to 8
 _PRODUCED = struct.pack(">ih1sii h q q q i h", 1, 1, b"t", 1, 0, 0, 5, -1, 0, 0, -1)

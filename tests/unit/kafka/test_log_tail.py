@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka import log_tail
-from drkit.kafka.batch import header
-from drkit.kafka.log_tail import LogTail
-from drkit.kafka.messages import Fetched
-from drkit.kafka.records import Record, build
+from drkit.kafka.client import log_tail
+from drkit.kafka.client.log_tail import LogTail
+from drkit.kafka.protocol.fetch_produce import Fetched
+from drkit.kafka.protocol.record_batch import header
+from drkit.kafka.protocol.records import Record, build
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 from tests.support.wait import wait_until

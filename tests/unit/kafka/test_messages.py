@@ -9,7 +9,7 @@ import uuid
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import ProduceRequest
 
-from drkit.kafka.messages import (
+from drkit.kafka.protocol.fetch_produce import (
     Fetch,
     FetchAnswer,
     FetchPlace,

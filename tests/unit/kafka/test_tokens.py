@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from drkit.kafka.tokens import AiokafkaTokens, KafkaPythonTokens, Oidc, TokenSource
+from drkit.kafka.config.oauth_tokens import AiokafkaTokens, KafkaPythonTokens, Oidc, TokenSource
 from drkit.model.errors import ConfigError, NotLetIn, Unreachable
 from tests.support.oauth import CLIENT, SECRET, Endpoint, Issuer, token_endpoint
 from tests.support.tls import make_certificates
@@ -52,7 +52,9 @@ def test_the_next_one_is_fetched_before_it_ends_and_an_outage_is_borne_until_the
     endpoint: Endpoint, oidc: Oidc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("drkit.kafka.tokens.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    monkeypatch.setattr(
+        "drkit.kafka.config.oauth_tokens.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
+    )
     endpoint.life_seconds = 100
     source = TokenSource(oidc)
     first = source.token()

@@ -1,4 +1,4 @@
-from drkit.kafka.topics import TOPICS_A_REQUEST, NewTopic, first_to_create
+from drkit.kafka.admin.topic_requests import TOPICS_A_REQUEST, NewTopic, first_to_create
 
 
 def topics(count: int, partitions: int) -> list[NewTopic]:

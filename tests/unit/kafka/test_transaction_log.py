@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from drkit.kafka.batch import CONTROL, TRANSACTIONAL, header, parse
-from drkit.kafka.record_body import encode
-from drkit.kafka.records import Damaged, Record, build
-from drkit.kafka.transaction_log import (
+from drkit.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, header, parse
+from drkit.kafka.protocol.record_body import encode
+from drkit.kafka.protocol.records import Damaged, Record, build
+from drkit.kafka.protocol.transaction_log import (
     CommitRecord,
     Status,
     TransactionEntry,

@@ -11,8 +11,8 @@ import pytest
 import trustme
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin import ClusterAdmin
-from drkit.kafka.wire import Reach
+from drkit.kafka.admin.admin_connection import Reach
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.deadline import Deadline
 from drkit.model.errors import Unreachable
 

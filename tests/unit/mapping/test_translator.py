@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.mapping import Translator
-from drkit.model.links import Problem
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store

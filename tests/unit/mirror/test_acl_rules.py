@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.acl_rules import Changes, carried, changes, patterned, roles, writers
+from drkit.mirror.topics.acl_rules import Changes, carried, changes, patterned, roles, writers
 from drkit.model.acls import Acl, AclRole
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, LinkId, TopicPolicy

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from drkit.kafka.alteration import AlterationFailed
-from drkit.kafka.batch import Batch
-from drkit.kafka.joined import scan
-from drkit.kafka.records import Damaged, Record, decompress, read_plain
-from drkit.mirror.altered_pieces import altered_pieces
-from drkit.mirror.pieces import Hole, Piece, Rules, Run, TooLarge
+from drkit.kafka.alteration.alteration import AlterationFailed
+from drkit.kafka.protocol.coalescing import scan
+from drkit.kafka.protocol.record_batch import Batch
+from drkit.kafka.protocol.records import Damaged, Record, decompress, read_plain
+from drkit.mirror.engine.batch_splitter import Hole, Piece, Rules, Run, TooLarge
+from drkit.mirror.transform.batch_rebuilder import altered_pieces
 from tests.support.batches import CODECS, batch_bytes, control_bytes, retouched
 
 RULES = Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: False)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from drkit.kafka.provenance import Hop, stamped
-from drkit.mirror.altered_tail import compare_provenance
-from drkit.mirror.tail import Tail
+from drkit.kafka.alteration.provenance import Hop, stamped
+from drkit.mirror.resume.altered_tail import compare_provenance
+from drkit.mirror.resume.tail_verification import Tail
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from drkit.mirror.assignment import Assignment
-from drkit.mirror.engine import Incident, IncidentKind
-from drkit.mirror.topics import ReadyTopic
-from drkit.model.links import TopicState
+from drkit.mirror.engine.interface import Incident, IncidentKind
+from drkit.mirror.topics.topic_sync import ReadyTopic
+from drkit.mirror.workers.assignment import Assignment
+from drkit.model.link_state import TopicState
 from drkit.model.topology import TopicPartition
 
 MOST = 100

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from drkit.kafka.alteration import Alteration, AlterationFailed
-from drkit.kafka.joined import scan
-from drkit.kafka.records import Record
-from drkit.kafka.stream import Stream
-from drkit.mirror.batch_admission import Admission
-from drkit.mirror.batch_flow import Flow
-from drkit.mirror.batch_partition import Append, BatchPartition
-from drkit.mirror.batch_placement import Placement
-from drkit.mirror.batch_reader import Read
-from drkit.mirror.engine import Incident, IncidentKind, PartitionStart, Withdrawn
+from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
+from drkit.kafka.client.data_client import Stream
+from drkit.kafka.protocol.coalescing import scan
+from drkit.kafka.protocol.records import Record
+from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.fetcher import Read
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
+from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.partition_queue import Append, BatchPartition
+from drkit.mirror.engine.sequencer import Admission
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.frames import Frames
-from drkit.mirror.batch_memory import BatchMemory
-from drkit.mirror.batch_partition import Append, Markers
-from drkit.mirror.engine import Position
-from drkit.mirror.inflight import Mark
+from drkit.kafka.client.buffer_pool import Frames
+from drkit.mirror.engine.buffer_accounting import BatchMemory
+from drkit.mirror.engine.inflight_window import Mark
+from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.partition_queue import Append, Markers
 
 _MIB = 1 << 20
 MARK = Mark(Position(1, 1), done=False)

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from drkit.kafka.messages import FetchAnswer, Fetched
-from drkit.kafka.stream import Stream
-from drkit.mirror import batch_reader
-from drkit.mirror.batch_flow import Flow
-from drkit.mirror.batch_partition import BatchPartition
-from drkit.mirror.batch_reader import Fetcher, Read
-from drkit.mirror.engine import PartitionStart
+from drkit.kafka.client.data_client import Stream
+from drkit.kafka.protocol.fetch_produce import FetchAnswer, Fetched
+from drkit.mirror.engine import fetcher
+from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.fetcher import Fetcher, Read
+from drkit.mirror.engine.interface import PartitionStart
+from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes
 
@@ -132,12 +132,12 @@ def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace(
     """By clocks of its own: an answer's CPU time says when the next request goes out."""
     broker, pauses = Broker(), list[float]()
     cpu = count(start=0.0, step=cpu_seconds)
-    monkeypatch.setattr(batch_reader, "time", SimpleNamespace(monotonic=lambda: 50.0, thread_time=lambda: next(cpu)))
+    monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: 50.0, thread_time=lambda: next(cpu)))
 
     async def pace(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(batch_reader, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pace}))
+    monkeypatch.setattr(fetcher, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pace}))
 
     async def story(fetcher: Fetcher) -> None:
         fetcher.add(started(100))

@@ -7,16 +7,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from drkit.kafka.line import Reply, Told
-from drkit.kafka.log_end import LogEnd, LogEnds, LogEndsAnswer
-from drkit.kafka.markers import MarkersAnswer
-from drkit.kafka.messages import ProduceAnswer, Produced
-from drkit.kafka.stream import Stream
-from drkit.mirror.batch_flow import Flow
-from drkit.mirror.batch_partition import FORGOTTEN_MS, BatchPartition
-from drkit.mirror.batch_writer import Sender
-from drkit.mirror.engine import Incident, IncidentKind, PartitionStart
-from drkit.mirror.pieces import Hole, Run
+from drkit.kafka.client.connection import Reply, Told
+from drkit.kafka.client.data_client import Stream
+from drkit.kafka.client.log_end import LogEnd, LogEnds, LogEndsAnswer
+from drkit.kafka.protocol.fetch_produce import ProduceAnswer, Produced
+from drkit.kafka.protocol.transaction_markers import MarkersAnswer
+from drkit.mirror.engine.batch_splitter import Hole, Run
+from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
+from drkit.mirror.engine.partition_queue import FORGOTTEN_MS, BatchPartition
+from drkit.mirror.engine.sender import Sender
 from drkit.model.topology import TopicPartition
 
 NOW = int(time.time() * 1000)

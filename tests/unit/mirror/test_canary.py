@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drkit.mirror.canary import Arrivals
+from drkit.mirror.runtime.canary import Arrivals
 
 
 def test_latencies_are_of_the_window_and_counted_for_ever() -> None:

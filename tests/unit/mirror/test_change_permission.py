@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from drkit.mirror.change_permission import ChangePermission
+from drkit.mirror.topics.change_permission import ChangePermission
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.links import Direction, LinkControl
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, LinkId
 from drkit.store import Store, open_store
 

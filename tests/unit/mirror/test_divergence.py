@@ -3,13 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from drkit.kafka.epochs import EpochEnd, Kept
-from drkit.kafka.joined import Joined
+from drkit.kafka.admin.leader_epochs import EpochEnd, Kept
+from drkit.kafka.protocol.coalescing import Joined
 from drkit.mapping.invert import invert_watermark
-from drkit.mirror.divergence import divergence
-from drkit.mirror.engine import Position
-from drkit.mirror.progress import _joined, _Tracked
-from drkit.mirror.source_epochs import SourceEpochs
+from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.source_epochs import SourceEpochs
+from drkit.mirror.resume.source_divergence import divergence
+from drkit.mirror.runtime.progress import _joined, _Tracked
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 

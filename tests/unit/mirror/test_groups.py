@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from drkit.kafka.coordinator import CommittedOffset, FetchedOffsets
-from drkit.kafka.groups import GroupInfo, GroupListing
-from drkit.kafka.offsets_log import OffsetsLog, partition_of
-from drkit.mirror.groups import SWEEP_SECONDS, GroupCapture
+from drkit.kafka.groups.coordinator import CommittedOffset, FetchedOffsets
+from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
+from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
+from drkit.mirror.groups.group_capture import SWEEP_SECONDS, GroupCapture
 from drkit.model.clock import now
 from drkit.model.timeline import TimelinePolicy
 from drkit.model.topology import Link, LinkId
-from drkit.store.sqlite import SqliteStore
+from drkit.store.sqlite.backend import SqliteStore
 
 PARTITIONS = 50
 LINK = Link(LinkId("a", "b"), ("t",), timeline=TimelinePolicy(max_rows=10**12))  # looks follow at once here

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from drkit.mirror.assignment import Assignment
-from drkit.mirror.engine import Incident, IncidentKind
-from drkit.mirror.holdings import HeldMappings, Holdings
-from drkit.mirror.topic_look import ReadyTopic
+from drkit.mirror.engine.interface import Incident, IncidentKind
+from drkit.mirror.topics.topic_snapshot import ReadyTopic
+from drkit.mirror.workers.assignment import Assignment
+from drkit.mirror.workers.claims import HeldMappings, Holdings
 from drkit.model.errors import Fenced
-from drkit.model.links import TopicState
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.engine import Position
-from drkit.mirror.inflight import InFlight
+from drkit.mirror.engine.inflight_window import InFlight
+from drkit.mirror.engine.interface import Position
 
 
 def test_a_stretch_counts_when_its_last_record_landed_where_expected() -> None:

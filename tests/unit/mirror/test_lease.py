@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.mirror.lease import WorkerLease, known_dead, lease_name, this_process
+from drkit.mirror.workers.leader_lease import WorkerLease, known_dead, lease_name, this_process
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.store import open_store

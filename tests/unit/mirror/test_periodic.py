@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from drkit.mirror.periodic import Periodic
+from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import Unreachable
 from tests.support.wait import wait_until
 
@@ -20,7 +20,7 @@ def test_an_outage_is_said_once_and_its_end_too(caplog: pytest.LogCaptureFixture
             raise Unreachable(f"away, turn {len(turns)}")
 
     periodic = Periodic("looker", 0.001, work, stop)
-    with caplog.at_level(logging.INFO, logger="drkit.mirror.periodic"):
+    with caplog.at_level(logging.INFO, logger="drkit.mirror.runtime.periodic_task"):
         periodic.start()
         wait_until(lambda: len(turns) > 10, what="ten turns")
         stop.set()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.kafka import records
-from drkit.kafka.joined import scan
-from drkit.mirror.pieces import Hole, Rules, Run, TooLarge, pieces
+from drkit.kafka.protocol import records
+from drkit.kafka.protocol.coalescing import scan
+from drkit.mirror.engine.batch_splitter import Hole, Rules, Run, TooLarge, pieces
 from tests.support.batches import batch_bytes, control_bytes, retouched, thinned
 
 pytestmark = pytest.mark.usefixtures("joining")

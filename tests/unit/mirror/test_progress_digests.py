@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mirror import progress as module
-from drkit.mirror.engine import Position
-from drkit.mirror.holdings import HeldMappings, Holdings
-from drkit.mirror.progress import Progress
+from drkit.mirror.engine.interface import Position
+from drkit.mirror.runtime import progress as module
+from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.workers.claims import HeldMappings, Holdings
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced, Unreachable
 from drkit.model.offsets import Watermark

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from drkit.kafka.peek import NOTHING, Peeked, Place
-from drkit.kafka.unexpired import CLOCKS_MS, retention_of
-from drkit.mirror import purge_watch as module
-from drkit.mirror.problems import Problems
-from drkit.mirror.purge_watch import PurgeWatch
+from drkit.kafka.client.record_probe import NOTHING, Peeked, Place
+from drkit.kafka.client.unexpired_records import CLOCKS_MS, retention_of
+from drkit.mirror.health import purge_watch as module
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.links import Problem
+from drkit.model.link_state import Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.ranges import _CREDIT, _ROW_RECORDS, MOST_BYTES, MOST_RECORDS, Ranges
+from drkit.mirror.runtime.range_digests import _CREDIT, _ROW_RECORDS, MOST_BYTES, MOST_RECORDS, Ranges
 from drkit.model.digests import DIGEST_MASK, RangeDigest
 from drkit.model.topology import TopicPartition
 

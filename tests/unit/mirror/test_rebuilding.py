@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.rebuilding import PHRASES, alterations, how_forwarded
+from drkit.mirror.transform.rebuild_reasons import PHRASES, alterations, how_forwarded
 from drkit.model.topology import Link, LinkId
 
 LINK = Link(LinkId("a", "b"), topics=(".*",))

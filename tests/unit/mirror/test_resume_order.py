@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from drkit.mirror.producer_id import LinkProducer
-from drkit.mirror.resume import Resumer
+from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.resume.partition_resume import Resumer
 from drkit.model.clock import now
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.offset_alignment.fill_decision import Observed
-from drkit.mirror.producer_id import LinkProducer
-from drkit.mirror.resume import Resumed
-from drkit.mirror.shared_resume import SharedResumer
+from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.resume.offset_alignment.fill_decision import Observed
+from drkit.mirror.resume.partition_resume import Resumed
+from drkit.mirror.resume.shared_target import SharedResumer
 from drkit.model.clock import now
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition

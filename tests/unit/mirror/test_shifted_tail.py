@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drkit.mirror.offset_alignment.shifted_tail import Realigned, realign
+from drkit.mirror.resume.offset_alignment.shifted_tail import Realigned, realign
 
 
 @dataclass

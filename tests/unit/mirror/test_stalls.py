@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.engine import NOT_MOVING, RECORD_REJECTED
-from drkit.mirror.problems import Problems
-from drkit.mirror.stalls import CALM_SECONDS, SECONDS, SILENT_SECONDS, TRIES, Stalls
-from drkit.mirror.watchdog import Sight
-from drkit.model.links import Problem
+from drkit.mirror.engine.interface import NOT_MOVING, RECORD_REJECTED
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.health.stalls import CALM_SECONDS, SECONDS, SILENT_SECONDS, TRIES, Stalls
+from drkit.mirror.health.watchdog import Sight
+from drkit.model.link_state import Problem
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 

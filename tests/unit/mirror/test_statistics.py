@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.statistics import EngineStatistics, Rates
+from drkit.mirror.runtime.statistics import EngineStatistics, Rates
 from drkit.model.statistics import Latency, quantile
 
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from drkit.config.schema import ClusterConfig
-from drkit.mirror.tail import Tail, TailVerifier, compare
+from drkit.mirror.resume.tail_verification import Tail, TailVerifier, compare
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -141,7 +141,7 @@ def read_back(monkeypatch: pytest.MonkeyPatch, events: list[Event | None], *, si
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("drkit.mirror.tail.Consumer", Scripted)
+    monkeypatch.setattr("drkit.mirror.resume.tail_verification.Consumer", Scripted)
     cluster = ClusterConfig(bootstrap_servers="127.0.0.1:1")
     verifier = TailVerifier(cluster, cluster, silence_seconds=silence)
     return [int(each.offset() or 0) for each in verifier._read(cluster, "t", 0, 5, 8, "read_uncommitted")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drkit.mirror.engine import Position
-from drkit.mirror.target_ends import TargetEnds
+from drkit.mirror.engine.interface import Position
+from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from drkit.mirror.throttle import Throttle
+from drkit.mirror.engine.throttle import Throttle
 
 
 class Clock:

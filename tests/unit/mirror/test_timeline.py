@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.failover.past import positions_at
-from drkit.mirror.timeline import HEARTBEAT_SECONDS, Series, Timeline
+from drkit.failover.positions.group_history import positions_at
+from drkit.mirror.groups.group_history import HEARTBEAT_SECONDS, Series, Timeline
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.timeline import GroupState, StatesAround, TimelinePolicy
 from drkit.model.topology import TopicPartition

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from drkit.kafka.admin import Broker, TopicInfo
-from drkit.mirror.problems import Problems
-from drkit.mirror.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
-from drkit.mirror.topic_look import Look
+from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
+from drkit.mirror.topics.topic_snapshot import Look
 from drkit.model.errors import Unreachable
-from drkit.model.links import TopicState
+from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from drkit.mirror.topic_settings import FOLLOWED, STANDBY, standby_settings
+from drkit.mirror.topics.topic_settings import FOLLOWED, STANDBY, standby_settings
 from drkit.model.standby import (
     UNCOMPACTED,
     is_compacted,

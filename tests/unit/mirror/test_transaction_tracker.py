@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from drkit.failover.transactional import place_by_transactions
-from drkit.kafka.offsets_log import OFFSETS_TOPIC
-from drkit.kafka.transaction_log import CommitRecord, Status, TransactionEntry
-from drkit.mirror.transaction_tracker import Tracker
+from drkit.failover.positions.transactional_positions import place_by_transactions
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
+from drkit.kafka.protocol.transaction_log import CommitRecord, Status, TransactionEntry
+from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.clock import now
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition

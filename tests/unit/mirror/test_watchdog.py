@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.watchdog import Sight, Watchdog
+from drkit.mirror.health.watchdog import Sight, Watchdog
 from drkit.model.errors import ExitCode
 from drkit.model.topology import LinkId, TopicPartition
 

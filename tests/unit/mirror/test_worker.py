@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from drkit.mirror import worker as module
-from drkit.mirror.lease import WorkerLease, lease_name
-from drkit.mirror.worker import SLEEP_SECONDS, Worker
+from drkit.mirror.workers import worker as module
+from drkit.mirror.workers.leader_lease import WorkerLease, lease_name
+from drkit.mirror.workers.worker import SLEEP_SECONDS, Worker
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.store import open_store

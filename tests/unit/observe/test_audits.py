@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from drkit.cli.audit_run import Failure, keep_run, new_run
+from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
 from drkit.model.audit import AuditResult, Basis, Counts
 from drkit.model.errors import Unreachable
 from drkit.model.topology import LinkId

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.model.links import Problem
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 from drkit.observe.purges import purged_from_target

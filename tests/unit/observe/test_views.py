@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from drkit.cli.output import to_json
+from drkit.cli.wiring.output import to_json
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
-from drkit.model.links import Problem
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, Watermark
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import Link, LinkId

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.engine import Incident, PartitionStart, Position, Stopped
+from drkit.mirror.engine.interface import Incident, PartitionStart, Position, Stopped
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.engine import Incident, IncidentKind, Notice, PartitionStart, Position
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionStart, Position
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed.ledger import Ledger

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from drkit.kafka.admin import ClusterAdmin
-from drkit.mirror.batch_engine import BatchEngine
-from drkit.mirror.engine import PartitionStart, Position, Stopped, Withdrawn
-from drkit.mirror.throttle import Throttle
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.engine.batch_engine import BatchEngine
+from drkit.mirror.engine.interface import PartitionStart, Position, Stopped, Withdrawn
+from drkit.mirror.engine.throttle import Throttle
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition

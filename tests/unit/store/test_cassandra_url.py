@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drkit.model.errors import ConfigError, ExitCode
-from drkit.store.cassandra_url import CassandraLocation, parse_cassandra_url
+from drkit.store.cassandra.url import CassandraLocation, parse_cassandra_url
 
 
 def test_the_whole_of_it():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drkit.store.cassandra_session import ClusterClock
+from drkit.store.cassandra.session import ClusterClock
 
 
 class Wall:

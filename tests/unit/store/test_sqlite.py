@@ -14,7 +14,7 @@ from drkit.model.errors import ConfigError, DrkitError, StoreMissing, Unreachabl
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
-from drkit.store.sqlite_schema import MIGRATIONS, bring_up, kept_version
+from drkit.store.sqlite.schema import MIGRATIONS, bring_up, kept_version
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition("flights", 0)

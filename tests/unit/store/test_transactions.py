@@ -8,7 +8,7 @@ import pytest
 
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.transactions import GroupTransaction
-from drkit.store.sqlite import SqliteStore
+from drkit.store.sqlite.backend import SqliteStore
 from drkit.store.transactions import TransactionNotes, forget_transactions, transaction_history
 
 LINK = LinkId("a", "b")

@@ -1,0 +1,1 @@
+"""What became of each record that did not agree."""

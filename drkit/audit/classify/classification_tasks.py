@@ -1,0 +1,194 @@
+"""What Spark's workers do for partitions with more residuals than the driver holds: compare them again and classify
+what is left over there, with the very definitions that the driver uses.
+
+A unit is what one task classifies by itself: a partition, or, where nothing but source records are left over and
+nothing is compacted, any part of one, as then each is judged by its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from drkit.audit.classify.classifier import TARGET_APPENDED, Classified, Fate, Limits, Pair, Steps, classify, reordered
+from drkit.audit.classify.displaced_runs import Both, DisplacedRuns
+from drkit.audit.classify.source_lookups import MatchedRecords, Request
+from drkit.audit.compare.merge_join import Piece, Stretch
+from drkit.audit.compare.merge_join_tasks import read_piece, read_span
+from drkit.audit.read.log_tasks import failures, opened, settle
+from drkit.audit.read.offset_ranges import Span
+from drkit.kafka.alteration.altered_reader import BatchReader
+from drkit.model.ranges import merged_ranges
+
+PAIR = "pair"
+"""A row that is no fate: a record that was found elsewhere (`s`, `t`, `s_ts`)."""
+FACTS = "facts"
+"""A row that is no fate: the highest mirrored position (`s`), whether the reordered are the fewest (`placed`), and
+how many residuals there were of the source (`e`) and of the target (`t`)."""
+
+_A_BLOCK = 10_000
+_RANGE = 1 << 16
+
+FATE_ARROW = {
+    "fate": pa.string(),
+    "p": pa.int32(),
+    "s": pa.int64(),
+    "e": pa.int64(),
+    "placed": pa.bool_(),
+    "s1": pa.int64(),
+    "s2": pa.int64(),
+    "s_ts": pa.int64(),
+    "s_key": pa.binary(),
+    "s_null": pa.bool_(),
+    "t": pa.int64(),
+    "t1": pa.int64(),
+    "t2": pa.int64(),
+    "t_ts": pa.int64(),
+    "t_key": pa.binary(),
+    "t_null": pa.bool_(),
+}
+"""The columns of a fate: those of a residual of either side, null where it has no part."""
+
+_NO_SOURCE: tuple[None, ...] = (None,) * 8
+_NO_TARGET: tuple[None, ...] = (None,) * 6
+
+Row = tuple[Any, ...]
+
+
+class Unit(NamedTuple):
+    """What one task classifies: these pieces of a partition. `log`: the source's offsets [first, until); `alone`:
+    whether each record is judged by its own place."""
+
+    limits: Limits
+    pieces: tuple[Piece, ...]
+    stretches: tuple[Stretch, ...]
+    log: tuple[int, int]
+    alone: bool
+
+
+def classify_units(
+    source: Mapping[str, Any],
+    target: Mapping[str, Any],
+    units: Sequence[Unit],
+    blocks: Iterable[pa.RecordBatch],
+    *,
+    full: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Compare and classify the units that a task is given by number; rows of FATE_ARROW.
+
+    Args:
+        source: how to reach the cluster (`log_source.reached`).
+        target: the same.
+        units: all there are.
+        blocks: the task's, each with a column of numbers.
+        full: decode every record.
+
+    Raises:
+        RuntimeError: it failed; the text carries drkit's error.
+    """
+    settle()
+    with failures(), opened(source) as of_source, opened(target) as of_target:
+        for block in blocks:
+            for number in block.column(0).to_pylist():
+                yield from _blocks(unit_rows(of_source, of_target, units[number], full=full))
+
+
+def fate_row(fate: Fate) -> Row:
+    """A fate as a row of FATE_ARROW."""
+    of_source = _NO_SOURCE if fate.source is None else tuple(fate.source[1:])
+    of_target = _NO_TARGET if fate.target is None else tuple(fate.target[1:7])
+    return (str(fate.fate), fate.p, fate.s, *of_source[1:], fate.t, *of_target[1:])
+
+
+def rows_of(found: Classified) -> Iterator[Row]:
+    """The fates and pairs of a partition but those of its stretches set aside."""
+    yield from map(fate_row, found.fates)
+    yield from map(_pair_row, found.pairs)
+
+
+def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: bool) -> Iterator[Row]:
+    """Compare and classify a unit: its fates, pairs and facts."""
+    limits = unit.limits
+    kept = DisplacedRuns({each.chunk for each in unit.stretches}, limits.shift)
+    compacted = limits.source_compacted or limits.target_compacted
+    of_source = of_target = 0
+    for piece in unit.pieces:
+        for part in read_piece(source, target, piece, full=full):
+            of_source += part.source_count
+            of_target += part.target_count
+            if unit.alone:
+                yield from rows_of(_answered(source, classify(limits, part.source_left, (), ()), unit))
+            elif compacted:  # where it is asked which offsets are empty, every record counts
+                kept.source_left += part.source_left
+                kept.target_left += part.target_left
+            else:  # what the target's own producers wrote may be much, and needs nobody else
+                appended = [row for row in part.target_left if limits.appended(row.t)]
+                yield from (fate_row(Fate(TARGET_APPENDED, limits.number, None, row.t, None, row)) for row in appended)
+                mirrored = part.target_left[: len(part.target_left) - len(appended)]
+                yield from _pair_rows(kept.add(part.source_left, mirrored))
+    if unit.alone:
+        yield _facts(limits.number, limits.through, of_source, of_target, exact=True)
+        return
+    yield from _pair_rows(kept.end())
+    steps = classify(limits, sorted(kept.source_left), sorted(kept.target_left), unit.stretches, kept.runs)
+    found = _answered(source, steps, unit)
+    yield from rows_of(found)
+    yield _facts(limits.number, found.through, of_source, of_target, exact=found.exact)
+    unmatched = frozenset(row.s for row in kept.source_left)
+    for line in found.aside:
+        for first in range(line.s_lo, line.s_hi + 1, _RANGE):
+            within = (first, min(first + _RANGE, line.s_hi + 1))
+            request = MatchedRecords(limits.number, [within], unmatched, limits.zones)
+            for record in _answer(source, request, unit):
+                yield fate_row(reordered(limits.number, record, line.displaced))
+
+
+def _facts(number: int, through: int | None, of_source: int, of_target: int, *, exact: bool) -> Row:
+    return (FACTS, number, through, of_source, exact, *_NO_SOURCE[3:], of_target, *_NO_TARGET[1:])
+
+
+def _pair_rows(pairs: Iterable[Both]) -> Iterator[Row]:
+    for source, target in pairs:
+        yield _pair_row(Pair(source.p, source.s, target.t, source.s_ts))
+
+
+def _pair_row(pair: Pair) -> Row:
+    return (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
+
+
+def _answered(source: BatchReader, steps: Steps, unit: Unit) -> Classified:
+    """Run a classification to its end."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(_answer(source, request, unit))
+    except StopIteration as done:
+        found: Classified = done.value
+        return found
+
+
+def _answer(source: BatchReader, request: Request, unit: Unit) -> Any:
+    answer = request.new()
+    piece = unit.pieces[0].source
+    for first, until in merged_ranges(request.ranges(unit.log)):
+        read_span(source, Span(unit.limits.number, piece.topic, piece.partition, first, until, until), request, answer)
+    return answer
+
+
+def _blocks(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    held: list[Row] = []
+    for row in rows:
+        held.append(row)
+        if len(held) >= _A_BLOCK:
+            yield _block(held)
+            held = []
+    if held:
+        yield _block(held)
+
+
+def _block(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, FATE_ARROW.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(FATE_ARROW))

@@ -1,0 +1,518 @@
+"""What became of each residual: the audit's definitions, one after the other. Pure; the only ones there are.
+
+The first pass (`abreast.py`) leaves residuals: records of either side without an equal one at their place. Target
+residuals, the first reason that holds:
+
+    target_appended   beyond what a sealed link mirrored
+    (paired)          an equal source record is elsewhere in the partition: matched, displaced
+    uncompared        stands where the source can't be read, or nobody can say what the link made of it
+    source_retired    stands for a record that the source's retention or compaction removed
+    duplicated        equal to a source record, which is matched to another copy
+    corrupted         stands where an unmatched source record should
+    foreign           none of these
+
+Source residuals:
+
+    (paired), corrupted   as above
+    unreadable            its place is in a batch of the target that can't be read
+    target_retired        the target's retention or compaction removed it
+    unseen                at or above the highest mirrored position
+    lost                  none of these
+
+Matched records that are out of order are reordered: the fewest that must be set aside (`ordering.py`). Where a record
+should stand follows from its place and how far the records around it are displaced, so one record missing early in a
+topic doesn't make the others corrupted.
+
+Pairs are equal digests within a partition:
+
+1. A digest that is left once on each side is one pair.
+2. Of a digest left several times, first those that stand where the records around them say.
+3. The others by their order: the n-th on the source with the n-th on the target.
+
+Every digest is paired as often as both sides have it, so what stays unpaired is what one side has more
+of, whatever the pairing. Where several records of a partition are equal in key, value, headers and
+timestamp, which of them is which can't be known; 2 takes the explanation with the fewest movements near by.
+
+`classify` is about one partition. It asks for what residuals alone don't tell (`lookups.py`): a generator, so that the
+driver can answer many partitions at once, and a task one by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
+from drkit.audit.classify.retention import compacted_on_source, compacted_on_target
+from drkit.audit.classify.source_lookups import FirstEqual, MatchedSegments, NewestOfKeys, Request, Wanted
+from drkit.audit.compare.merge_join import SourceLeft, Stretch, TargetLeft
+from drkit.audit.compare.offset_zones import FOREVER, Zone
+from drkit.audit.compare.record_digests import Digest
+from drkit.model.audit import FindingKind
+
+SOURCE_RETIRED = "source_retired"
+TARGET_RETIRED = "target_retired"
+TARGET_APPENDED = "target_appended"
+UNCOMPARED = "uncompared"
+"""On the target, where nothing says what should stand there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is known of a partition beside its records.
+
+    `start_place`: the place of the source's log start; `first_place`: the first target offset that stands for a source
+    record; `recorded`: whether the mapping is known; `through`: the highest mirrored position by what was recorded and
+    what matched at its place; `watermarked`: whether the mirror recorded one; `bound`: where a sealed link's part of
+    the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
+    `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
+    were counted already. `purged`: source offsets [from, until) that no retention removed there. `partial`: equal
+    records may be anywhere in the source's log. `aborted`: the link mirrors records of aborted transactions, which the
+    source's cleaner takes whatever their key; `altered`: callables of the user's decide what stands on the target, and
+    can't be asked about what it took. `shift`: of chunks.
+    """
+
+    number: int
+    zones: tuple[Zone, ...]
+    shift: int
+    recorded: bool
+    source_start: int
+    target_start: int
+    target_end: int
+    start_place: int
+    first_place: int
+    through: int | None
+    watermarked: bool
+    bound: int | None = None
+    earlier_until: int | None = None
+    source_compacted: bool = False
+    target_compacted: bool = False
+    unreadable: tuple[tuple[int, int], ...] = ()
+    uncompared: tuple[tuple[int, int], ...] = ()
+    partial: bool = False
+    purged: tuple[int, int] = (0, 0)
+    aborted: bool = False
+    altered: bool = False
+
+    def appended(self, t: int) -> bool:
+        """Whether a target residual is beyond what a sealed link mirrored."""
+        return self.bound is not None and t >= self.bound
+
+
+class Fate(NamedTuple):
+    """What became of a residual, or that a matched record is out of order. Offsets are null where a side has no part;
+    rows where it isn't a residual of that side."""
+
+    fate: str
+    p: int
+    s: int | None
+    t: int | None
+    source: SourceLeft | None
+    target: TargetLeft | None
+
+    @property
+    def stamp(self) -> int:
+        """The timestamp (ms) that it goes by: the source record's, else the target's."""
+        if self.source is not None:
+            return self.source.s_ts
+        assert self.target is not None  # noqa: S101 - one side is there
+        return self.target.t_ts
+
+
+class Pair(NamedTuple):
+    """A record that was found elsewhere than at its place."""
+
+    p: int
+    s: int
+    t: int
+    stamp: int
+
+
+@dataclass(slots=True)
+class Classified:
+    """One partition. `aside`: stretches of records that matched and are out of order, all of them;
+    `through`: the highest mirrored position; `exact`: whether the reordered are the fewest."""
+
+    limits: Limits
+    through: int | None
+    fates: list[Fate] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    aside: tuple[Line, ...] = ()
+    exact: bool = True
+
+
+Steps = Generator[Request, Any, Classified]
+
+
+def classify(
+    limits: Limits,
+    source: Sequence[SourceLeft],
+    target: Sequence[TargetLeft],
+    stretches: Sequence[Stretch],
+    runs: Sequence[Line] = (),
+) -> Steps:
+    """Say what became of every residual of a partition.
+
+    Args:
+        limits: what is known of it.
+        source: its source residuals, by offset.
+        target: its target residuals, by offset.
+        stretches: what matched at its place.
+        runs: what was paired already, in long runs (`displaced.py`); not of a compacted topic.
+
+    Yields:
+        requests; each is to be sent its answer.
+    """
+    return _Classifier(limits, source, target, stretches, runs).run()
+
+
+def reordered(number: int, record: SourceLeft, displaced: int = 0) -> Fate:
+    """The fate of a record of a stretch or run that is out of order."""
+    return Fate(FindingKind.REORDERED, number, record.s, record.e + displaced, record, None)
+
+
+def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
+    """Whether one of these ranges [first, until), ascending and apart, holds an offset."""
+    at = bisect_right(ranges, offset, key=lambda each: each[0]) - 1
+    return at >= 0 and offset < ranges[at][1]
+
+
+class _Classifier:
+    def __init__(
+        self,
+        limits: Limits,
+        source: Sequence[SourceLeft],
+        target: Sequence[TargetLeft],
+        stretches: Sequence[Stretch],
+        runs: Sequence[Line],
+    ) -> None:
+        self._limits = limits
+        self._runs = sorted(runs)
+        self._source = source
+        self._target = target
+        self._stretches = stretches
+        self._found = Classified(limits, limits.through)
+        self._through = limits.through
+        self._paired: dict[int, int] = {}
+        self._beside = Neighbours()
+
+    def run(self) -> Steps:
+        limits = self._limits
+        appended = [row for row in self._target if limits.appended(row.t)]
+        mirrored = [row for row in self._target if not limits.appended(row.t)] if appended else self._target
+        self._add(TARGET_APPENDED, targets=appended)
+        if self._runs or (self._source and mirrored):
+            yield from self._pair(mirrored)
+        paired_target = set(self._paired.values())
+        source = [row for row in self._source if row.s not in self._paired]
+        target = [row for row in mirrored if row.t not in paired_target]
+        unreadable = [row for row in source if row.placed and holds(limits.unreadable, row.e)]
+        for row in unreadable:
+            self._found.fates.append(Fate(FindingKind.UNREADABLE, limits.number, row.s, row.e, row, None))
+        if unreadable:
+            source = [row for row in source if not (row.placed and holds(limits.unreadable, row.e))]
+        self._add(UNCOMPARED, targets=[row for row in target if holds(limits.uncompared, row.t)])
+        if limits.uncompared:
+            target = [row for row in target if not holds(limits.uncompared, row.t)]
+        left = yield from self._left_of_target(target)
+        corrupted = self._corrupted(source, left)
+        taken = set(corrupted.values())
+        strange = UNCOMPARED if limits.altered and limits.source_compacted else FindingKind.FOREIGN
+        self._add(strange, targets=[row for row in left if row.t not in taken])
+        missing = [row for row in source if row.s not in corrupted]
+        yield from self._missing(missing, source, target, appended)
+        self._found.through = self._through
+        return self._found
+
+    def _add(self, fate: str, *, sources: Iterable[SourceLeft] = (), targets: Iterable[TargetLeft] = ()) -> None:
+        number = self._limits.number
+        self._found.fates += [Fate(fate, number, row.s, None, row, None) for row in sources]
+        self._found.fates += [Fate(fate, number, None, row.t, None, row) for row in targets]
+
+    # pairs and order
+
+    def _pair(self, mirrored: Sequence[TargetLeft]) -> Generator[Request, Any, None]:
+        sources, targets = _shared(self._source, mirrored)
+        if not sources and not self._runs:
+            return
+        sought = yield from self._lines(
+            [row for rows in sources.values() for row in rows], [row for rows in targets.values() for row in rows]
+        )
+        pairs: list[tuple[SourceLeft, TargetLeft]] = []
+        several: list[Digest] = []
+        for digest, rows in sources.items():
+            if len(rows) == 1 and len(targets[digest]) == 1:
+                pairs.append((rows[0], targets[digest][0]))
+            else:
+                several.append(digest)
+        if several:
+            around = Neighbours(put_in_order([*sought, *map(_moved, pairs)]).kept) if pairs else Neighbours()
+            pairs += _pair_several({each: sources[each] for each in several}, targets, around)
+        ordered = put_in_order([*sought, *map(_moved, pairs)])
+        self._beside = Neighbours(ordered.kept)
+        self._paired = {source.s: target.t for source, target in pairs}
+        number = self._limits.number
+        self._found.pairs = [Pair(number, source.s, target.t, source.s_ts) for source, target in pairs]
+        self._found.exact = ordered.exact
+        self._found.aside = tuple(line for line in ordered.aside if not line.moved)
+        out_of_order = {line.s_lo for line in ordered.aside if line.moved}
+        self._found.fates += [
+            Fate(FindingKind.REORDERED, number, source.s, target.t, source, None)
+            for source, target in pairs
+            if source.s in out_of_order
+        ]
+        highest = max(*self._paired, *(run.s_hi for run in self._runs), -1)
+        if highest >= 0:
+            self._through = max(highest + 1, self._through or 0)
+
+    def _lines(
+        self, sources: Sequence[SourceLeft], targets: Sequence[TargetLeft]
+    ) -> Generator[Request, Any, list[Line]]:
+        """What matched at its place, in stretches that none of these records, that may have moved, stand within."""
+        shift = self._limits.shift
+        torn = {row.e >> shift for row in sources} | {row.t >> shift for row in targets}
+        merged: dict[int, list[int]] = {}
+        for each in self._stretches:
+            held = merged.get(each.chunk)
+            if held is None:
+                merged[each.chunk] = [each.s_lo, each.s_hi, each.t_lo, each.t_hi, each.n]
+            else:  # a time window, or the end of a piece, may have split them
+                held[0], held[1] = min(held[0], each.s_lo), max(held[1], each.s_hi)
+                held[2], held[3] = min(held[2], each.t_lo), max(held[3], each.t_hi)
+                held[4] += each.n
+        lines = self._runs + [
+            Line(s_lo, s_hi, t_lo, t_hi, 0, n, moved=False)
+            for chunk, (s_lo, s_hi, t_lo, t_hi, n) in merged.items()
+            if chunk not in torn
+        ]
+        apart = sorted((held[0], held[1] + 1) for chunk, held in merged.items() if chunk in torn)
+        if apart:
+            answer = yield MatchedSegments(
+                apart,
+                sorted(row.s for row in sources),
+                sorted(row.t for row in targets),
+                frozenset(row.s for row in self._source if holds(apart, row.s)),
+                self._limits.zones,
+            )
+            lines += [
+                Line(each.s_lo, each.s_hi, each.t_lo, each.t_hi, 0, each.n, moved=False) for each in answer.values()
+            ]
+        return lines
+
+    # target residuals
+
+    def _left_of_target(self, target: Sequence[TargetLeft]) -> Generator[Request, Any, list[TargetLeft]]:
+        """Target residuals that stand for no source record that there is or was: corrupted or foreign."""
+        limits = self._limits
+        retired = [row for row in target if self._before_source_start(row)]
+        self._add(SOURCE_RETIRED, targets=retired)
+        if retired:
+            gone = {row.t for row in retired}
+            target = [row for row in target if row.t not in gone]
+        if limits.source_compacted and target:
+            keys = frozenset(row.t_key for row in target if row.t_key is not None)
+            newest = (yield NewestOfKeys(keys, frozenset())) if keys else {}
+            explained = compacted_on_source(
+                [(row, self._beside.of_target(row.t)) for row in target],
+                newest,
+                limits.zones,
+                {row.s for row in self._source},
+                (limits.source_start, self._through or 0),
+                aborted=limits.aborted,
+            )
+            self._add(SOURCE_RETIRED, targets=[row for row in target if row.t in explained])
+            target = [row for row in target if row.t not in explained]
+        if not target:
+            return []
+        wanted = {(row.t1, row.t2): Wanted(row.t1, row.t2, row.t_ts, row.needle) for row in target}
+        newest = None if limits.partial else self._newest()
+        equal = yield FirstEqual(list(wanted.values()), limits.zones, newest)
+        copies = [row for row in target if (row.t1, row.t2) in equal]
+        self._found.fates += self._duplicated(copies, equal)
+        return [row for row in target if (row.t1, row.t2) not in equal]
+
+    def _newest(self) -> list[tuple[int, int, int]]:
+        """Where source records that are on the target may equal others: among what matched and what was paired.
+
+        One that is on neither would have been paired with its equal."""
+        stretches = [(each.s_lo, each.s_hi + 1, each.newest) for each in self._stretches]
+        paired = [(row.s, row.s + 1, row.s_ts) for row in self._source if row.s in self._paired]
+        return [*stretches, *paired, *((run.s_lo, run.s_hi + 1, FOREVER) for run in self._runs)]
+
+    def _matched_at(self, s: int, place: int) -> int:
+        """The target offset that a source record is matched to."""
+        if s in self._paired:
+            return self._paired[s]
+        at = bisect_right(self._runs, s, key=lambda run: run.s_lo) - 1
+        return place + self._runs[at].displaced if at >= 0 and s <= self._runs[at].s_hi else place
+
+    def _before_source_start(self, row: TargetLeft) -> bool:
+        """Whether it stands for a source record that is no longer on the source: either retention took the source's
+        beginning, or the whole topic was made anew there."""
+        limits = self._limits
+        if limits.earlier_until is not None and row.t < limits.earlier_until:
+            return True
+        if limits.source_start <= 0:
+            return False
+        beside = self._beside.of_target(row.t)
+        place = row.t - self._displaced_at_head(beside)
+        return beside.before is None and limits.first_place <= place < limits.start_place
+
+    def _before_target_start(self, row: SourceLeft) -> bool:
+        """Whether its place is before the target's log start."""
+        begin, until = self._limits.purged
+        if self._limits.target_start <= 0 or begin <= row.s < until:
+            return False
+        beside = self._beside.of_source(row.s)
+        return beside.before is None and row.e + self._displaced_at_head(beside) < self._limits.target_start
+
+    def _displaced_at_head(self, beside: Beside) -> int:
+        """How far records before all that matched are displaced.
+
+        Where the mapping is known, a log has as many places before its start as the mapping says: one record
+        more than that is a record lost, or one too many, although which one can't be told any more.
+        """
+        return 0 if self._limits.recorded else beside.displaced_after
+
+    def _duplicated(self, copies: Sequence[TargetLeft], equal: dict[Digest, tuple[int, int]]) -> list[Fate]:
+        """Further copies of source records.
+
+        Of copies that stand next to each other the first is the record and the others are the duplicates. Places can't
+        tell them apart, so one before its matched copy gives its role to the next.
+        """
+        number = self._limits.number
+        found: list[Fate] = []
+        earlier: defaultdict[int, list[TargetLeft]] = defaultdict(list)
+        matched: dict[int, int] = {}
+        for row in copies:
+            s, place = equal[row.t1, row.t2]
+            matched[s] = self._matched_at(s, place)
+            if row.t < matched[s]:
+                earlier[s].append(row)
+            else:
+                found.append(Fate(FindingKind.DUPLICATED, number, s, row.t, None, row))
+        for s, rows in earlier.items():
+            for nth, row in enumerate(sorted(rows, key=lambda each: -each.t), start=1):
+                t = row.t + 1 if matched[s] - row.t == nth else row.t
+                found.append(Fate(FindingKind.DUPLICATED, number, s, t, None, row))
+        return found
+
+    # what stands in a record's place
+
+    def _corrupted(self, source: Sequence[SourceLeft], target: Sequence[TargetLeft]) -> dict[int, int]:
+        """Source residuals with the target residual that stands in their place; both are taken once.
+
+        What the mirror had not reached can't be corrupted: what stands there is somebody else's. Where
+        nothing is recorded, it may have reached whatever stands there, if it was there at all.
+        """
+        limits, through = self._limits, self._through
+        known = limits.watermarked or through is None
+        standing = {row.t: row for row in target}
+        taken: dict[int, int] = {}
+        if not standing:
+            return taken
+        reached = [
+            (row, self._beside.of_source(row.s))
+            for row in source
+            if row.placed and (not known or (through is not None and row.s < through))
+        ]
+        for after in (False, True):
+            for row, beside in reached:
+                t = row.e + (beside.displaced_after if after else beside.displaced_before)
+                if row.s not in taken and t in standing and _in_its_gap(t, beside):
+                    taken[row.s] = t
+                    there = standing.pop(t)
+                    self._found.fates.append(Fate(FindingKind.CORRUPTED, limits.number, row.s, t, row, there))
+        if taken:
+            self._through = max(max(taken) + 1, through or 0)
+        return taken
+
+    # source residuals
+
+    def _missing(
+        self,
+        missing: Sequence[SourceLeft],
+        unmatched: Sequence[SourceLeft],
+        strangers: Sequence[TargetLeft],
+        appended: Sequence[TargetLeft],
+    ) -> Generator[Request, Any, None]:
+        """Fates of source records that nothing on the target stands for."""
+        limits, through = self._limits, self._through
+        lost: list[SourceLeft] = []
+        unseen: list[SourceLeft] = []
+        retired: list[SourceLeft] = []
+        for row in missing:
+            if self._before_target_start(row):
+                retired.append(row)
+            elif through is not None and row.s < through:
+                lost.append(row)
+            else:
+                unseen.append(row)
+        if limits.target_compacted and lost:
+            keys = frozenset(row.s_key for row in lost if row.s_key is not None)
+            newest = (yield NewestOfKeys(keys, frozenset(row.s for row in unmatched))) if keys else {}
+            explained = compacted_on_target(
+                [(row, self._beside.of_source(row.s)) for row in lost],
+                newest,
+                {row.t_key for row in strangers if row.t_key is not None},
+                {row.t_key for row in appended if row.t_key is not None},
+                {row.t for row in self._target},
+                (limits.target_start, limits.target_end),
+            )
+            retired += [row for row in lost if row.s in explained]
+            lost = [row for row in lost if row.s not in explained]
+        self._add(TARGET_RETIRED, sources=retired)
+        self._add(FindingKind.UNSEEN, sources=unseen)
+        self._add(FindingKind.LOST, sources=lost)
+
+
+def _shared(
+    source: Iterable[SourceLeft], target: Iterable[TargetLeft]
+) -> tuple[dict[Digest, list[SourceLeft]], dict[Digest, list[TargetLeft]]]:
+    """The residuals whose digest is left on both sides."""
+    on_source: defaultdict[Digest, list[SourceLeft]] = defaultdict(list)
+    on_target: defaultdict[Digest, list[TargetLeft]] = defaultdict(list)
+    for row in source:
+        on_source[row.s1, row.s2].append(row)
+    for there in target:
+        if (there.t1, there.t2) in on_source:
+            on_target[there.t1, there.t2].append(there)
+    return {digest: rows for digest, rows in on_source.items() if digest in on_target}, dict(on_target)
+
+
+def _pair_several(
+    sources: dict[Digest, list[SourceLeft]], targets: dict[Digest, list[TargetLeft]], around: Neighbours
+) -> list[tuple[SourceLeft, TargetLeft]]:
+    """Pairs of digests that are left more than once."""
+    found: list[tuple[SourceLeft, TargetLeft]] = []
+    for digest, rows in sources.items():
+        there = {row.t: row for row in targets[digest]}
+        left = {row.s: row for row in rows}
+        for after in (False, True):
+            for row in rows:
+                beside = around.of_source(row.s)
+                line = beside.after if after else beside.before
+                t = row.e + (0 if line is None else line.displaced)
+                if row.s in left and row.placed and t in there:
+                    found.append((left.pop(row.s), there.pop(t)))
+        found += zip(
+            sorted(left.values(), key=lambda row: row.s), sorted(there.values(), key=lambda row: row.t), strict=False
+        )
+    return found
+
+
+def _moved(pair: tuple[SourceLeft, TargetLeft]) -> Line:
+    source, target = pair
+    return Line(source.s, source.s, target.t, target.t, target.t - source.e, 1, moved=True)
+
+
+def _in_its_gap(t: int, beside: Beside) -> bool:
+    """Whether `t` lies between the records in order around a source row, so that no row reaches into another gap."""
+    if beside.within:
+        return True
+    above = beside.before is None or t > beside.before.t_hi
+    below = beside.after is None or t < beside.after.t_lo
+    return above and below

@@ -1,0 +1,129 @@
+"""The matched records of a partition in which something moved, as lines: which are in order, and what stands before
+and after an offset. Pure.
+
+A line is a stretch of matched records that is known to be whole, or one record that was found elsewhere than at its
+place. Only the chunks in which a moved record stands, on either side, are taken apart, at the moved records; the rest
+stay the stretches that the first pass made. So the work grows with the damage, not with the topic.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from drkit.audit.classify.increasing_run import heaviest_increasing
+
+MOST_RUNS = 100_000
+"""Runs of one partition that are put in order exactly. Beyond, the records that come before an earlier
+one's copy count as reordered, which may be more than the fewest; the audit says so."""
+
+
+class Line(NamedTuple):
+    """Matched records: their offsets on both sides, how far they are displaced (target offset less the place), and how
+    many they are. `moved`: one record that was found elsewhere."""
+
+    s_lo: int
+    s_hi: int
+    t_lo: int
+    t_hi: int
+    displaced: int
+    records: int
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Lines in order, and those set aside: their records are reordered. `exact`: whether these are the fewest."""
+
+    kept: tuple[Line, ...]
+    aside: tuple[Line, ...]
+    exact: bool
+
+
+def put_in_order(lines: Iterable[Line]) -> Ordered:
+    """Set the fewest records aside such that the others are in one order on both sides."""
+    by_source = sorted(lines, key=attrgetter("s_lo"))
+    runs = _runs(by_source)
+    if len(runs) > MOST_RUNS:
+        kept, aside, highest = list[Line](), list[Line](), -1
+        for line in by_source:
+            (kept if line.t_lo > highest else aside).append(line)
+            highest = max(highest, line.t_hi)
+        return Ordered(tuple(kept), tuple(aside), exact=False)
+    chosen = set(heaviest_increasing([(rank, sum(line.records for line in members)) for rank, members in runs]))
+    kept = [line for at, (_, members) in enumerate(runs) if at in chosen for line in members]
+    aside = [line for at, (_, members) in enumerate(runs) if at not in chosen for line in members]
+    return Ordered(tuple(kept), tuple(aside), exact=True)
+
+
+def _runs(by_source: Sequence[Line]) -> list[tuple[int, list[Line]]]:
+    """Lines that follow each other on both sides, with the rank of their first on the target."""
+    ranks: dict[int, int] = {}
+    total = 0
+    for at in sorted(range(len(by_source)), key=lambda each: by_source[each].t_lo):
+        ranks[at] = total
+        total += by_source[at].records
+    runs: list[tuple[int, list[Line]]] = []
+    before = 0
+    step = None
+    for at, line in enumerate(by_source):
+        if ranks[at] - before != step:
+            step = ranks[at] - before
+            runs.append((ranks[at], []))
+        runs[-1][1].append(line)
+        before += line.records
+    return runs
+
+
+class Beside(NamedTuple):
+    """The lines in order before and after an offset; None where there is none. An offset within a line has that one
+    before and after."""
+
+    before: Line | None
+    after: Line | None
+
+    @property
+    def within(self) -> bool:
+        """Whether it is within a line, whose records all have one displacement."""
+        return self.before is not None and self.before is self.after
+
+    @property
+    def displaced_before(self) -> int:
+        """How far the records before are displaced."""
+        return 0 if self.before is None else self.before.displaced
+
+    @property
+    def displaced_after(self) -> int:
+        """How far the records after are displaced."""
+        return self.displaced_before if self.after is None else self.after.displaced
+
+
+class Neighbours:
+    """Looks up what is in order beside an offset. Without lines nothing is displaced."""
+
+    def __init__(self, kept: Iterable[Line] = ()) -> None:
+        self._by_source = sorted(kept, key=attrgetter("s_lo"))
+        self._by_target = sorted(self._by_source, key=attrgetter("t_lo"))
+
+    def of_source(self, offset: int) -> Beside:
+        """Beside a source offset."""
+        lines = self._by_source
+        at = bisect_right(lines, offset, key=attrgetter("s_lo"))
+        before = lines[at - 1] if at else None
+        if before is not None and offset < before.s_hi:
+            return Beside(before, before)
+        at = bisect_left(lines, offset, key=attrgetter("s_lo"))
+        return Beside(before, lines[at] if at < len(lines) else None)
+
+    def of_target(self, offset: int) -> Beside:
+        """Beside a target offset."""
+        lines = self._by_target
+        at = bisect_right(lines, offset, key=attrgetter("t_lo"))
+        before = lines[at - 1] if at else None
+        if before is not None and offset < before.t_hi:
+            return Beside(before, before)
+        at = bisect_left(lines, offset, key=attrgetter("t_lo"))
+        return Beside(before, lines[at] if at < len(lines) else None)

@@ -1,0 +1,155 @@
+"""What one side's own clean-up removed is no anomaly of the mirror: which residuals compaction explains. Pure.
+
+Compaction takes a record out of the middle once a later record of its key is there, and leaves its offset
+empty. So a record that is missing on a compacted side is explained only where
+
+- its place there is empty: nothing else stands in it, and the records around it are no closer together
+  than on the other side (a record that was never written leaves no gap), each empty place explaining
+  one record; and
+- a later record of its key is there, also one that was written there after a failover; or it is a tombstone
+  and nothing older of its key is left, as tombstones go too, after `delete.retention.ms`; or, on a source whose link
+  mirrors records of aborted transactions, it may have been one of these, which the cleaner takes in any case.
+
+The newest value of a key is never explained away.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from drkit.audit.classify.ordering import Beside
+from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
+from drkit.audit.compare.offset_zones import Zone
+
+
+def compacted_on_target(
+    missing: Sequence[tuple[SourceLeft, Beside]],
+    newest_there: Mapping[bytes, int],
+    strangers: Collection[bytes],
+    written_since: Collection[bytes],
+    occupied: Collection[int],
+    log: tuple[int, int],
+) -> set[int]:
+    """Which source residuals the target's compaction explains; their offsets.
+
+    Args:
+        missing: the residuals in question.
+        newest_there: by key, the highest source offset of a record that is on the target.
+        strangers: keys of target records without an equal one on the source.
+        written_since: keys of records that the target's own producers wrote after a failover; each is later than
+            whatever was mirrored.
+        occupied: target offsets that hold a residual.
+        log: the target's log [first, until).
+    """
+    last: dict[bytes, SourceLeft] = {}
+    for row, _ in missing:
+        if row.s_key is not None and (row.s_key not in last or row.s > last[row.s_key].s):
+            last[row.s_key] = row
+    tried = []
+    for row, beside in missing:
+        key = row.s_key
+        if key is None or not row.placed:
+            continue
+        newest = newest_there.get(key)
+        superseded = key in written_since or (newest is not None and row.s < newest)
+        deleted = newest is None and key not in strangers and last[key].s_null
+        if superseded or deleted:
+            above = None if beside.before is None else beside.before.t_hi
+            below = None if beside.after is None else beside.after.t_lo
+            places = (row.e + beside.displaced_before, row.e + beside.displaced_after)
+            tried.append(_Tried(row.s, places, above, below, beside.within))
+    return _one_each(tried, occupied, log)
+
+
+def compacted_on_source(
+    left: Sequence[tuple[TargetLeft, Beside]],
+    newest: Mapping[bytes, int],
+    zones: Sequence[Zone],
+    occupied: Collection[int],
+    log: tuple[int, int],
+    *,
+    aborted: bool = False,
+) -> set[int]:
+    """Which target residuals the source's compaction explains; their offsets.
+
+    Args:
+        left: the residuals in question.
+        newest: by key, the highest source offset of a record.
+        zones: of the partition.
+        occupied: source offsets that hold a residual.
+        log: the source's log [first, until), as far as it is mirrored.
+        aborted: records of aborted transactions are mirrored, too: the source's cleaner takes these whatever their key.
+    """
+    tombstones: dict[bytes, int] = {}
+    for row, _ in left:
+        if row.t_null and row.t_key is not None:
+            tombstones[row.t_key] = max(row.t, tombstones.get(row.t_key, row.t))
+    lookup = _Places(zones)
+    tried = []
+    for row, beside in left:
+        key = row.t_key
+        if key is None:
+            continue
+        stood_before = lookup.source_of(row.t - beside.displaced_before)
+        stood_after = lookup.source_of(row.t - beside.displaced_after)
+        stood = stood_after if stood_before is None else stood_before
+        superseded = (stood is not None and newest.get(key, -1) > stood) or tombstones.get(key, -1) > row.t
+        if superseded or row.t_null or aborted:
+            above = None if beside.before is None else beside.before.s_hi
+            below = None if beside.after is None else beside.after.s_lo
+            tried.append(_Tried(row.t, (stood_before, stood_after), above, below, beside.within))
+    return _one_each(tried, occupied, log)
+
+
+class _Tried(NamedTuple):
+    """A row at `at`, where it would stand going by what is before it and by what is after it, and the offsets that it
+    must lie between, unless it is `within` a line."""
+
+    at: int
+    places: tuple[int | None, int | None]
+    above: int | None
+    below: int | None
+    within: bool
+
+
+def _one_each(tried: Iterable[_Tried], occupied: Collection[int], log: tuple[int, int]) -> set[int]:
+    """Of the rows between the same two records, the first ones, as many as there are empty offsets for them."""
+    rows: defaultdict[tuple[int | None, int | None], list[int]] = defaultdict(list)
+    room: defaultdict[tuple[int | None, int | None], set[int]] = defaultdict(set)
+    start, end = log
+
+    def free(offset: int | None) -> bool:
+        return offset is not None and start <= offset < end and offset not in occupied
+
+    for each in tried:
+        first, second = each.places
+        if not each.within and first is not None and each.below is not None and first >= each.below:
+            first = None
+        if not each.within and second is not None and each.above is not None and second <= each.above:
+            second = None
+        empty = {offset for offset in (first, second) if offset is not None and free(offset)}
+        if empty:
+            gap = (each.above, each.below)
+            rows[gap].append(each.at)
+            room[gap] |= empty
+    return {at for gap, members in rows.items() for at in sorted(members)[: len(room[gap])]}
+
+
+class _Places:
+    """Finds whose place a target offset is."""
+
+    def __init__(self, zones: Sequence[Zone]) -> None:
+        self._taken = [zone for zone in zones if zone.valid_from < zone.valid_until]
+        self._first = [zone.valid_from + zone.delta for zone in self._taken]
+
+    def source_of(self, target_offset: int) -> int | None:
+        """The source offset; None where it is nobody's."""
+        at = bisect_right(self._first, target_offset) - 1
+        if at < 0:
+            return None
+        zone = self._taken[at]
+        offset = target_offset - zone.delta
+        return offset if offset < zone.valid_until else None

@@ -1,0 +1,248 @@
+"""What a classification asks of the source's log beside its residuals, and how that is read. Pure but for the reader.
+
+A request is about one partition. It says which offsets must be read, takes batches, and hands over an answer; answers
+of several tasks are merged. So the same request is answered by one task or by many.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from drkit.audit.compare.merge_join import SourceLeft
+from drkit.audit.compare.offset_zones import Zone
+from drkit.audit.compare.record_digests import Digest, content_digest
+from drkit.audit.compare.undecoded_batches import holds_any
+from drkit.kafka.protocol.record_batch import MAGIC, Batch
+from drkit.kafka.protocol.record_columns import Columns
+
+Offsets = Sequence[tuple[int, int]]
+"""Ranges [first, until) of source offsets, ascending and apart."""
+
+_MOST_NEEDLES = 128
+"""Records that are looked for by their bytes; more are found faster by decoding. One takes some 15 µs a batch of 1,000
+records of 150 bytes, decoding that batch 1 ms."""
+_SHORTEST_NEEDLE = 8
+"""Bytes; shorter ones would be found everywhere."""
+
+
+class Request(Protocol):
+    """A question about the source's records of one partition."""
+
+    def ranges(self, log: tuple[int, int]) -> Offsets:
+        """What of the log [first, until) must be read."""
+        ...
+
+    def new(self) -> Any:
+        """An empty answer."""
+        ...
+
+    def add(self, answer: Any, batch: Batch, first: int, until: int) -> None:
+        """Add what a batch says; only its offsets in [first, until) count."""
+        ...
+
+    def merge(self, answer: Any, other: Any) -> None:
+        """Add another task's answer to one."""
+        ...
+
+
+class Segment(NamedTuple):
+    """Matched records that follow each other, with none of the cuts between them. Each stands at its place."""
+
+    n: int
+    s_lo: int
+    s_hi: int
+    t_lo: int
+    t_hi: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedSegments:
+    """How the records that matched at their place lie between offsets of interest: {key: Segment}, in any order.
+
+    `within`: the offsets asked about; `source_cuts`, `target_cuts`: offsets of interest of either side, ascending;
+    `unmatched`: the offsets of source records that did not match.
+    """
+
+    within: Offsets
+    source_cuts: Sequence[int]
+    target_cuts: Sequence[int]
+    unmatched: frozenset[int]
+    zones: tuple[Zone, ...]
+
+    def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
+        """Those asked about."""
+        return self.within
+
+    def new(self) -> dict[tuple[int, int, int], Segment]:
+        """By number of the range and numbers of cuts before it."""
+        return {}
+
+    def add(self, answer: dict[tuple[int, int, int], Segment], batch: Batch, first: int, until: int) -> None:
+        """Add a batch's records."""
+        at = bisect_right(self.within, first, key=lambda each: each[0])
+        for offset in _columns(batch, first, until).offsets:
+            if offset in self.unmatched:
+                continue
+            zone = zone_of(self.zones, offset)
+            if not zone.valid_from <= offset < zone.valid_until:
+                continue
+            e = zone.place(offset)
+            key = (at, bisect_right(self.source_cuts, offset), bisect_right(self.target_cuts, e))
+            _widen(answer, key, Segment(1, offset, offset, e, e))
+
+    def merge(self, answer: dict[tuple[int, int, int], Segment], other: Mapping[tuple[int, int, int], Segment]) -> None:
+        """Add another task's."""
+        for key, segment in other.items():
+            _widen(answer, key, segment)
+
+
+class Wanted(NamedTuple):
+    """A record that is looked for: its digest and timestamp (ms), and bytes that it holds."""
+
+    first: int
+    second: int
+    stamp: int
+    needle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FirstEqual:
+    """The first source record that equals each of these: {digest: (offset, its place or the nearest below)}.
+
+    `newest`: ranges of offsets with the highest timestamp in them; those that are older than all that is wanted are
+    not read. None: unknown.
+    """
+
+    wanted: Sequence[Wanted]
+    zones: tuple[Zone, ...]
+    newest: Sequence[tuple[int, int, int]] | None = None
+
+    def ranges(self, log: tuple[int, int]) -> Offsets:
+        """All of the log but what is older than every record wanted."""
+        if self.newest is None:
+            return [log]
+        oldest = min((each.stamp for each in self.wanted), default=0)
+        return [(first, until) for first, until, newest in self.newest if newest >= oldest]
+
+    def new(self) -> dict[Digest, tuple[int, int]]:
+        """By digest."""
+        return {}
+
+    def add(self, answer: dict[Digest, tuple[int, int]], batch: Batch, first: int, until: int) -> None:
+        """Look in a batch. Its highest timestamp leaves most of the wanted out, their bytes nearly all others."""
+        wanted = self.wanted
+        if batch.magic >= MAGIC:
+            newest = batch.max_timestamp
+            wanted = [each for each in wanted if each.stamp <= newest]
+            if not wanted:
+                return
+            needles = [each.needle for each in wanted]
+            searchable = len(needles) <= _MOST_NEEDLES and all(len(each) >= _SHORTEST_NEEDLE for each in needles)
+            if searchable and not holds_any(batch, needles):
+                return
+        stamps = {each.stamp for each in wanted}
+        digests = {(each.first, each.second) for each in wanted}
+        columns = _columns(batch, first, until)
+        for i, stamp in enumerate(columns.stamps):
+            if stamp in stamps:
+                digest = content_digest(columns.keys[i], columns.values[i], stamp, columns.headers[i])
+                offset = columns.offsets[i]
+                if digest in digests and (digest not in answer or offset < answer[digest][0]):
+                    answer[digest] = (offset, zone_of(self.zones, offset).place(offset))
+
+    def merge(self, answer: dict[Digest, tuple[int, int]], other: Mapping[Digest, tuple[int, int]]) -> None:
+        """Add another task's."""
+        for digest, found in other.items():
+            answer[digest] = min(found, answer.get(digest, found))
+
+
+@dataclass(frozen=True, slots=True)
+class NewestOfKeys:
+    """The highest source offset of each of these keys: {key: offset}. `without`: offsets that don't count."""
+
+    keys: frozenset[bytes]
+    without: frozenset[int]
+
+    def ranges(self, log: tuple[int, int]) -> Offsets:
+        """All of the log."""
+        return [log]
+
+    def new(self) -> dict[bytes, int]:
+        """By key."""
+        return {}
+
+    def add(self, answer: dict[bytes, int], batch: Batch, first: int, until: int) -> None:
+        """Look in a batch."""
+        columns = _columns(batch, first, until)
+        for offset, key in zip(columns.offsets, columns.keys, strict=True):
+            if key in self.keys and offset not in self.without:
+                assert key is not None  # noqa: S101 - it is one of the keys
+                answer[key] = max(offset, answer.get(key, offset))
+
+    def merge(self, answer: dict[bytes, int], other: Mapping[bytes, int]) -> None:
+        """Add another task's."""
+        for key, offset in other.items():
+            answer[key] = max(offset, answer.get(key, offset))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedRecords:
+    """The records in these ranges that matched at their place, in order: a list of `SourceLeft`."""
+
+    number: int
+    within: Offsets
+    unmatched: frozenset[int]
+    zones: tuple[Zone, ...]
+
+    def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
+        """Those asked about."""
+        return self.within
+
+    def new(self) -> list[SourceLeft]:
+        """In order."""
+        return []
+
+    def add(self, answer: list[SourceLeft], batch: Batch, first: int, until: int) -> None:
+        """Add a batch's records."""
+        columns = _columns(batch, first, until)
+        for i, offset in enumerate(columns.offsets):
+            zone = zone_of(self.zones, offset)
+            if offset in self.unmatched or not zone.valid_from <= offset < zone.valid_until:
+                continue
+            key, value, stamp = columns.keys[i], columns.values[i], columns.stamps[i]
+            digest = content_digest(key, value, stamp, columns.headers[i])
+            answer.append(SourceLeft(self.number, offset, zone.place(offset), True, *digest, stamp, key, value is None))
+
+    def merge(self, answer: list[SourceLeft], other: Iterable[SourceLeft]) -> None:
+        """Add another task's."""
+        answer.extend(other)
+
+
+def zone_of(zones: Sequence[Zone], offset: int) -> Zone:
+    """The zone that a source offset lies in."""
+    return zones[bisect_right(zones, offset, key=lambda each: each.first) - 1] if len(zones) > 1 else zones[0]
+
+
+def _columns(batch: Batch, first: int, until: int) -> Columns:
+    """The records of a batch; none where it can't be read."""
+    columns = Columns()
+    columns.add_readable(batch, first, until)
+    return columns
+
+
+def _widen(answer: dict[tuple[int, int, int], Segment], key: tuple[int, int, int], more: Segment) -> None:
+    held = answer.get(key)
+    answer[key] = (
+        more
+        if held is None
+        else Segment(
+            held.n + more.n,
+            min(held.s_lo, more.s_lo),
+            max(held.s_hi, more.s_hi),
+            min(held.t_lo, more.t_lo),
+            max(held.t_hi, more.t_hi),
+        )
+    )

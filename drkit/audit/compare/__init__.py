@@ -1,0 +1,1 @@
+"""Source and target compared: by digest, batch by batch, record by record."""

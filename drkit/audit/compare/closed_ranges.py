@@ -1,0 +1,264 @@
+"""Closed ranges compared as an audit compares: batches first, records where they differ.
+
+What an audit observes is cut down to the ranges: source offsets [first, until) and the places that they have on the
+target. So a verdict is the audit's own, on less.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from drkit.audit.classify.classification import TARGET_RETIRED, Judgement, judge
+from drkit.audit.compare.altered_links import unreadable_source
+from drkit.audit.compare.offset_zones import place
+from drkit.audit.compare.scope import PartitionScope, Scope, log_starts, observe_scope
+from drkit.audit.findings.findings import count
+from drkit.audit.read.record_frames import Reader
+from drkit.audit.spark.failures import LogMoved, in_words
+from drkit.audit.spark.spark_progress import describe
+from drkit.config import Config
+from drkit.model.audit import AuditRequest, Counts, TopicChoice
+from drkit.model.continuous import GONE, KINDS, Closed, Reconciled, Sample
+from drkit.model.errors import ConfigError, NotLetIn
+from drkit.model.link_state import TopicState
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+_ATTEMPTS = 4
+MOST_SAMPLES = 5
+_TOLD = (*KINDS, TARGET_RETIRED)
+
+
+Told = Mapping[str, Sequence[tuple[int, int]]]
+"""Target offsets that were counted already, as ranges, by `topic:partition`."""
+
+
+def reconcile(
+    ranges: Sequence[Closed], told: Told, link: Link, store: Store, config: Config, spark: SparkSession
+) -> list[Reconciled]:
+    """Compare ranges of different partitions, all in one go.
+
+    What stands on the target behind the last mirrored record is no range's: `behind.py` looks at that.
+
+    Raises:
+        LogMoved: retention moved the logs faster than they could be read.
+        Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in; nothing was decided.
+        DrkitError: Spark failed.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
+        except NotLetIn:
+            raise
+        except ConfigError as error:  # a topic that has been deleted since
+            if len(ranges) == 1:
+                return [Reconciled(ranges[0], link.target_topic(ranges[0].topic), problem=error.what)]
+            return [found for each in ranges for found in reconcile([each], told, link, store, config, spark)]
+        scope, kept, aside = _cut_down(whole, ranges, told, store)
+        if not kept:
+            return aside
+        try:
+            with in_words("the continuous audit"):
+                found = _compared(scope, kept, spark)
+        except LogMoved:
+            if attempt == _ATTEMPTS:
+                raise
+            continue
+        if log_starts(scope, config) == scope.starts():
+            return aside + found
+    raise LogMoved(
+        f"retention moved a log during each of {_ATTEMPTS} looks at closed ranges",
+        remedy="It is tried again; see whether retention is far too short",
+    )
+
+
+def begin(
+    ranges: Sequence[Closed], begins: Mapping[str, int] | None, link: Link, store: Store, config: Config
+) -> tuple[list[Closed], list[Reconciled], dict[str, int]]:
+    """Where ranges begin, however long they are: what the logs no longer hold isn't cut into lots.
+
+    A partition's opening range begins where both logs begin when it is seen first: what retention had
+    taken by then was never promised. Of any other, what the source's retention took is unknown.
+
+    Args:
+        ranges: of different partitions.
+        begins: what an earlier look at the same ranges has found; it holds. None: this is the first look.
+        link: whose they are.
+        store: mapping rows and topics' epochs.
+        config: both clusters.
+
+    Returns:
+        What is to be compared, what can be said at once, and where those ranges begin that don't at their `first`, by
+        `Closed.name`.
+
+    Raises:
+        Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in.
+    """
+    try:
+        whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
+    except NotLetIn:
+        raise
+    except ConfigError as error:  # a topic that has been deleted since
+        if len(ranges) == 1:
+            return [], [Reconciled(ranges[0], link.target_topic(ranges[0].topic), problem=error.what)], {}
+        looks = [begin([each], begins, link, store, config) for each in ranges]
+        return (
+            [found for kept, _, _ in looks for found in kept],
+            [found for _, aside, _ in looks for found in aside],
+            {name: at for _, _, known in looks for name, at in known.items()},
+        )
+    observed = {(each.topic, each.partition): each for each in whole.partitions}
+    states = store.topic_states(link.id)
+    kept: list[Closed] = []
+    aside: list[Reconciled] = []
+    found: dict[str, int] = {}
+    for each in ranges:
+        scope = observed[each.topic, each.partition]
+        if (other := _another(each, scope, states)) is not None:
+            aside.append(other)
+            continue
+        at = _start(scope, each) if begins is None else begins.get(each.name, each.first)
+        if at > each.first:
+            found[each.name] = at
+            if not each.opening:
+                aside.append(_taken(each._replace(until=at), scope.target_topic))
+        if at < each.until:
+            kept.append(each._replace(first=at))
+        elif each.opening:
+            aside.append(Reconciled(each._replace(first=at), scope.target_topic))
+    return kept, aside, found
+
+
+def _start(scope: PartitionScope, closed: Closed) -> int:
+    """The range's first offset that the source's log holds; of a partition's first range, and the target's too."""
+    at = min(max(closed.first, scope.source_start), closed.until)
+    if not closed.opening or scope.target_start == 0:
+        return at
+    held = range(at, closed.until)
+    return at + bisect_left(held, scope.target_start, key=lambda offset: place(scope.zones, offset))
+
+
+def _another(closed: Closed, scope: PartitionScope, states: Mapping[str, TopicState]) -> Reconciled | None:
+    """What is said of a range whose topic was deleted and made anew since."""
+    state = states.get(closed.topic)
+    if state is None or state.epoch == closed.epoch:
+        return None
+    problem = f"the topic is another one by now (epoch {state.epoch}, not {closed.epoch})"
+    return Reconciled(closed, scope.target_topic, problem=problem)
+
+
+def _taken(closed: Closed, target_topic: str) -> Reconciled:
+    taken = closed.until - closed.first
+    problem = f"the source's retention took {taken} offsets of it before they were looked at"
+    return Reconciled(closed, target_topic, problem=problem)
+
+
+def _choices(ranges: Sequence[Closed]) -> tuple[TopicChoice, ...]:
+    by_topic: defaultdict[str, set[int]] = defaultdict(set)
+    for each in ranges:
+        by_topic[each.topic].add(each.partition)
+    return tuple(TopicChoice(topic, frozenset(numbers)) for topic, numbers in sorted(by_topic.items()))
+
+
+def _cut_down(
+    whole: Scope, ranges: Sequence[Closed], told: Told, store: Store
+) -> tuple[Scope, list[Closed], list[Reconciled]]:
+    """The scope of the ranges alone, those ranges in its order, and what of others can be said at once."""
+    observed = {(each.topic, each.partition): each for each in whole.partitions}
+    states = store.topic_states(whole.link.id)
+    parts: list[PartitionScope] = []
+    kept: list[Closed] = []
+    aside: list[Reconciled] = []
+    for each in ranges:
+        scope = observed[each.topic, each.partition]
+        if (other := _another(each, scope, states)) is not None:
+            aside.append(other)
+            continue
+        taken = min(each.until, scope.source_start)
+        if taken > each.first:
+            aside.append(_taken(each._replace(until=taken), scope.target_topic))
+        first = max(each.first, scope.source_start)
+        until = max(first, min(each.until, scope.source_end))
+        # after the place of the last before, so that ranges leave no gap between them where the delta changes
+        target_until = min(max(after_place(scope, until), scope.target_start), scope.target_end)
+        target_from = scope.target_start if each.opening else max(after_place(scope, first), scope.target_start)
+        parts.append(
+            replace(
+                scope,
+                number=len(parts),
+                source_from=first,
+                source_end=until,
+                target_from=min(target_from, target_until),
+                target_end=target_until,
+                sealed_at=None,
+                partial=True,
+                told=tuple(told.get(f"{each.topic}:{each.partition}", ())),
+            )
+        )
+        kept.append(each)
+    return replace(whole, partitions=tuple(parts)), kept, aside
+
+
+def after_place(scope: PartitionScope, offset: int) -> int:
+    """The target offset after the place of the last source offset below this one."""
+    return place(scope.zones, offset - 1) + 1 if offset > 0 else 0
+
+
+def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> list[Reconciled]:
+    describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
+    reader = Reader(spark, scope)
+    judgement = judge(reader)
+    audits = count(reader, judgement)
+    first = _first(judgement)
+    unknown = _unknown(scope, judgement)
+    found = [
+        Reconciled(
+            closed,
+            part.target_topic,
+            counts=_live(audit.counts),
+            gone=0 if part.target_compacted else audit.counts.target_retired,
+            first=tuple(first[part.number]),
+            reached=part.target_end,
+        )
+        for closed, part, audit in zip(ranges, scope.partitions, audits, strict=True)
+    ]
+    return [
+        Reconciled(each.closed, each.target_topic, problem=unknown[part.number])
+        if part.number in unknown and not each.deviates
+        else each
+        for each, part in zip(found, scope.partitions, strict=True)
+    ]
+
+
+def _unknown(scope: Scope, judgement: Judgement) -> dict[int, str]:
+    """Why partitions could not be compared as a whole: the source can't be read there, or a callable has no answer."""
+    return dict(reversed(unreadable_source(scope, judgement.comparison.source_unreadable)))
+
+
+def _first(judgement: Judgement) -> dict[int, list[Sample]]:
+    """The first records of each kind of deviation, by the partition's number."""
+    found = [(each.p, str(each.fate), each.s, each.t) for each in judgement.settled if str(each.fate) in _TOLD]
+    if judgement.stayed is not None:
+        nth = F.row_number().over(Window.partitionBy("p", "fate").orderBy("s", "t"))
+        wanted = judgement.stayed.where(F.col("fate").isin(*_TOLD)).withColumn("nth", nth)
+        rows = wanted.where(F.col("nth") <= MOST_SAMPLES).select("p", "fate", "s", "t").collect()
+        found += [(row["p"], row["fate"], row["s"], row["t"]) for row in rows]
+    found.sort(key=lambda each: tuple((part is not None, part) for part in each))
+    samples: defaultdict[int, list[Sample]] = defaultdict(list)
+    taken: Counter[tuple[int, str]] = Counter()
+    for number, fate, s, t in found:
+        taken[number, fate] += 1
+        if taken[number, fate] <= MOST_SAMPLES:
+            samples[number].append(Sample(GONE if fate == TARGET_RETIRED else fate, s, t))
+    return samples
+
+
+def _live(counts: Counts) -> Counts:
+    """Within a range there is no target of its applications' own, and what is above the watermark is not in it."""
+    return replace(counts, target_appended=0)

@@ -1,0 +1,135 @@
+"""The first pass: every record of both sides is compared with what stands at its place; what agrees is counted, the
+rest is kept.
+
+    source   s  ──place──▶  e ═══ t   target
+                            │
+              equal:          matched at its place     → summed up (a stretch)
+              anything else:  a residual               → kept, with both sides' fields
+
+A stretch sums up the records that matched within one chunk of target offsets, so that later steps know where they are
+without seeing them again. On a clean pair of clusters nothing but stretches is left. The driver holds the residuals of
+as many partitions as its budget has room for (`MEMORY_BUDGET`, over all partitions); the others are compared again
+where they are classified, in tasks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from drkit.audit.compare.merge_join import Piece, SourceLeft, Stretch, TargetLeft
+from drkit.audit.compare.scope import Scope
+from drkit.model.digests import Coverage
+from drkit.model.ranges import merged_ranges
+
+MEMORY_BUDGET = 256 << 20
+"""Bytes of residuals that the driver holds in all, about."""
+
+_STRETCHES = 20_000
+"""About how many chunks there are over all partitions."""
+
+SOURCE_FIELDS = ("s", "e", "placed", "s1", "s2", "s_ts", "s_key", "s_null")
+TARGET_FIELDS = ("t", "t1", "t2", "t_ts", "t_key", "t_null")
+
+RESIDUAL_TYPES = {
+    "s": "long",
+    "e": "long",
+    "placed": "boolean",
+    "s1": "long",
+    "s2": "long",
+    "s_ts": "long",
+    "s_key": "binary",
+    "s_null": "boolean",
+    "t": "long",
+    "t1": "long",
+    "t2": "long",
+    "t_ts": "long",
+    "t_key": "binary",
+    "t_null": "boolean",
+}
+"""Columns of a residual, with their Spark types."""
+
+_ARROW = {"long": pa.int64(), "boolean": pa.bool_(), "binary": pa.binary()}
+RESIDUAL_ARROW = {name: _ARROW[kind] for name, kind in RESIDUAL_TYPES.items()}
+"""The same with Arrow's types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the first pass found of one partition.
+
+    `matched` counts all matched records, `matched_inside` those within the time window; `source_left`
+    and `target_left` the residuals. `last_source`, `last_target`: the highest matched offsets.
+    """
+
+    matched: int = 0
+    matched_inside: int = 0
+    source_left: int = 0
+    target_left: int = 0
+    source_left_inside: int = 0
+    target_left_inside: int = 0
+    last_source: int | None = None
+    last_target: int | None = None
+
+
+Unreadable = Mapping[int, tuple[tuple[int, int], ...]]
+"""Offsets [first, until) by the number of a partition, ascending and apart."""
+
+
+class InHand(NamedTuple):
+    """The residuals of one partition, by offset."""
+
+    source_left: list[SourceLeft]
+    target_left: list[TargetLeft]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first pass.
+
+    `tallies`, `stretches` and `pieces`, as which it was compared, by partition; `in_hand`: the residuals of the
+    partitions that have any and that the driver holds; `in_tasks`: the partitions whose residuals it doesn't. `full`:
+    every record is decoded. `coverage`: what was proven by digest. `source_unreadable`, `target_unreadable`: offsets
+    that can't be read, of which there are no residuals.
+    """
+
+    tallies: Mapping[int, Tally]
+    shift: int
+    stretches: Mapping[int, list[Stretch]]
+    pieces: Mapping[int, list[Piece]]
+    in_hand: Mapping[int, InHand]
+    in_tasks: frozenset[int] = frozenset()
+    full: bool = False
+    coverage: Coverage | None = None
+    source_unreadable: Unreadable = field(default_factory=dict)
+    target_unreadable: Unreadable = field(default_factory=dict)
+
+
+def by_partition(ranges: Iterable[tuple[int, int, int]]) -> Unreadable:
+    """Ranges (partition's number, first, until) put together."""
+    found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, first, until in ranges:
+        found[number].append((first, until))
+    return {number: tuple(merged_ranges(members)) for number, members in found.items()}
+
+
+def chunk_shift(scope: Scope) -> int:
+    """How wide chunks are (2**shift target offsets): wider where there is more to read."""
+    offsets = sum(each.target_end - each.target_from for each in scope.partitions)
+    return max(10, (offsets // _STRETCHES).bit_length())
+
+
+def within(scope: Scope, stamp: Column) -> Column:
+    """Whether a timestamp (ms) is in the scope's time window."""
+    inside = F.lit(True)
+    if scope.since_ms is not None:
+        inside = inside & (stamp >= F.lit(scope.since_ms))
+    if scope.until_ms is not None:
+        inside = inside & (stamp < F.lit(scope.until_ms))
+    return inside

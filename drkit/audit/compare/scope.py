@@ -1,0 +1,428 @@
+"""What an audit compares: both sides' offsets, and where records belong, observed once at the start.
+
+The order of the observations matters while the mirror runs: the watermarks are read before the target's
+ends, and these before the source's. So what a watermark covers is read on the target, and what is
+read on the target has its record within what is read on the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from drkit.audit.compare.offset_zones import Zone, nominal, place, source_of, zones
+from drkit.audit.compare.source_divergence import source_kept
+from drkit.audit.read.log_source import reached
+from drkit.config import Config
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.alteration.alteration import configured_at
+from drkit.kafka.alteration.altered_reader import packed_alteration
+from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.unexpired_records import Missing, unexpired
+from drkit.mapping.target_start import missing_until
+from drkit.model.audit import AuditRequest, Basis, TopicChoice
+from drkit.model.clock import now, to_millis
+from drkit.model.digests import RangeDigest
+from drkit.model.errors import ConfigError
+from drkit.model.link_state import Direction, TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+_MARGIN = 1_000
+"""Offsets read before a time window's first, so that a record moved a little is still met."""
+
+NOT_PURGED = Stretch(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScope:
+    """One partition: what is read of it on each side, and what is known of it.
+
+    `number` names it in DataFrames. `source_start`, `target_start` are the logs' starts, and
+    `source_from`, `target_from` where reading begins (the same unless a time window is asked for).
+    `first_place`: the first target offset that stands for a source record. `earlier_until`: target
+    offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
+    kept of ranges that it forwarded, where they are asked for. `source_kept`: from this offset on the source lost what
+    was mirrored and may hold other records; None: nothing tells that it did. `purged`: source offsets that the target
+    had, that were removed there, and that no retention explains.
+    """
+
+    number: int
+    topic: str
+    target_topic: str
+    partition: int
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    source_from: int
+    target_from: int
+    zones: tuple[Zone, ...]
+    basis: Basis
+    first_place: int
+    mirrored_through: int | None
+    sealed_at: int | None
+    earlier_until: int | None
+    source_compacted: bool
+    target_compacted: bool
+    digests: tuple[RangeDigest, ...] = ()
+    source_kept: int | None = None
+    target_anew: bool = False
+    partial: bool = False
+    told: tuple[tuple[int, int], ...] = ()
+    purged: Stretch = NOT_PURGED
+
+    @property
+    def by_content_only(self) -> bool:
+        """Whether there is something to compare, and no mapping that says where it belongs."""
+        something = self.source_end > self.source_start or self.target_end > self.target_start
+        return something and self.basis is Basis.CONTENT
+
+    @property
+    def start_place(self) -> int:
+        """The place of the source's log start: below it stands what the source no longer has."""
+        return place(self.zones, self.source_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All that an audit compares. `source_cluster`, `target_cluster`: how to reach both sides (they hold secrets).
+    `incomplete`: what can't be compared, and why, in words. `alteration`: what the link does to records, packed."""
+
+    link: Link
+    partitions: tuple[PartitionScope, ...]
+    source_cluster: ClusterConfig = field(repr=False)
+    target_cluster: ClusterConfig = field(repr=False)
+    sealed: bool
+    since_ms: int | None
+    until_ms: int | None
+    observed_at: datetime
+    notes: tuple[str, ...]
+    by_digest: bool = False
+    incomplete: tuple[str, ...] = ()
+    alteration: Mapping[str, Any] | None = None
+
+    @property
+    def asks_callables(self) -> bool:
+        """Whether callables of the user's decide what stands on the target."""
+        return self.alteration is not None and bool(self.alteration["filter"] or self.alteration["transform"])
+
+    def source_reached(self) -> dict[str, Any]:
+        """How tasks read the source (`log_source.reached`): what the link mirrors, as it stands on the target. What the
+        link wrote is committed in any case, its source's records where it mirrors committed ones only."""
+        return reached(
+            self.link.id.source, self.source_cluster, committed=self.link.committed, alteration=self.alteration
+        )
+
+    def target_reached(self) -> dict[str, Any]:
+        """How tasks read the target."""
+        return reached(self.link.id.target, self.target_cluster)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets there are to read, on both sides."""
+        return sum(each.source_end - each.source_from + each.target_end - each.target_from for each in self.partitions)
+
+    def within(self, stamp: int) -> bool:
+        """Whether a timestamp (ms) is in the time window."""
+        return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
+
+    def starts(self) -> list[int]:
+        """The logs' starts on both sides, to see whether retention moved them."""
+        return [start for each in self.partitions for start in (each.source_start, each.target_start)]
+
+
+def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeout_seconds: float = 15.0) -> Scope:
+    """Look at both clusters and the store.
+
+    Raises:
+        ConfigError: a topic or partition asked for exists on neither side.
+        Unreachable: a cluster or the store doesn't answer.
+    """
+    link = request.link
+    source_cluster, target_cluster = config.clusters[link.id.source], config.clusters[link.id.target]
+    control = store.link_control(link.id)
+    states = store.topic_states(link.id)
+    watermarks = store.watermarks(link.id)
+    digests = _digests(request, store, watermarks) if request.since_digest else {}
+    with (
+        ClusterAdmin(link.id.target, target_cluster, timeout_seconds=timeout_seconds) as target_admin,
+        ClusterAdmin(link.id.source, source_cluster, timeout_seconds=timeout_seconds) as source_admin,
+    ):
+        on_source = source_admin.topics()
+        chosen = _chosen_topics(link, request.topics, on_source, states)
+        target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True)
+        source = _Side.of(source_admin, chosen, request, committed=link.committed)
+        kept = source_kept(link.id, store, source_admin, digests) if digests else {}
+        ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
+        sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+        builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
+        for topic, partitions in chosen.items():
+            builder.add_topic(topic, partitions)
+        if not sealed:  # after the switch the target's owner may remove what he will
+            builder.partitions = with_purges(link, store, watermarks, builder.partitions, source_admin, target_admin)
+    return Scope(
+        link=link,
+        partitions=tuple(builder.partitions),
+        source_cluster=source_cluster,
+        target_cluster=target_cluster,
+        sealed=sealed,
+        since_ms=None if request.since is None else to_millis(request.since),
+        until_ms=None if request.until is None else to_millis(request.until),
+        observed_at=now(),
+        notes=tuple(builder.notes),
+        by_digest=request.since_digest,
+        incomplete=tuple(builder.incomplete),
+        alteration=None if ids is None else packed_alteration(link, configured_at(config, link), *ids),
+    )
+
+
+def with_purges(
+    link: Link,
+    store: Store,
+    watermarks: Mapping[TopicPartition, Watermark],
+    partitions: Sequence[PartitionScope],
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+) -> list[PartitionScope]:
+    """The partitions with what was removed from their targets and no retention explains."""
+    missing: dict[TopicPartition, Missing] = {}
+    for each in partitions:
+        tp = TopicPartition(each.topic, each.partition)
+        mark = watermarks.get(tp)
+        if mark is None or each.mirrored_through is None:
+            continue  # never mirrored, or an earlier topic of the name was
+        begin, until = each.source_start, missing_until(store, link.id, replace(mark, target_start=each.target_start))
+        if begin < until:
+            there = TopicPartition(each.target_topic, each.partition)
+            missing[tp] = Missing(Stretch(begin, until), there, emptied=each.target_start >= mark.target_end)
+    if not missing:
+        return list(partitions)
+    found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(now()))
+    return [
+        replace(each, purged=found.get(TopicPartition(each.topic, each.partition), NOT_PURGED)) for each in partitions
+    ]
+
+
+def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -> list[int]:
+    """The logs' starts now, in the order of `Scope.starts`; 0 where a partition isn't there."""
+    link = scope.link.id
+    with ClusterAdmin(link.source, config.clusters[link.source], timeout_seconds=timeout_seconds) as admin:
+        source = admin.start_offsets([TopicPartition(each.topic, each.partition) for each in scope.partitions])
+    with ClusterAdmin(link.target, config.clusters[link.target], timeout_seconds=timeout_seconds) as admin:
+        target = admin.start_offsets([TopicPartition(each.target_topic, each.partition) for each in scope.partitions])
+    return [
+        start
+        for each in scope.partitions
+        for start in (
+            source.get(TopicPartition(each.topic, each.partition), 0),
+            target.get(TopicPartition(each.target_topic, each.partition), 0),
+        )
+    ]
+
+
+def _digests(
+    request: AuditRequest, store: Store, watermarks: Mapping[TopicPartition, Watermark]
+) -> dict[TopicPartition, tuple[RangeDigest, ...]]:
+    """The range digests of what is audited, read as early as the watermarks that they were written with."""
+    return {
+        tp: tuple(store.range_digests(request.link.id, tp, mark.epoch))
+        for tp, mark in watermarks.items()
+        if not request.topics or any(choice.covers(*tp) for choice in request.topics)
+    }
+
+
+def _chosen_topics(
+    link: Link, choices: Iterable[TopicChoice], on_source: Mapping[str, TopicInfo], states: Mapping[str, TopicState]
+) -> dict[str, frozenset[int] | None]:
+    covered = sorted({name for name in (*on_source, *states) if link.covers_topic(name)})
+    wanted: dict[str, frozenset[int] | None] = {}
+    for choice in choices:
+        named = [topic for topic in covered if choice.names(topic)]
+        if not named:
+            known = ", ".join(covered[:10]) + (" …" if len(covered) > 10 else "")  # noqa: PLR2004 - enough to recognise
+            raise ConfigError(
+                f"--topic {choice.topic}: the link {link.id} has no such topic",
+                remedy=f"Its topics are: {known}" if covered else "The link covers no topic that exists on its source",
+            )
+        for topic in named:
+            before = wanted.get(topic, frozenset())
+            wanted[topic] = None if before is None or choice.partitions is None else before | choice.partitions
+    return wanted or dict.fromkeys(covered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One cluster: its topics, their logs' bounds and clean-up policies."""
+
+    topics: Mapping[str, TopicInfo]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    since: Mapping[TopicPartition, int | None]
+    compacted: frozenset[str]
+
+    @classmethod
+    def of(cls, admin: ClusterAdmin, names: Iterable[str], request: AuditRequest, *, committed: bool) -> _Side:
+        topics = admin.topics(sorted(names))
+        tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
+        ends = admin.end_offsets(tps, committed=committed)
+        starts = admin.start_offsets(tps)
+        since = {} if request.since is None else admin.offsets_for_times(dict.fromkeys(tps, to_millis(request.since)))
+        configs = admin.topic_configs(topics, keys=["cleanup.policy"])
+        compacted = frozenset(name for name, values in configs.items() if "compact" in values.get("cleanup.policy", ""))
+        return cls(topics, starts, ends, since, compacted)
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        """Log start and end; nothing where the partition isn't there."""
+        if tp not in self.ends or tp not in self.starts:
+            return 0, 0
+        return self.starts[tp], max(self.starts[tp], self.ends[tp])
+
+    def window_start(self, tp: TopicPartition) -> int:
+        """The first offset that a time window can concern: nothing below is stamped within it."""
+        start, end = self.bounds(tp)
+        if tp not in self.since:
+            return start
+        found = self.since[tp]
+        return end if found is None else min(max(found, start), end)
+
+
+class _Builder:
+    """Puts the observations together, partition by partition."""
+
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        states: Mapping[str, TopicState],
+        watermarks: Mapping[TopicPartition, Watermark],
+        digests: Mapping[TopicPartition, tuple[RangeDigest, ...]],
+        kept: Mapping[TopicPartition, int],
+        source: _Side,
+        target: _Side,
+        *,
+        sealed: bool,
+    ) -> None:
+        self._link = link
+        self._store = store
+        self._states = states
+        self._watermarks = watermarks
+        self._digests = digests
+        self._kept = kept
+        self._source = source
+        self._target = target
+        self._sealed = sealed
+        self.partitions: list[PartitionScope] = []
+        self.notes: list[str] = []
+        self.incomplete: list[str] = []
+
+    def add_topic(self, topic: str, numbers: frozenset[int] | None) -> None:
+        """Add a topic's partitions (None: all that either side has)."""
+        name = self._link.target_topic(topic)
+        on_source, on_target = self._source.topics.get(topic), self._target.topics.get(name)
+        known = max((info.partitions for info in (on_source, on_target) if info is not None), default=0)
+        if numbers is not None and max(numbers) >= known:
+            raise ConfigError(
+                f"--topic {topic}: there is no partition {max(numbers)}", remedy=f"It has partitions 0 to {known - 1}"
+            )
+        state = self._states.get(topic)
+        recreated = self._notes_of(topic, name, state, on_source, on_target)
+        anew = state is not None and on_target is not None and on_target.topic_id != state.target_topic_id
+        for number in sorted(numbers) if numbers is not None else range(known):
+            self.partitions.append(self._partition(topic, name, number, state, recreated=recreated, anew=anew))
+        if any(each.topic == topic and each.by_content_only for each in self.partitions):
+            self.incomplete.append(
+                f"no mapping is recorded for {topic}, so it was compared by content and order only: it was never "
+                "mirrored by drkit, was made anew, or the store lost it"
+            )
+
+    def _notes_of(
+        self, topic: str, name: str, state: TopicState | None, on_source: TopicInfo | None, on_target: TopicInfo | None
+    ) -> bool:
+        """Say what is odd about a topic; returns whether the source's is another one than was mirrored."""
+        if on_target is None:
+            self.notes.append(f"{name} does not exist on {self._link.id.target}")
+        if on_source is None:
+            self.notes.append(
+                f"{topic} no longer exists on {self._link.id.source}: its records count as source_retired"
+            )
+        if state is None:
+            return on_source is None
+        if on_target is not None and on_target.topic_id != state.target_topic_id:
+            self.notes.append(f"{name} was made anew on {self._link.id.target} after the mirror made it")
+        if on_source is not None and on_source.topic_id != state.source_topic_id:
+            self.notes.append(
+                f"{topic} was made anew on {self._link.id.source} after it was mirrored: what was mirrored before "
+                "counts as source_retired, what is there now as unseen unless the target holds the same"
+            )
+            return True
+        return on_source is None
+
+    def _partition(
+        self, topic: str, name: str, number: int, state: TopicState | None, *, recreated: bool, anew: bool
+    ) -> PartitionScope:
+        tp, target_tp = TopicPartition(topic, number), TopicPartition(name, number)
+        source_start, source_end = self._source.bounds(tp)
+        target_start, target_end = self._target.bounds(target_tp)
+        watermark = self._watermarks.get(tp)
+        epoch = state.epoch if state is not None else watermark.epoch if watermark is not None else None
+        if watermark is not None and watermark.epoch != epoch:
+            watermark = None  # of an earlier topic of this name
+        rows = [] if epoch is None else self._store.mappings(self._link.id, tp, epoch)
+        if recreated:
+            rows, watermark = [], None
+        earlier_until = target_end if recreated else self._earlier_until(tp, epoch, rows)
+        cut = zones(rows) if rows else nominal(source_start, target_start)
+        nothing_there = state is not None and not recreated and target_start == target_end
+        source_from, target_from = self._source.window_start(tp), self._target.window_start(target_tp)
+        if source_from > source_start or target_from > target_start:
+            source_from, target_from = _widened(cut, source_from, target_from)
+        return PartitionScope(
+            number=len(self.partitions),
+            topic=topic,
+            target_topic=name,
+            partition=number,
+            source_start=source_start,
+            source_end=source_end,
+            target_start=target_start,
+            target_end=target_end,
+            source_from=min(max(source_from, source_start), source_end),
+            target_from=min(max(target_from, target_start), target_end),
+            zones=cut,
+            basis=Basis.MAPPING if rows or nothing_there else Basis.CONTENT,
+            first_place=min((row.target_offset for row in rows), default=target_start),
+            mirrored_through=None if watermark is None else watermark.source_through,
+            sealed_at=self._sealed_at([] if anew else rows, None if anew else watermark, target_start)
+            if self._sealed
+            else None,
+            earlier_until=earlier_until,
+            source_compacted=topic in self._source.compacted,
+            target_compacted=name in self._target.compacted,
+            digests=() if watermark is None else self._digests.get(tp, ()),
+            source_kept=self._kept.get(tp),
+            target_anew=anew,
+        )
+
+    def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:
+        """Where this epoch's part of the target begins, if there was an earlier one."""
+        if not epoch or not rows or not self._store.mappings(self._link.id, tp, epoch - 1):
+            return None
+        return min(row.target_offset for row in rows)
+
+    @staticmethod
+    def _sealed_at(rows: list[OffsetMapping], watermark: Watermark | None, target_start: int) -> int:
+        """The target offset that the sealed link is known to have got to."""
+        if watermark is not None:
+            return watermark.target_end
+        return min((row.target_offset for row in rows), default=target_start)
+
+
+def _widened(cut: tuple[Zone, ...], source_from: int, target_from: int) -> tuple[int, int]:
+    """Where to begin on both sides so that what one side's window begins with is met on the other."""
+    back = source_of(cut, target_from)
+    first_source = source_from if back is None else min(source_from, back)
+    return first_source - _MARGIN, min(target_from, place(cut, source_from)) - _MARGIN

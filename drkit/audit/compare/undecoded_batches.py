@@ -1,0 +1,53 @@
+"""Batches compared and searched without decoding their records. Pure.
+
+The digest is 128 bits over the records as they lie in the batch and over the header's fields that they are read by: two
+batches of equal digests hold equal records (key, value, headers, timestamp) at equal distances from their first offset.
+A mirror that forwards a batch rewrites other fields only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xxhash import xxh3_128
+
+from drkit.kafka.protocol.record_batch import CODEC_MASK, FIELDS, LOG_APPEND_TIME, MAGIC, Batch
+from drkit.kafka.protocol.records import Damaged, decompress
+
+
+def digest(batch: Batch) -> tuple[int, int]:
+    """128 bits over the records and what they are read by, as two signed numbers."""
+    stamped = batch.attributes & LOG_APPEND_TIME
+    prefix = FIELDS.pack(
+        0,
+        0,
+        0,
+        0,
+        0,
+        batch.attributes & (CODEC_MASK | LOG_APPEND_TIME),
+        batch.last_delta,
+        batch.base_timestamp,
+        batch.max_timestamp if stamped else 0,
+        0,
+        0,
+        0,
+        batch.records_count,
+    )
+    state = xxh3_128(prefix)
+    state.update(batch.records)
+    both = state.digest()
+    return int.from_bytes(both[:8], "big", signed=True), int.from_bytes(both[8:], "big", signed=True)
+
+
+def holds_any(batch: Batch, needles: Sequence[bytes]) -> bool:
+    """Whether one of these is in a batch's plain bytes; always so of the old formats, which are decoded to know, and
+    never of a batch that can't be read."""
+    if batch.magic < MAGIC:
+        return True
+    if not batch.intact():
+        return False
+    try:
+        plain = bytes(decompress(batch.codec, batch.records))
+    except Damaged:
+        return False
+    return any(each in plain for each in needles)

@@ -1,0 +1,1 @@
+"""An audit that runs beside the mirror."""

@@ -1,0 +1,142 @@
+"""What stands on the target behind the last record that was mirrored: no closed range's, and looked at all the same."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from drkit.audit.classify.classification import Judgement, judge
+from drkit.audit.compare.closed_ranges import MOST_SAMPLES, after_place
+from drkit.audit.compare.offset_zones import place, source_of
+from drkit.audit.compare.scope import PartitionScope, log_starts, observe_scope
+from drkit.audit.read.record_frames import Reader
+from drkit.audit.spark.failures import LogMoved, in_words
+from drkit.config import Config
+from drkit.model.audit import AuditRequest, Counts, FindingKind, TopicChoice
+from drkit.model.clock import now, to_millis
+from drkit.model.continuous import Closed, Progress, Reconciled, Sample
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+
+class Behind:
+    """Looks at what stands on the target behind the last record that was mirrored and reconciled.
+
+    That is no closed range's, and nothing would look at it before the mirror goes on. What the mirror may have written
+    beyond its watermark is left to the range that it will be in.
+    """
+
+    def __init__(self, link: Link, store: Store, config: Config) -> None:
+        self._link = link
+        self._store = store
+        self._config = config
+        self._ends: dict[str, int] = {}
+
+    def look(self, progress: Progress, session: Callable[[], SparkSession]) -> list[Behold]:
+        """What is there that wasn't told yet.
+
+        Args:
+            progress: up to where partitions are reconciled, and what was told of before.
+            session: asked for only where there is something to compare.
+
+        Raises:
+            LogMoved: retention moved a log meanwhile.
+            Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in.
+            ConfigError: a topic is gone.
+        """
+        if not progress.through:
+            return []
+        topics = sorted({name.rpartition(":")[0] for name in progress.through})
+        request = AuditRequest(link=self._link, out="", topics=tuple(map(TopicChoice, topics)))
+        whole = observe_scope(request, self._store, self._config)
+        parts: list[PartitionScope] = []
+        for each in whole.partitions:
+            name = f"{each.topic}:{each.partition}"
+            at = progress.through.get(name)
+            if at is None or each.mirrored_through != at or self._ends.get(name) == each.target_end:
+                continue  # a range is to come, or nothing has
+            place_after = after_place(each, at)
+            first = max(min(place_after, progress.reached.get(name, place_after)), each.target_start)
+            known = tuple(progress.told.get(name, ()))
+            if first < each.target_end and (first, each.target_end) not in known:
+                source_from = min(max(at, each.source_start), each.source_end)
+                beyond = range(source_from, each.source_end)  # what has its place behind all that is there isn't there
+                source_end = source_from + bisect_left(beyond, each.target_end, key=partial(place, each.zones))
+                part = replace(each, number=len(parts), source_from=source_from, source_end=source_end)
+                parts.append(replace(part, target_from=first, sealed_at=None, partial=True, told=known))
+            else:
+                self._ends[name] = each.target_end
+        if not parts:
+            return []
+        scope = replace(whole, partitions=tuple(parts))
+        with in_words("the continuous audit"):
+            judgement = judge(Reader(session(), scope))
+            found = [_behind(each, judgement) for each in parts]
+        if log_starts(scope, self._config) != scope.starts():
+            raise LogMoved("retention moved a log meanwhile", remedy="It is tried again")
+        self._ends |= {f"{each.topic}:{each.partition}": each.target_end for each in parts}
+        return [each for each in found if each is not None]
+
+    def again(self) -> None:
+        """What was found could not be told: look again."""
+        self._ends.clear()
+
+
+class Behold(NamedTuple):
+    """What was found behind a partition's last mirrored record, and the target offsets that are told of with it."""
+
+    outcome: Reconciled
+    offsets: tuple[tuple[int, int], ...]
+
+
+def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:
+    kinds = {str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN)}
+    found: Iterable[tuple[str, int | None, int | None]] = sorted(
+        (
+            (str(fate.fate), fate.s, fate.t)
+            for fate in judgement.settled
+            if fate.p == each.number and fate.t is not None
+        ),
+        key=lambda one: one[2] or 0,
+    )
+    if judgement.stayed is not None and not found:  # a partition's fates are here or there
+        stayed = judgement.stayed.where((F.col("p") == each.number) & F.col("fate").isin(*kinds))
+        rows = stayed.select("fate", "s", "t").orderBy("t").toLocalIterator()
+        found = ((row["fate"], row["s"], row["t"]) for row in rows)
+    offsets: list[tuple[int, int]] = []
+    counts: Counter[str] = Counter()
+    first: list[Sample] = []
+    for kind, s, t in found:
+        if kind not in kinds or t is None:
+            continue
+        place_of = source_of(each.zones, t)
+        if place_of is not None and each.source_from <= place_of < each.source_end:
+            continue  # a source record's place, to which the mirror will come
+        if s is not None and place_of == s:
+            continue  # the record itself, come late
+        counts[kind] += 1
+        if offsets and offsets[-1][1] == t:
+            offsets[-1] = (offsets[-1][0], t + 1)
+        else:
+            offsets.append((t, t + 1))
+        if counts[kind] <= MOST_SAMPLES:
+            first.append(Sample(kind, s, t))
+    if not offsets:
+        return None
+    at = each.source_from
+    summed = Counts(target_records=counts.total(), **counts)
+    outcome = Reconciled(
+        Closed(each.topic, each.partition, 0, at, at, to_millis(now())),
+        each.target_topic,
+        counts=summed,
+        first=tuple(first),
+        behind=(offsets[0][0], offsets[-1][1]),
+    )
+    return Behold(outcome, tuple(offsets))

@@ -1,0 +1,341 @@
+"""The continuous audit: closed ranges reconciled as the mirror runs, with Structured Streaming.
+
+    watermarks ──▶ stream of closed ranges ──▶ a batch ──▶ slices ──▶ reconciled ──▶ kept, told
+                   (offsets in the checkpoint)                                       (progress, beside it)
+
+Spark writes a batch's ranges to the checkpoint before it runs, and marks it done after. The sum is kept with the
+batch's number in one atomic step in between. So after a SIGKILL a batch is either run again from its start, with
+nothing of it in the sum, or known to be in the sum and passed over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from drkit.audit.compare.altered_links import callables_of
+from drkit.audit.compare.closed_ranges import Told, begin, reconcile
+from drkit.audit.continuous.behind_mirror import Behind
+from drkit.audit.continuous.watermark_stream import closed_ranges
+from drkit.audit.run import refuse_unmapped
+from drkit.audit.spark.failures import LogMoved, in_words
+from drkit.audit.spark.session import SparkRuntime, quietly, ship_callables, spark_session
+from drkit.config import Config
+from drkit.kafka.alteration.alteration import Alteration
+from drkit.model.clock import from_millis, iso, now
+from drkit.model.continuous import Closed, Progress, Reconciled, slices
+from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+STATE_FILE = "progress.json"
+LOCK_FILE = "lock"
+STREAM = "stream"
+OFFSETS_A_SLICE = 2_000_000
+"""Source offsets that are compared at once: what memory is needed for."""
+
+_POLL_SECONDS = 0.3
+_RETRY_SECONDS = 5.0
+
+Found = TypeVar("Found")
+Listener = Callable[[Sequence[Reconciled], Progress], None]
+"""Called after each batch with its ranges and the sum, and again while it raises Unreachable: not done before that."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousRequest:
+    """What to audit and where progress is kept.
+
+    `checkpoint`: a folder (made if missing), of one link for good. `store_url`: the store, for the stream's planner.
+    `wanted`: what `TopicChoice` reads, empty: all of the link's. `from_now`: begin at what is mirrored now.
+    """
+
+    link: Link
+    checkpoint: Path
+    store_url: str
+    interval_seconds: float = 10.0
+    wanted: tuple[str, ...] = ()
+    from_now: bool = False
+
+
+class _StopAsked(Exception):
+    """Somebody wants the audit to end; the batch is run again next time."""
+
+
+class ContinuousAudit:
+    """One link's continuous audit; `run` it once.
+
+    Args:
+        request: what to audit.
+        store: mapping rows and watermarks.
+        config: both clusters.
+        runtime: what to run on.
+        told: told of every batch.
+        say: told in words what keeps it from working, once each time.
+        began: told once the checkpoint is this process's, before the first batch.
+    """
+
+    def __init__(
+        self,
+        request: ContinuousRequest,
+        store: Store,
+        config: Config,
+        runtime: SparkRuntime,
+        told: Listener,
+        say: Callable[[str], None],
+        began: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._request = request
+        self._store = store
+        self._config = config
+        self._runtime = runtime
+        self._told = told
+        self._say = say
+        self._began = began
+        self._stop = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._working = threading.Lock()
+        self._behind = Behind(request.link, store, config)
+        self._failure: BaseException | None = None
+        self._progress: Progress | None = None
+        self.problem: str | None = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """The sum up to now; None before it has begun."""
+        return self._progress
+
+    def run(self, stop: threading.Event) -> Progress:
+        """Reconcile what is closed and what gets closed, until told to stop; returns the sum.
+
+        Raises:
+            Refused: the link keeps no mapping, or another process uses the checkpoint.
+            DrkitError: the checkpoint can't be read, or Spark failed.
+        """
+        request, self._stop = self._request, stop
+        refuse_unmapped(request.link, "a continuous audit")
+        Alteration.of(self._config, request.link)
+        with _held(request.checkpoint):
+            self._progress = load_progress(request.checkpoint, str(request.link.id)) or Progress(
+                run=f"audit-{now().astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
+                link=str(request.link.id),
+                started_at=iso(now()) or "",
+            )
+            keep_progress(request.checkpoint, self._progress)
+            if self._began is not None:
+                self._began(self._progress)
+            session = spark_session(self._runtime)
+            ship_callables(session, callables_of(request.link))
+            session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
+            with in_words("the continuous audit"), quietly():
+                stream = closed_ranges(
+                    session, request.store_url, request.link.id, request.wanted, from_now=request.from_now
+                )
+                query = (
+                    stream.writeStream.foreachBatch(self._batch)
+                    .option("checkpointLocation", (request.checkpoint / STREAM).as_uri())
+                    .trigger(processingTime=f"{max(1, round(request.interval_seconds * 1000))} milliseconds")
+                    .start()
+                )
+                self._watch(query)
+        return self._progress
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Wait for the end, whoever brings it about."""
+        due = time.monotonic() + self._request.interval_seconds
+        try:
+            while query.isActive and not self._stop.wait(_POLL_SECONDS):
+                if time.monotonic() >= due and self._working.acquire(blocking=False):
+                    try:
+                        self._look_behind()
+                    finally:
+                        self._working.release()
+                    due = time.monotonic() + self._request.interval_seconds
+            self._stop_or_raise(query)
+        finally:
+            self._stop.set()
+            self._idle.wait()  # a slice at work is let finish: its answer may still be on the way
+            query.stop()
+
+    def _stop_or_raise(self, query: StreamingQuery) -> None:
+        if self._stop.is_set():
+            return
+        if isinstance(self._failure, DrkitError):
+            raise self._failure
+        failed = query.exception()
+        if failed is not None:
+            raise failed
+
+    def _look_behind(self) -> None:
+        """What stands on the target behind all that is reconciled: between batches, as it is no range's."""
+        progress = self._progress
+        assert progress is not None  # noqa: S101 - `run` sets it before the stream begins
+        try:
+            found = self._behind.look(progress, partial(spark_session, self._runtime))
+            if not found:
+                return
+            progress = progress.beheld(found)
+            self._told([each.outcome for each in found], progress)
+        except (Unreachable, NotLetIn, LogMoved, ConfigError) as error:
+            self._behind.again()
+            if self.problem != error.what:
+                self._say(f"waiting: {error.what}")
+            self.problem = error.what
+            return
+        keep_progress(self._request.checkpoint, progress)
+        self._progress, self.problem = progress, None
+
+    def _batch(self, rows: DataFrame, batch: int) -> None:
+        """One of the stream's batches, on a thread of Spark's."""
+        self._idle.clear()
+        try:
+            with self._working:
+                self._reconcile(rows, batch)
+        except _StopAsked:
+            raise
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._idle.set()
+
+    def _reconcile(self, rows: DataFrame, batch: int) -> None:
+        progress = self._progress
+        assert progress is not None  # noqa: S101 - `run` sets it before the stream begins
+        if batch <= progress.batch:  # kept, but Spark could not mark it done any more
+            return
+        if batch != progress.batch + 1:
+            raise DrkitError(
+                f"{self._request.checkpoint} is torn: the stream is at batch {batch}, the sum at {progress.batch}",
+                meaning="One of its parts was put back from an earlier time; ranges between them are in no sum",
+                remedy="Give another --checkpoint to begin anew",
+            )
+        closed = [Closed(*row) for row in rows.collect()]
+        kept, found, progress = self._begun(closed, batch, progress)
+        for lot in slices(kept, OFFSETS_A_SLICE):
+            found += self._patiently(partial(self._compared, lot, progress.told))
+        at = now()
+        oldest = min((each.closed_ms for each in closed), default=None)
+        latency = 0.0 if oldest is None else max(0.0, (at - from_millis(oldest)).total_seconds())
+        progress = progress.added(batch, found, at, latency) if closed else replace(progress, batch=batch)
+        if closed:
+            try:
+                self._told(found, progress)  # also where a stop was asked for meanwhile
+            except Unreachable:
+                self._patiently(partial(self._told, found, progress))
+        keep_progress(self._request.checkpoint, progress)
+        self._progress = progress
+
+    def _begun(
+        self, closed: Sequence[Closed], batch: int, progress: Progress
+    ) -> tuple[list[Closed], list[Reconciled], Progress]:
+        """What of a batch is to be compared, what can be said at once, and the sum: where ranges begin is kept in it
+        before anything is compared, so that a batch that is run again begins where it did."""
+        unsure = [each for each in closed if each.opening or each.until - each.first > OFFSETS_A_SLICE]
+        if not unsure:
+            return list(closed), [], progress
+        begins = progress.begins if progress.begins_of == batch else None
+        kept, aside, found = self._patiently(
+            lambda: begin(unsure, begins, self._request.link, self._store, self._config)
+        )
+        if begins is None:
+            progress = replace(progress, begins=found, begins_of=batch)
+            keep_progress(self._request.checkpoint, progress)
+        return sorted({*closed} - {*unsure} | {*kept}), aside, progress
+
+    def _compared(self, lot: Sequence[Closed], told: Told) -> list[Reconciled]:
+        return reconcile(lot, told, self._request.link, self._store, self._config, spark_session(self._runtime))
+
+    def _patiently(self, look: Callable[[], Found]) -> Found:
+        """Look; again and again while a cluster or the store doesn't answer."""
+        while not self._stop.is_set():
+            try:
+                found = look()
+            except (Unreachable, NotLetIn, LogMoved) as error:
+                if self.problem != error.what:
+                    self._say(f"waiting: {error.what}")
+                self.problem = error.what
+                self._stop.wait(_RETRY_SECONDS)
+            else:
+                self.problem = None
+                return found
+        raise _StopAsked
+
+
+def load_progress(checkpoint: Path, link: str) -> Progress | None:
+    """What was kept; None where nothing was.
+
+    Raises:
+        Refused: it is another link's.
+        DrkitError: it can't be read.
+    """
+    path = checkpoint / STATE_FILE
+    try:
+        progress = Progress.from_json(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        if (checkpoint / STREAM / "offsets").exists():
+            raise DrkitError(
+                f"{checkpoint} is torn: {STATE_FILE} is missing beside the stream's checkpoint",
+                meaning="What was reconciled before is in no sum",
+                remedy="Give another --checkpoint to begin anew",
+            ) from None
+        return None
+    except OSError as error:
+        raise DrkitError(f"{path} can't be read: {error.strerror or error}", remedy="Check its permissions") from error
+    if progress.link != link:
+        raise Refused(
+            f"{checkpoint} is the checkpoint of {progress.link}, not of {link}", remedy="Give another --checkpoint"
+        )
+    return progress
+
+
+def keep_progress(checkpoint: Path, progress: Progress) -> None:
+    """Keep the sum, in one atomic and durable step."""
+    path = checkpoint / STATE_FILE
+    new = path.with_suffix(".new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(progress.to_json())
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(checkpoint, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _held(checkpoint: Path) -> Iterator[None]:
+    """Hold the checkpoint's folder; the lock dies with the process."""
+    try:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        file = (checkpoint / LOCK_FILE).open("a")
+    except OSError as error:
+        raise DrkitError(
+            f"{checkpoint} can't be made: {error.strerror or error}", remedy="Give another --checkpoint"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"another continuous audit is at work on {checkpoint}",
+                meaning="Two of them would count the same ranges",
+                remedy="Stop it first, or give another --checkpoint",
+            ) from None
+        yield

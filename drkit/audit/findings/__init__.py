@@ -1,0 +1,1 @@
+"""Findings as they are handed over: files, tables, one group's view."""

@@ -1,0 +1,270 @@
+"""From fates to what an audit hands over: counts by partition, the findings' Parquet, the first of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from drkit.audit.classify.classification import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
+from drkit.audit.classify.classifier import Fate
+from drkit.audit.compare.record_pass import within
+from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.findings.findings_files import write_frame, write_rows
+from drkit.audit.findings.other_partitions import pair_findings, pair_frame
+from drkit.audit.read.record_frames import Reader, date_column, keep
+from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.clock import to_millis
+from drkit.model.errors import DrkitError
+
+MOST_FINDINGS = 1_000
+"""How many findings a result holds itself."""
+
+_FINDING_FIELDS = tuple(each.name for each in fields(Finding))
+
+_GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
+_OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
+
+
+def count(reader: Reader, judgement: Judgement) -> tuple[PartitionAudit, ...]:
+    """The counts of every partition, within the time window.
+
+    Raises:
+        DrkitError: an identity between the counts doesn't hold (a defect of drkit).
+    """
+    fates = _fate_counts(reader.scope, judgement)
+    paired = _paired_counts(reader.scope, judgement)
+    scope = reader.scope
+    window = scope.since_ms is not None or scope.until_ms is not None
+    return tuple(
+        _partition(each, judgement, fates[each.number], paired.get(each.number, 0), window=window)
+        for each in scope.partitions
+    )
+
+
+def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tuple[int, tuple[Finding, ...]]:
+    """Write all findings within the time window as Parquet, none too; `run` names the audit in it.
+
+    Returns:
+        how many they are, and the first MOST_FINDINGS: gravest kinds first, then by topic, partition and offset.
+    """
+    if judgement.in_spark is None:
+        few = few_findings(reader.scope, judgement.settled)
+        return _write_few(few, path, reader.scope, run), tuple(few[:MOST_FINDINGS])
+    frame = findings_frame(reader, judgement, run)
+    if frame is None:
+        return _write_few([], path, reader.scope, run), ()
+    return write_frame(frame, path), first_findings(frame)
+
+
+def uncompared(reader: Reader, judgement: Judgement) -> set[int]:
+    """The partitions with records of the target that could be compared with nothing."""
+    found = _fate_counts(reader.scope, judgement)
+    return {number for number, counts in found.items() if counts[UNCOMPARED]}
+
+
+def unseen_before(judgement: Judgement, instant: datetime) -> int:
+    """How many unseen records are stamped before an instant."""
+    limit = to_millis(instant)
+    held = sum(each.fate == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
+    if judgement.stayed is None:
+        return held
+    return held + judgement.stayed.where((F.col("fate") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
+
+
+def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame | None:
+    """All findings within the time window, kept; None where there are none.
+
+    Columns as in `findings_files.SCHEMA`.
+    """
+    if judgement.fates is None:
+        return None
+    names = [(each.number, each.topic, each.target_topic, each.partition) for each in reader.scope.partitions]
+    types = {"p": pa.int32(), "topic": pa.string(), "target_topic": pa.string(), "partition": pa.int32()}
+    of_target = F.col("fate").isin(*_OF_TARGET)
+    corrupted = F.col("fate") == str(FindingKind.CORRUPTED)
+    rows = judgement.fates.where(F.col("fate").isin([str(kind) for kind in FindingKind]))
+    rows = (
+        rows.withColumn("stamp", _stamp())
+        .where(within(reader.scope, F.col("stamp")))
+        .join(F.broadcast(reader.frame(types, names)), "p")
+    )
+    target_digest = _digest("t1", "t2")
+    frame = rows.select(
+        F.col("fate").alias("kind"),
+        "topic",
+        "target_topic",
+        "partition",
+        F.col("s").alias("source_offset"),
+        F.col("t").alias("target_offset"),
+        date_column("stamp").alias("timestamp"),
+        F.col("stamp").alias("timestamp_ms"),
+        F.when(of_target, F.col("t_key")).otherwise(F.col("s_key")).alias("key"),
+        F.when(of_target, target_digest).otherwise(_digest("s1", "s2")).alias("digest"),
+        F.when(corrupted, date_column("t_ts")).alias("target_timestamp"),
+        F.when(corrupted, F.col("t_ts")).alias("target_timestamp_ms"),
+        F.when(corrupted, F.col("t_key")).alias("target_key"),
+        F.when(corrupted, target_digest).alias("target_digest"),
+        F.lit(str(reader.scope.link.id)).alias("link"),
+        F.lit(run).alias("run"),
+        F.lit(reader.scope.observed_at).cast("timestamp").alias("observed_at"),
+    )
+    return pair_frame(keep(frame))
+
+
+def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
+    """The first MOST_FINDINGS: gravest kinds first, then by topic, partition and offset."""
+    if frame is None:
+        return ()
+    gravity = F.coalesce(*(F.when(F.col("kind") == kind, F.lit(at)) for kind, at in _GRAVITY.items()))
+    offset = F.coalesce("source_offset", "target_offset")
+    first = frame.orderBy(gravity, "topic", "partition", offset, "target_offset").limit(MOST_FINDINGS)
+    return tuple(_finding(row) for row in first.select(*_FINDING_FIELDS).collect())
+
+
+def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
+    """By partition and fate; a fate that isn't there counts 0."""
+    counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for fate in judgement.settled:
+        if scope.within(fate.stamp):
+            counts[fate.p][str(fate.fate)] += 1
+    if judgement.stayed is not None:
+        inside = judgement.stayed.where(within(scope, _stamp()))
+        for row in inside.groupBy("p", "fate").count().collect():
+            counts[row["p"]][row["fate"]] += row["count"]
+    return counts
+
+
+def few_findings(scope: Scope, settled: Iterable[Fate]) -> list[Finding]:
+    """The findings among fates that are in hand, in the order in which results have them."""
+    found = [
+        _few_finding(scope.partitions[fate.p], fate)
+        for fate in settled
+        if str(fate.fate) in _GRAVITY and scope.within(fate.stamp)
+    ]
+    return pair_findings(sorted(found, key=_order))
+
+
+def _order(each: Finding) -> tuple[int, str, int, int, int]:
+    offsets = [offset for offset in (each.source_offset, each.target_offset) if offset is not None]
+    beside = -1 if each.target_offset is None else each.target_offset
+    return _GRAVITY[each.kind], each.topic, each.partition, offsets[0], beside
+
+
+def _few_finding(each: PartitionScope, fate: Fate) -> Finding:
+    source, target = fate.source, fate.target
+    of_source = None if source is None else (source.s_ts, source.s_key, source.s1, source.s2)
+    of_target = None if target is None else (target.t_ts, target.t_key, target.t1, target.t2)
+    stamp, key, first, second = of_source or of_target or (0, None, 0, 0)
+    both = of_target if source is not None else None
+    return Finding(
+        kind=FindingKind(fate.fate),
+        topic=each.topic,
+        target_topic=each.target_topic,
+        partition=each.partition,
+        source_offset=fate.s,
+        target_offset=fate.t,
+        timestamp_ms=stamp,
+        key=key,
+        digest=_hex(first, second),
+        target_timestamp_ms=None if both is None else both[0],
+        target_key=None if both is None else both[1],
+        target_digest=None if both is None else _hex(both[2], both[3]),
+    )
+
+
+def _hex(first: int, second: int) -> str:
+    """As `_digest`."""
+    return "".join(f"{each % (1 << 64):016x}" for each in (first, second))
+
+
+def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> int:
+    common = {"link": str(scope.link.id), "run": run, "observed_at": scope.observed_at}
+    rows = [
+        asdict(each)
+        | {"kind": each.kind.value, "timestamp": each.timestamp, "target_timestamp": each.target_timestamp}
+        | common
+        for each in found
+    ]
+    write_rows(rows, path)
+    return len(rows)
+
+
+def _paired_counts(scope: Scope, judgement: Judgement) -> Mapping[int, int]:
+    if judgement.in_spark is None:
+        return Counter(pair.p for pair in judgement.moved if scope.within(pair.stamp))
+    assert judgement.pairs is not None  # noqa: S101 - there are rows in Spark
+    inside = judgement.pairs.where(within(scope, F.col("ts")))
+    return {row["p"]: row["count"] for row in inside.groupBy("p").count().collect()}
+
+
+def _partition(
+    each: PartitionScope, judgement: Judgement, fates: Mapping[str, int], paired: int, *, window: bool
+) -> PartitionAudit:
+    tally = judgement.comparison.tallies[each.number]
+    kinds = {kind.value: fates[kind.value] for kind in FindingKind}
+    matched = tally.matched_inside + paired
+    unreadable = kinds["unreadable"]
+    extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
+    aside = fates[SOURCE_RETIRED] + fates[TARGET_APPENDED] + fates[UNCOMPARED]
+    # A corrupted record is in the window by its source's stamp, so with a window the target's records
+    # can't be told by their own stamps alone; without one they are counted independently.
+    target_records = unreadable + (matched + extra if window else tally.matched + tally.target_left - aside)
+    counts = Counts(
+        source_records=tally.matched_inside + tally.source_left_inside - fates[TARGET_RETIRED],
+        target_records=target_records,
+        matched=matched,
+        source_retired=fates[SOURCE_RETIRED],
+        target_retired=fates[TARGET_RETIRED],
+        target_appended=fates[TARGET_APPENDED],
+        **kinds,
+    )
+    broken = counts.broken_identity()
+    if broken is not None and judgement.reader.scope.asks_callables:
+        raise DrkitError(
+            f"what was counted of {each.topic}:{each.partition} contradicts itself: {broken}",
+            meaning="A callable of the link answered differently when it was asked again about the same record",
+            remedy="Mend the filter or transform: it must always answer the same about a record",
+        )
+    if broken is not None:
+        raise DrkitError(
+            f"the audit's counts of {each.topic}:{each.partition} contradict each other: {broken}",
+            meaning="This is a defect of drkit: nothing this audit says can be relied on",
+            remedy="Report it, with the two topics if you can",
+        )
+    return PartitionAudit(
+        topic=each.topic,
+        target_topic=each.target_topic,
+        partition=each.partition,
+        basis=each.basis,
+        counts=counts,
+        source_start=each.source_start,
+        source_end=each.source_end,
+        target_start=each.target_start,
+        target_end=each.target_end,
+        mirrored_through=judgement.through[each.number],
+        target_bound=judgement.bounds.get(each.number),
+    )
+
+
+def _stamp() -> Column:
+    """The timestamp (ms) that a fate goes by: the source record's, else the target's."""
+    return F.coalesce("s_ts", "t_ts")
+
+
+def _digest(first: str, second: str) -> Column:
+    """128 bits as 32 hexadecimal digits."""
+    return F.lower(F.concat(*(F.lpad(F.hex(name), 16, "0") for name in (first, second))))
+
+
+def _finding(row: Row) -> Finding:
+    values = row.asDict()
+    for name in ("key", "target_key"):
+        values[name] = None if values[name] is None else bytes(values[name])
+    return Finding(**values | {"kind": FindingKind(values["kind"])})

@@ -1,0 +1,280 @@
+"""One group's view of a failover: what it missed, what it sees twice, counted in records.
+
+    source   ────────────── S ───────────────   S: the next it would have read (`source_offset`)
+             read before    │  not read
+    target   ────── T ──────┼─────── end        T: the next it reads (`target_offset`)
+                    └ again ┘                   place of S: the first place at or above S
+
+Of records that stand at their place, those between T and the place of S are read again, or, where T lies beyond it,
+were skipped: they are counted on the target. Everything else (lost, altered, moved, copied, never mirrored) is known
+record by record from the audit's judgement. While the source can't be read, only the former is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drkit.audit.compare.offset_zones import Zone, first_place, source_of, zones
+from drkit.audit.findings.group_events import Border, Events, find_events
+from drkit.audit.findings.witnesses import read_content
+from drkit.audit.run import judged, refuse_altered
+from drkit.audit.spark.failures import in_words
+from drkit.audit.spark.session import SparkRuntime
+from drkit.audit.spark.spark_progress import Progress, Tasks, watching
+from drkit.config import Config
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.log_reader import LogReader
+from drkit.kafka.protocol.record_batch import MAGIC
+from drkit.kafka.protocol.record_columns import Columns
+from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.model.clock import iso, now
+from drkit.model.group_audit import (
+    GroupAudit,
+    GroupCounts,
+    GroupMove,
+    GroupPartition,
+    GroupPlace,
+    GroupWitness,
+    Means,
+    Reason,
+)
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+MOST_WITNESSES = 3
+"""Records shown of each partition and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What is known of a partition's log on the target: [start, end) of what the mirror wrote there, and places."""
+
+    place: GroupPlace
+    zones: tuple[Zone, ...]
+    start: int
+    end: int
+    watermark: Watermark | None = None
+
+    @property
+    def border(self) -> int | None:
+        """The first place at or above the group's source position."""
+        return None if self.place.source_offset is None else first_place(self.zones, self.place.source_offset)
+
+    def between(self) -> tuple[Reason, int, int] | None:
+        """The target offsets between the group's position and its border, and what they are to it; None: not known."""
+        at, border = self.place.target_offset, self.border
+        if at is None or border is None:
+            return None
+        low, high = (min(max(each, self.start), self.end) for each in sorted((at, border)))
+        return Reason.REREAD if at < border else Reason.POSITION, low, high
+
+
+def audit_group(
+    move: GroupMove,
+    link: Link,
+    store: Store,
+    config: Config,
+    spark: Callable[[], SparkRuntime],
+    *,
+    out: str,
+    full: bool = False,
+    progress: Progress,
+    tasks: Tasks | None = None,
+) -> GroupAudit:
+    """Count what a group missed and sees twice.
+
+    Args:
+        move: its positions before and after.
+        link: the link that it was moved along.
+        store: mapping rows and watermarks.
+        config: both clusters.
+        spark: what to run on; called only where both sides are compared.
+        out: an audit's folder; nothing is written there.
+        full: as `AuditRequest.full`.
+        progress: told what is being done.
+        tasks: told Spark's tasks done and in all.
+
+    Raises:
+        Unreachable: the target or the store doesn't answer.
+        Refused: the link alters what it carries.
+        DrkitError: Spark failed.
+    """
+    began = time.monotonic()
+    if move.unreadable is not None or not move.places:
+        logs, observed_at = _by_mapping(move, link, store, config), now()
+        events: Mapping[int, Events] = {}
+        means, notes = Means.MAPPING, _unread(move)
+    else:
+        refuse_altered(link, f"the view of {move.group}")
+        choices = _choices(move)
+        request = AuditRequest(link=link, out=out, topics=choices, full=full)
+        found = judged(request, store, config, spark(), f"the view of {move.group}", progress, tasks)
+        scope = found.reader.scope
+        places = {(place.topic, place.partition): place for place in move.places}
+        logs = [
+            _Log(places[each.topic, each.partition], each.zones, each.target_start, each.target_end)
+            for each in scope.partitions
+        ]
+        progress(f"placing {move.group} among what differs")
+        with in_words(f"the view of {move.group}"), watching(found.reader.spark, tasks):
+            events = find_events(
+                found.reader, found.judgement, [_border(number, log) for number, log in enumerate(logs)]
+            )
+        observed_at, means, notes = scope.observed_at, Means.RECORDS, scope.notes
+    progress("counting on the target")
+    partitions, witnesses = [], []
+    with LogReader(link.id.target, config.clusters[link.id.target]) as target:
+        for number, log in enumerate(logs):
+            counted, shown = _counted(log, events.get(number), target, compared=means is Means.RECORDS)
+            partitions.append(counted)
+            witnesses += shown
+    return GroupAudit(
+        move=move,
+        means=means,
+        partitions=tuple(partitions),
+        witnesses=tuple(_contents(witnesses, link, config, readable=means is Means.RECORDS)),
+        observed_at=observed_at,
+        seconds=time.monotonic() - began,
+        notes=tuple(notes),
+    )
+
+
+def _choices(move: GroupMove) -> tuple[TopicChoice, ...]:
+    by_topic: defaultdict[str, set[int]] = defaultdict(set)
+    for place in move.places:
+        by_topic[place.topic].add(place.partition)
+    return tuple(TopicChoice(topic, frozenset(numbers)) for topic, numbers in sorted(by_topic.items()))
+
+
+def _unread(move: GroupMove) -> tuple[str, ...]:
+    return () if move.unreadable is None else (f"{move.unreadable}: counts are by the target and the mapping alone",)
+
+
+def _by_mapping(move: GroupMove, link: Link, store: Store, config: Config) -> list[_Log]:
+    """The target's logs as they are, up to where the mirror got."""
+    watermarks = store.watermarks(link.id)
+    tps = [TopicPartition(place.target_topic, place.partition) for place in move.places]
+    with ClusterAdmin(link.id.target, config.clusters[link.id.target]) as admin:
+        starts, ends = admin.start_offsets(tps), admin.end_offsets(tps, committed=True)
+    logs = []
+    for place, there in zip(move.places, tps, strict=True):
+        mark = watermarks.get(TopicPartition(place.topic, place.partition))
+        rows = [] if mark is None else store.mappings(link.id, mark.tp, mark.epoch)
+        start = starts.get(there, 0)
+        end = start if mark is None else max(start, min(ends.get(there, 0), mark.target_end))
+        logs.append(_Log(place, zones(rows) if rows else (), start, end, mark if rows else None))
+    return logs
+
+
+def _border(number: int, log: _Log) -> Border:
+    return Border(number, log.place.source_offset, log.place.target_offset, log.border)
+
+
+def _counted(
+    log: _Log, events: Events | None, target: LogReader, *, compared: bool
+) -> tuple[GroupPartition, list[GroupWitness]]:
+    place, notes = log.place, list(log.place.why)
+    between = log.between() if log.zones else None
+    if not log.zones:
+        notes.append("the mirror recorded nothing of this partition: what stands for which record is not known")
+    known: dict[Reason, int] = {}
+    witnesses: list[GroupWitness] = []
+    if between is not None:
+        reason, low, high = between
+        aside, apart = (0, frozenset[int]()) if events is None else (events.aside, events.apart)
+        count, first = _read(target, place, low, high, apart)
+        known = {Reason.REREAD: 0, Reason.POSITION: 0, reason: count - aside}
+        witnesses += [_witness(reason, place, source_of(log.zones, offset), offset) for offset in first]
+        if place.target_offset is not None and place.target_offset < log.start:
+            gone = log.start - place.target_offset
+            notes.append(f"the target's log begins at {log.start}: {gone} offsets from its position on are gone there")
+    counts = GroupCounts(position=known.get(Reason.POSITION), reread=known.get(Reason.REREAD))
+    if compared and events is not None and place.source_offset is not None:
+        counts = _with_events(counts, events, placed=place.target_offset is not None, notes=notes)
+        witnesses += [_witness(reason, place, s, t) for reason, s, t in events.first]
+    elif log.watermark is not None and place.source_offset is not None:
+        mark = log.watermark
+        beyond = max(0, mark.source_end - max(place.source_offset, mark.source_through))
+        counts = replace(counts, unmirrored_at_least=beyond)
+        notes.append(
+            f"as seen at {iso(mark.observed_at)}, {beyond} source offsets from its position on were not mirrored; what "
+            "was written after that, or lost, is not known"
+        )
+    return GroupPartition(place, counts, tuple(notes)), witnesses
+
+
+def _with_events(counts: GroupCounts, events: Events, *, placed: bool, notes: list[str]) -> GroupCounts:
+    found = events.counts
+    retired = found.get(Reason.RETIRED, 0)
+    if retired:
+        notes.append(
+            f"{retired} records from its position on were on the target and have been removed there by retention or "
+            "compaction: whether it read them before that is not known"
+        )
+    if not placed:
+        return replace(
+            counts, lost=found.get(Reason.LOST, 0), unmirrored=found.get(Reason.UNMIRRORED, 0), retired=retired
+        )
+    return GroupCounts(
+        position=_plus(counts.position, found.get(Reason.POSITION, 0) - events.rescued),
+        lost=found.get(Reason.LOST, 0),
+        unmirrored=found.get(Reason.UNMIRRORED, 0),
+        corrupted=found.get(Reason.CORRUPTED, 0),
+        reread=_plus(counts.reread, found.get(Reason.REREAD, 0)),
+        duplicated=found.get(Reason.DUPLICATED, 0),
+        retired=retired,
+    )
+
+
+def _plus(count: int | None, more: int) -> int | None:
+    return None if count is None else count + more
+
+
+def _read(target: LogReader, place: GroupPlace, low: int, high: int, apart: frozenset[int]) -> tuple[int, list[int]]:
+    """How many records stand in [low, high) of the target, and the offsets of the first that aren't set `apart`."""
+    count = 0
+    first: list[int] = []
+    for batches in target.read(place.target_topic, place.partition, low, high):
+        for batch in batches:
+            whole = batch.magic >= MAGIC and low <= batch.base_offset and batch.last_offset < high
+            if whole and len(first) >= MOST_WITNESSES:
+                count += batch.records_count
+                continue
+            columns = Columns()
+            columns.add(batch, low, high)
+            count += len(columns)
+            first += [offset for offset in columns.offsets if offset not in apart][: MOST_WITNESSES - len(first)]
+    return count, first
+
+
+def _witness(reason: Reason, place: GroupPlace, source: int | None, target: int | None) -> GroupWitness:
+    return GroupWitness(reason, place.topic, place.partition, source, target)
+
+
+def _contents(found: Sequence[GroupWitness], link: Link, config: Config, *, readable: bool) -> list[GroupWitness]:
+    """The witnesses with what they hold: as it is on the target, or, what isn't there, on the source."""
+    shown: list[GroupWitness] = []
+    sides = {True: link.id.target, False: link.id.source}
+    with (
+        LogReader(sides[True], config.clusters[sides[True]]) as target,
+        LogReader(sides[False], config.clusters[sides[False]]) as source,
+    ):
+        for each in found:
+            if each.target_offset is not None:
+                shown.append(_with_content(each, target, link.target_topic(each.topic), each.target_offset))
+            elif each.source_offset is not None and readable:
+                shown.append(_with_content(each, source, each.topic, each.source_offset))
+            else:
+                shown.append(each)
+    return shown
+
+
+def _with_content(witness: GroupWitness, reader: LogReader, topic: str, offset: int) -> GroupWitness:
+    content = read_content(reader, topic, witness.partition, offset)
+    if isinstance(content, str):
+        return replace(witness, problem=content)
+    return replace(witness, stamp=content.stamp, key=content.key, value=content.value)

@@ -1,0 +1,85 @@
+"""Findings that explain each other across partitions: a record that landed in another partition of its topic.
+
+Within its partition such a record is lost (or unseen), and where it landed it is foreign. Both stay counted so; each
+names the place of the other: the n-th missing record of a digest and the n-th foreign one of it belong together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from drkit.audit.read.record_frames import keep
+from drkit.model.audit import Finding, FindingKind
+
+COLUMNS = ("other_partition", "other_offset")
+_MISSING = (FindingKind.LOST, FindingKind.UNSEEN)
+
+
+def pair_findings(found: Sequence[Finding]) -> list[Finding]:
+    """The findings, in their order, with the places of others that explain them."""
+    foreign: defaultdict[tuple[str, str], deque[Finding]] = defaultdict(deque)
+    for each in sorted(found, key=lambda each: (each.partition, each.target_offset or 0)):
+        if each.kind is FindingKind.FOREIGN:
+            foreign[each.topic, each.digest].append(each)
+    if not foreign:
+        return list(found)
+    others: dict[int, tuple[int, int | None]] = {}
+    for each in sorted(found, key=lambda each: (each.partition, each.source_offset or 0)):
+        if each.kind in _MISSING and foreign[each.topic, each.digest]:
+            there = foreign[each.topic, each.digest].popleft()
+            others[id(each)] = there.partition, there.target_offset
+            others[id(there)] = each.partition, each.source_offset
+    return [
+        replace(each, other_partition=others[id(each)][0], other_offset=others[id(each)][1])
+        if id(each) in others
+        else each
+        for each in found
+    ]
+
+
+def pair_frame(frame: DataFrame) -> DataFrame:
+    """The same of findings as a DataFrame, kept; adds COLUMNS."""
+    missing = _numbered(frame.where(F.col("kind").isin([str(kind) for kind in _MISSING])), "source_offset", "m")
+    foreign = _numbered(frame.where(F.col("kind") == str(FindingKind.FOREIGN)), "target_offset", "f")
+    pairs = keep(missing.join(foreign, ["topic", "digest", "nth"]).drop("digest", "nth"))
+    if pairs.isEmpty():
+        nothing = {"other_partition": F.lit(None).cast("int"), "other_offset": F.lit(None).cast("long")}
+        return frame.withColumns(nothing)
+    of_missing = pairs.select(
+        "topic",
+        F.col("m_partition").alias("partition"),
+        F.col("m_offset").alias("source_offset"),
+        F.col("f_partition").alias("there"),
+        F.col("f_offset").alias("there_offset"),
+    )
+    of_foreign = pairs.select(
+        "topic",
+        F.col("f_partition").alias("partition"),
+        F.col("f_offset").alias("target_offset"),
+        F.col("m_partition").alias("here"),
+        F.col("m_offset").alias("here_offset"),
+    )
+    return keep(
+        frame.join(of_missing, ["topic", "partition", "source_offset"], "left")
+        .join(of_foreign, ["topic", "partition", "target_offset"], "left")
+        .withColumn("other_partition", F.coalesce("there", "here"))
+        .withColumn("other_offset", F.coalesce("there_offset", "here_offset"))
+        .select(*frame.columns, *COLUMNS)
+    )
+
+
+def _numbered(rows: DataFrame, offset: str, side: str) -> DataFrame:
+    """Records of each digest, numbered in the order of partitions and offsets."""
+    nth = F.row_number().over(Window.partitionBy("topic", "digest").orderBy("partition", offset))
+    return rows.select(
+        "topic",
+        "digest",
+        nth.alias("nth"),
+        F.col("partition").alias(f"{side}_partition"),
+        F.col(offset).alias(f"{side}_offset"),
+    )

@@ -1,0 +1,1 @@
+"""Both clusters' logs as rows, read by Spark's tasks."""

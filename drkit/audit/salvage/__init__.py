@@ -1,0 +1,1 @@
+"""What only one side holds: kept, checked, put back."""

@@ -1,0 +1,398 @@
+"""Putting salvaged records back: into a topic of the target, once only however often it is run.
+
+Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names where it came
+from: `cluster id/topic/partition/offset`. Before anything is written the topic is read, and what carries the
+header of a record already is left out. One transactional id per topic fences off another replay that
+still runs, and what an interrupted one wrote last is rolled back: so what the reading sees is final.
+
+What was `new` when it was salvaged need not be now: a key that others have written since, to the topic that was
+compared or to the one that is replayed into, is conflicting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+from aiokafka import AIOKafkaProducer, errors
+from aiokafka.partitioner import DefaultPartitioner
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as Place
+
+from drkit.audit.salvage.salvage_folder import PARQUET, checked_manifest
+from drkit.config import ClusterConfig, Config
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.data_client import StreamError
+from drkit.kafka.config.client_config import aiokafka_config, confluent_config
+from drkit.model.audit import Standing, TopicChoice
+from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
+from drkit.model.link_state import Direction
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Store
+
+PROVENANCE = "drkit-salvaged-from"
+"""The header that says where a replayed record came from."""
+
+_RECORDS_A_TRANSACTION = 5_000
+_BATCH_BYTES = 512 * 1024
+_LARGEST_BYTES = 1 << 30  # the broker says what is too large
+_SECONDS = 60.0
+_CLOSE_SECONDS = 10.0
+_MOST_SILENCE_SECONDS = 60.0
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
+_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})  # noqa: SLF001 - as above
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay did: records written now, those that were there already, those that weren't approved, those of
+    topics that weren't chosen. `conflicting_since`: those that were new when they were salvaged, and aren't now.
+    """
+
+    topic: str
+    written: int
+    there_already: int
+    not_approved: int
+    not_chosen: int
+    conflicting_since: int
+
+
+def replay(
+    folder: Path,
+    topic: str,
+    link: LinkId,
+    config: Config,
+    store: Store,
+    *,
+    approved: Collection[Standing] = (Standing.NEW,),
+    topics: Sequence[TopicChoice] = (),
+    progress: Callable[[str], None] | None = None,
+) -> Replayed:
+    """Write the records of a salvage to a topic of the link's target.
+
+    A record goes to the partition it came from, or by its key where the topic has fewer partitions.
+
+    Args:
+        folder: the salvage.
+        topic: the topic on the target; it must exist, and no mirror may write to it.
+        link: the link that the salvage is of.
+        config: the clusters.
+        store: what mirrors write to.
+        approved: only records that stand so to the target.
+        topics: only records that come from these; all where none is named.
+        progress: told what is being done.
+
+    Raises:
+        ConfigError: the salvage holds no topic that was chosen.
+        Refused: the folder holds no whole salvage, or of another link; the topic isn't there, or is a standby's.
+        Unreachable: the target doesn't answer.
+    """
+    say = progress or (lambda _: None)
+    manifest = _checked_source(folder, link, topics)
+    refuse_mirrored(topic, link.target, config, store)
+    cluster = config.clusters[link.target]
+    client = confluent_config(cluster)
+    with ClusterAdmin(link.target, cluster) as admin:
+        found = admin.topics([topic]).get(topic)
+        if found is None:
+            raise Refused(
+                f"topic {topic} does not exist on {link.target}", remedy="Create it, then run the replay again"
+            )
+        partitions = found.partitions
+        tps = [TopicPartition(topic, number) for number in range(found.partitions)]
+        bounds = _bounds(admin, tps)
+        compared = _compared(manifest)
+        since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in _bounds(admin, compared).items()}
+    say(f"reading {topic} for what is there already")
+    seen = _Seen(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
+    _read(client, link.target, bounds, lambda message: seen.add(message, compared))
+    say("looking for keys that were written since the salvage")
+    _read(client, link.target, {tp: each for tp, each in since.items() if tp not in bounds}, seen.add_key)
+    written = already = aside = elsewhere = since_then = 0
+    with _Writer(cluster, link.target, topic, partitions) as writer:
+        for everything in _batches(folder):
+            chosen = [row for row in everything if _is_chosen(row, topics)]
+            elsewhere += len(everything) - len(chosen)
+            standings = [seen.standing(row) for row in chosen]
+            since_then += sum(row["standing"] != stands for row, stands in zip(chosen, standings, strict=True))
+            rows = [row for row, stands in zip(chosen, standings, strict=True) if stands in approved]
+            aside += len(chosen) - len(rows)
+            left = [(row, name) for row in rows if (name := seen.provenance(row)) not in seen.there]
+            already += len(rows) - len(left)
+            if left:
+                writer.write(left)
+                written += len(left)
+                say(f"{written:,} records written to {topic}")
+    return Replayed(topic, written, already, aside, elsewhere, since_then)
+
+
+def refuse_mirrored(topic: str, cluster: str, config: Config, store: Store) -> None:
+    """Raise `Refused` where a mirror writes to this topic of the cluster: any other record there breaks it."""
+    for configured in config.links:
+        link = configured.link()
+        control = store.link_control(link.id)
+        direction = Direction.ACTIVE if control is None else control.direction
+        flows = link.id.reversed() if direction is Direction.REVERSED else link.id
+        if flows.target != cluster or direction is Direction.SEALED:
+            continue
+        if any(state.target_topic == topic for state in store.topic_states(flows).values()):
+            raise Refused(
+                f"{topic} on {cluster} is written by the mirror of {flows}",
+                meaning="A record from elsewhere takes an offset that the mirror's next record has: it halts there",
+                remedy=f"Replay into a topic of its own, or into the topic on {flows.source}: what is written there is "
+                "mirrored",
+            )
+
+
+def _checked_source(folder: Path, link: LinkId, topics: Sequence[TopicChoice]) -> dict[str, Any]:
+    """The manifest; the folder is as it says."""
+    manifest = checked_manifest(folder)
+    if (manifest["source"], manifest["target"]) != (link.source, link.target):
+        raise Refused(
+            f"the salvage in {folder} is of {manifest['source']}->{manifest['target']}, not of {link}",
+            remedy="Name its link with --link",
+        )
+    held = [(each["topic"], each["partition"]) for each in manifest["partitions"]]
+    for choice in topics:
+        if not any(choice.covers(*each) for each in held):
+            raise ConfigError(
+                f"--topic {choice.text}: the salvage in {folder} holds no such topic",
+                remedy=f"Its topics are: {', '.join(sorted({name for name, _ in held})) or 'none'}",
+            )
+    return manifest
+
+
+def _is_chosen(row: Mapping[str, Any], topics: Sequence[TopicChoice]) -> bool:
+    return not topics or any(choice.covers(row["topic"], row["partition"]) for choice in topics)
+
+
+def _bounds(admin: ClusterAdmin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """The logs' starts and ends of those partitions that are there."""
+    wanted = list(tps)
+    known = admin.topics(sorted({tp.topic for tp in wanted}))
+    there = [tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions]
+    starts, ends = admin.start_offsets(there), admin.end_offsets(there, committed=True)
+    return {tp: (starts[tp], ends[tp]) for tp in there}
+
+
+def _compared(manifest: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """By partition of the target, the offset up to which the salvage was compared with it."""
+    return {
+        TopicPartition(each["target_topic"], each["partition"]): each["target_through"]
+        for each in manifest["partitions"]
+    }
+
+
+def _salvaged_through(manifest: Mapping[str, Any]) -> dict[str, int]:
+    return {f"{each['topic']}/{each['partition']}": each["through"] for each in manifest["partitions"]}
+
+
+def _keys(folder: Path) -> frozenset[bytes]:
+    """Digests of the keys that are new in a salvage."""
+    return frozenset(
+        _digest(row["key"])
+        for rows in _batches(folder)
+        for row in rows
+        if row["key"] is not None and row["standing"] == Standing.NEW
+    )
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the target holds: which salvaged records were put back already, and which of their keys others wrote.
+
+    `through`: the salvaged offsets' ends, by `topic/partition` of the source; `keys`: digests of those that were new.
+    """
+
+    cluster_id: str
+    through: Mapping[str, int]
+    keys: frozenset[bytes]
+    there: set[bytes] = field(default_factory=set)
+    written_since: set[bytes] = field(default_factory=set)
+
+    def provenance(self, row: Mapping[str, Any]) -> bytes:
+        """What the header of a replayed record says."""
+        return f"{self.cluster_id}/{row['topic']}/{row['partition']}/{row['offset']}".encode()
+
+    def add(self, message: Message, compared: Mapping[TopicPartition, int]) -> None:
+        """A record of the topic that is replayed into; `compared`: below these offsets the salvage has judged it."""
+        headers: Any = message.headers() or ()  # untyped pairs
+        self.there.update(value for name, value in headers if name == PROVENANCE)
+        place: Any = (message.topic(), message.partition())
+        if (message.offset() or 0) >= compared.get(TopicPartition(*place), 0):
+            self.add_key(message)
+
+    def add_key(self, message: Message) -> None:
+        """A record that was written since the salvage, or to another topic."""
+        key: Any = message.key()
+        if key is None or (digest := _digest(key)) not in self.keys:
+            return
+        headers: Any = message.headers() or ()
+        if not any(name == PROVENANCE and self._is_ours(value) for name, value in headers):
+            self.written_since.add(digest)
+
+    def standing(self, row: Mapping[str, Any]) -> Standing:
+        """How a salvaged record stands to the target now."""
+        standing = Standing(row["standing"])
+        if standing is Standing.NEW and row["key"] is not None and _digest(row["key"]) in self.written_since:
+            return Standing.CONFLICTING
+        return standing
+
+    def _is_ours(self, name: bytes) -> bool:
+        """Whether the header is that of a record that this salvage holds."""
+        cluster_id, _, place = name.decode(errors="replace").partition("/")
+        partition, _, offset = place.rpartition("/")
+        return cluster_id == self.cluster_id and offset.isdecimal() and int(offset) < self.through.get(partition, 0)
+
+
+def _batches(folder: Path) -> Iterator[list[dict[str, Any]]]:
+    """The records kept, in order within each partition."""
+    for path in sorted((folder / PARQUET).glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_RECORDS_A_TRANSACTION):
+                yield batch.to_pylist()
+
+
+def _unread(alias: str, message: Message, error: KafkaError) -> DrkitError:
+    """What can't be read may hold records that were put back already, or newer values of their keys."""
+    return Refused(
+        f"{message.topic()}:{message.partition()} on {alias} can't be read at offset {message.offset()}: {error.str()}",
+        meaning="What stands there may be a salvaged record that was put back before, or a newer value of its key: "
+        "nothing more is written",
+        remedy="Replay into another topic; `drkit audit` names the offsets that can't be read",
+    )
+
+
+class _Writer:
+    """Writes records in transactions; whoever opened the topic's replay before is fenced off.
+
+    aiokafka's producer writes a record as it is given; librdkafka's takes a stamp of 0 for none, and puts its own.
+    """
+
+    def __init__(self, cluster: ClusterConfig, alias: str, topic: str, partitions: int) -> None:
+        self._alias, self._topic, self._partitions = alias, topic, partitions
+        self._runner = asyncio.Runner()
+        self._config = aiokafka_config(cluster)
+        self._producer: AIOKafkaProducer | None = None
+        self._partitioner = DefaultPartitioner()
+
+    def __enter__(self) -> Self:
+        try:
+            self._sure("prepare the replay", self._open)
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(*StreamError), self._runner:
+            self._runner.run(asyncio.wait_for(self._opened().stop(), _CLOSE_SECONDS))
+
+    def write(self, rows: Sequence[tuple[Mapping[str, Any], bytes]]) -> None:
+        """Write these records, all or none."""
+        self._sure("write a transaction", lambda: self._transaction(rows))
+
+    async def _open(self) -> None:
+        self._producer = AIOKafkaProducer(
+            **self._config,
+            transactional_id=f"drkit-replay-{self._topic}",
+            max_batch_size=_BATCH_BYTES,
+            max_request_size=_LARGEST_BYTES,
+        )
+        await self._producer.start()
+
+    def _opened(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            raise RuntimeError("not opened")
+        return self._producer
+
+    async def _transaction(self, rows: Sequence[tuple[Mapping[str, Any], bytes]]) -> None:
+        producer = self._opened()
+        written: list[asyncio.Future[Any]] = []
+        filling: dict[int, Any] = {}
+        await producer.begin_transaction()
+        for row, name in rows:
+            headers = [*((header["key"], header["value"]) for header in row["headers"]), (PROVENANCE, name)]
+            content = {"key": row["key"], "value": row["value"], "timestamp": row["timestamp_ms"], "headers": headers}
+            partition = self._partition(row)
+            batch = filling.get(partition)
+            if batch is None:
+                batch = filling[partition] = producer.create_batch()
+            if batch.append(**content) is None:  # it is full
+                written.append(await producer.send_batch(batch, self._topic, partition=partition))
+                batch = filling[partition] = producer.create_batch()
+                batch.append(**content)
+        for partition, batch in filling.items():
+            written.append(await producer.send_batch(batch, self._topic, partition=partition))
+        await asyncio.gather(*written)
+        await producer.commit_transaction()
+
+    def _partition(self, row: Mapping[str, Any]) -> int:
+        numbers = list(range(self._partitions))
+        if row["partition"] in numbers:
+            return int(row["partition"])
+        return int(self._partitioner(row["key"], numbers, numbers))
+
+    def _sure(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        again = "Run it again: what was written is not written twice"
+        try:
+            self._runner.run(asyncio.wait_for(step(), _SECONDS))
+        except (errors.ProducerFenced, errors.InvalidProducerEpoch) as failure:
+            raise Refused(
+                f"another replay into {self._topic} has begun", remedy="Let it end, then run this again"
+            ) from failure
+        except TimeoutError as failure:
+            raise Unreachable(f"{self._alias} did not answer in time to {what}", remedy=again) from failure
+        except StreamError as failure:
+            raise Unreachable(f"{self._alias} failed to {what}: {failure!r}", remedy=again) from failure
+
+
+def _read(
+    client: Mapping[str, Any],
+    alias: str,
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+    take: Callable[[Message], None],
+) -> None:
+    """Hand over every committed record within these offsets."""
+    left = {tp: end for tp, (start, end) in bounds.items() if start < end}
+    if not left:
+        return
+    consumer = Consumer(
+        dict(client)
+        | {"group.id": f"drkit-replay-{uuid.uuid4().hex}", "isolation.level": "read_committed", "check.crcs": True}
+        | {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
+    )
+    try:
+        consumer.assign([Place(tp.topic, tp.partition, bounds[tp][0]) for tp in left])
+        heard = time.monotonic()
+        while left:
+            messages = consumer.consume(1_000, 0.5)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    take(message)
+                elif error.code() not in {_END, *_PASSING}:
+                    raise _unread(alias, message, error)
+            heard = time.monotonic() if messages else heard
+            for place in consumer.position([Place(tp.topic, tp.partition) for tp in left]):
+                if place.offset >= left[TopicPartition(place.topic, place.partition)]:
+                    del left[TopicPartition(place.topic, place.partition)]
+            if time.monotonic() - heard > _MOST_SILENCE_SECONDS:
+                raise Unreachable(f"{alias} stopped answering while {next(iter(left))} was read", remedy="Run it again")
+    finally:
+        consumer.close()

@@ -1,0 +1,349 @@
+"""Salvage: what only the source side holds, kept before anything is destroyed.
+
+The records are all of the source's that the target's log doesn't hold now, whatever the reason: the mirror had not
+got there (`unseen`), they were lost, altered (`corrupted`, the source's version) or the target's own retention,
+compaction or DeleteRecords removed them there (`retired`). Both logs are compared; what the mirror recorded only
+names the reason. They are written twice, and never over an earlier salvage:
+
+    DIR/manifest.json        what, from where, how many, and the SHA-256 of every file
+    DIR/records.parquet/     all fields, types kept
+    DIR/replay/*.json.gz     one JSON object a line, keys and values in base64 (docs/audit.md)
+    DIR/positions.json       committed offsets that are kept with the records, if any were given
+
+Everything is written beside DIR first, counted and hashed from what is on the disk, and only then renamed
+to DIR: a salvage that is there is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from drkit import __version__
+from drkit.audit.classify.classifier import TARGET_RETIRED
+from drkit.audit.read.record_frames import Reader, date_column, keep
+from drkit.audit.run import Judged, judged, refuse_altered
+from drkit.audit.salvage.salvage_class import with_standing, with_target_ends_now
+from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
+from drkit.audit.spark.failures import in_words
+from drkit.audit.spark.session import SparkRuntime
+from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching
+from drkit.config import Config
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.audit import AuditRequest, FindingKind, SalvageKind, SalvageResult, Standing
+from drkit.model.clock import iso
+from drkit.model.errors import DrkitError, FolderUnusable, Refused
+from drkit.model.topology import TopicPartition
+from drkit.store.api import Store
+
+_SALVAGED = [
+    *(kind.value for kind in (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED, FindingKind.UNREADABLE)),
+    TARGET_RETIRED,
+]
+"""What an audit calls the source's records that the target doesn't hold: all that it doesn't call matched."""
+
+_FOLDERS_UNSYNCED = {errno.EINVAL, errno.ENOTSUP}
+"""What file systems answer that can't sync a folder; the files in it are synced one by one."""
+
+REPLAY = "replay"
+_RECORDS_A_FILE = 1_000_000
+
+
+def salvage(
+    request: AuditRequest,
+    store: Store,
+    config: Config,
+    spark: SparkRuntime,
+    *,
+    positions: Sequence[Mapping[str, Any]] = (),
+    progress: Progress | None = None,
+    tasks: Tasks | None = None,
+) -> SalvageResult:
+    """Keep what only the source holds.
+
+    Args:
+        request: the link, topics and time window; `out` is the folder to make.
+        store: the link's mapping rows and watermarks.
+        config: both clusters.
+        spark: what to run on.
+        positions: committed offsets to keep with the records, each as a JSON object.
+        progress: told what is being done.
+        tasks: told Spark's tasks done and in all, a few times a second.
+
+    Raises:
+        Refused: `out` holds something already, or a cluster denies access.
+        DrkitError: what was written is not what was to be kept. Nothing is left in `out` then.
+        Unreachable: a cluster or the store doesn't answer.
+    """
+    say = progress or (lambda _: None)
+    refuse_altered(request.link, "the salvage")
+    folder = _free_folder(request.out)
+    found = judged(request, store, config, spark, "the salvage", say, tasks, brief=False)
+    say = described(found.reader.spark, f"salvage of {request.link.id}", say)
+    say("writing what only the source holds")
+    staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    try:
+        with in_words("the salvage"), watching(found.reader.spark, tasks):
+            wanted = _wanted(found)
+            counts = _counts(found, wanted)
+            say("comparing them with what the target holds")
+            latest = Reader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
+            standings = _write(replace(found, reader=latest), wanted, counts, staging)
+        if positions:
+            staging.joinpath(POSITIONS).write_text(json.dumps(list(positions), indent=1) + "\n", encoding="utf-8")
+        facts = _facts(request, replace(found, reader=latest), counts, standings, config)
+        manifest = _checked_manifest(staging, facts, sum(counts.values()))
+        (staging / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        _sync(staging)
+        staging.rename(folder)
+        _sync_one(folder.parent)
+    except OSError as error:
+        raise FolderUnusable(
+            f"the salvage can't be written to {folder}: {error.strerror or error}",
+            meaning="Nothing was kept",
+            remedy="Give another --out, on a disk with room",
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    kinds = dict.fromkeys(SalvageKind, 0)
+    for (_, kind), records in counts.items():
+        kinds[kind] += records
+    by_topic = dict.fromkeys((each.topic for each in found.reader.scope.partitions), 0)
+    for (place, _), records in counts.items():
+        by_topic[place.rpartition(":")[0]] += records
+    return SalvageResult(
+        link=request.link.id,
+        path=str(folder),
+        manifest=str(folder / MANIFEST),
+        records=kinds,
+        by_topic=by_topic,
+        standings=standings,
+        through=facts.through,
+        uncommitted=facts.uncommitted,
+        unreadable=facts.unreadable,
+        observed_at=found.reader.scope.observed_at,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the manifest says besides the files."""
+
+    head: Mapping[str, Any]
+    through: dict[str, int]
+    uncommitted: dict[str, int]
+    unreadable: dict[str, list[tuple[int, int]]]
+    compared: dict[str, tuple[str, int]]
+    counts: Mapping[tuple[str, SalvageKind], int]
+    standings: Mapping[Standing, int]
+
+
+def _free_folder(out: str) -> Path:
+    folder = Path(out).expanduser().resolve()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder.parent, buffering=0) as probe:  # a full disk takes a name, but no data
+            probe.write(b"\0" * 4096)
+            os.fsync(probe.fileno())
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Refused(
+                f"{folder} is there already and is not empty",
+                meaning="A salvage never overwrites anything",
+                remedy="Give another --out",
+            )
+    except OSError as error:
+        raise FolderUnusable(
+            f"{folder} can't be used: {error.strerror or error}", remedy="Give another --out, on a disk with room"
+        ) from error
+    return folder
+
+
+def _wanted(found: Judged) -> DataFrame:
+    """`p`, `s`, `kind` of the records to keep: every one of the source that no record of the target stands for."""
+    fates = found.judgement.fates
+    if fates is None:
+        return found.reader.spark.createDataFrame([], "p int, s long, kind string")
+    chosen = fates.where(F.col("fate").isin(_SALVAGED))
+    kind = F.when(F.col("fate") == TARGET_RETIRED, SalvageKind.RETIRED.value).otherwise(F.col("fate"))
+    return keep(chosen.select("p", "s", kind.alias("kind")))
+
+
+def _counts(found: Judged, wanted: DataFrame) -> dict[tuple[str, SalvageKind], int]:
+    """How many of each kind, by `topic:partition`."""
+    names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
+    rows = wanted.groupBy("p", "kind").count().collect()
+    return {(names[row["p"]], SalvageKind(row["kind"])): row["count"] for row in rows}
+
+
+def _write(
+    found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, SalvageKind], int], staging: Path
+) -> dict[Standing, int]:
+    """Write the records; returns how many stand how to the target."""
+    bounds = wanted.groupBy("p").agg(F.min("s").alias("low"), F.max("s").alias("high")).collect()
+    ranges = {row["p"]: (row["low"], row["high"] + 1) for row in bounds}
+    files = max(1, -(-sum(counts.values()) // _RECORDS_A_FILE))
+    records = keep(
+        found.reader.source_records(ranges)
+        .join(with_standing(found, wanted, ranges), ["p", "s"])
+        .select(
+            "topic",
+            "partition",
+            "offset",
+            "kind",
+            "standing",
+            date_column("stamp").alias("timestamp"),
+            F.col("stamp").alias("timestamp_ms"),
+            F.when(F.col("append_time"), F.lit("LogAppendTime")).otherwise(F.lit("CreateTime")).alias("timestamp_type"),
+            "key",
+            "value",
+            F.transform(
+                F.coalesce("headers", F.array().cast("array<struct<key:binary,value:binary>>")),
+                lambda each: F.struct(F.make_valid_utf8(each["key"].cast("string")).alias("key"), each["value"]),
+            ).alias("headers"),
+        )
+        .repartition(files, "topic", "partition")
+        .sortWithinPartitions("topic", "partition", "offset")
+    )
+    records.write.parquet((staging / PARQUET).as_uri())
+    replay = records.select(
+        "topic",
+        "partition",
+        "offset",
+        "kind",
+        "standing",
+        "timestamp_ms",
+        "timestamp_type",
+        _base64("key"),
+        _base64("value"),
+        F.transform(
+            "headers", lambda each: F.struct(each["key"].alias("key"), _plain_base64(each["value"]).alias("value"))
+        ).alias("headers"),
+    )
+    replay.write.option("ignoreNullFields", "false").json((staging / REPLAY).as_uri(), compression="gzip")
+    stand = {row["standing"]: row["count"] for row in records.groupBy("standing").count().collect()}
+    return {standing: stand.get(standing.value, 0) for standing in Standing}
+
+
+def _base64(name: str) -> Column:
+    return _plain_base64(F.col(name)).alias(name)
+
+
+def _plain_base64(column: Column) -> Column:
+    """Base64 without the line breaks that Spark's own puts in."""
+    return F.regexp_replace(F.base64(column), "\\s", "")
+
+
+def _facts(
+    request: AuditRequest,
+    found: Judged,
+    counts: Mapping[tuple[str, SalvageKind], int],
+    standings: Mapping[Standing, int],
+    config: Config,
+) -> _Facts:
+    link, scope = request.link.id, found.reader.scope
+    tps = {TopicPartition(each.topic, each.partition): each for each in scope.partitions}
+    with ClusterAdmin(link.source, config.clusters[link.source]) as admin:
+        source_id = admin.cluster_id()
+        written = admin.end_offsets(tps, committed=False)
+    with ClusterAdmin(link.target, config.clusters[link.target]) as admin:
+        target_id = admin.cluster_id()
+    head = {
+        "format": FORMAT,
+        "drkit": __version__,
+        "source": link.source,
+        "source_cluster_id": source_id,
+        "target": link.target,
+        "target_cluster_id": target_id,
+        "observed_at": iso(scope.observed_at),
+        "since": iso(request.since),
+        "until": iso(request.until),
+    }
+    through = {str(tp): each.source_end for tp, each in tps.items()}
+    uncommitted = {str(tp): written[tp] for tp, each in tps.items() if written.get(tp, 0) > each.source_end}
+    names = {each.number: str(tp) for tp, each in tps.items()}
+    unreadable = {
+        names[number]: list(members) for number, members in found.judgement.comparison.source_unreadable.items()
+    }
+    compared = {str(tp): (each.target_topic, each.target_end) for tp, each in tps.items()}
+    return _Facts(head, through, uncommitted, unreadable, compared, counts, standings)
+
+
+def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, Any]:
+    """The manifest, from what is on the disk; raises DrkitError where that isn't what was to be kept."""
+    files = []
+    in_parquet = in_replay = 0
+    for path in sorted(each for each in staging.rglob("*") if each.is_file()):
+        if path.name.startswith((".", "_")):
+            path.unlink()  # Spark's own marks and checksums: the manifest has better ones
+            continue
+        if path.suffix == ".parquet":
+            records = pq.read_metadata(path).num_rows
+            in_parquet += records
+        elif path.name == POSITIONS:
+            records = len(json.loads(path.read_text(encoding="utf-8")))
+        else:
+            with gzip.open(path, "rb") as lines:
+                records = sum(1 for _ in lines)
+            in_replay += records
+        files.append(
+            {
+                "path": path.relative_to(staging).as_posix(),
+                "bytes": path.stat().st_size,
+                "records": records,
+                "sha256": sha256_of(path),
+            }
+        )
+    if not in_parquet == in_replay == expected:
+        raise DrkitError(
+            f"{expected} records were to be kept, and {in_parquet} (Parquet) and {in_replay} (replay) were written",
+            meaning="Records went away while they were read, or the disk lost some; nothing was kept",
+            remedy="Run it again",
+        )
+    by_kind = {kind.value: sum(n for (_, each), n in facts.counts.items() if each is kind) for kind in SalvageKind}
+    partitions = [
+        {
+            "topic": name.rpartition(":")[0],
+            "partition": int(name.rpartition(":")[2]),
+            "through": end,
+            "uncommitted_end": facts.uncommitted.get(name),
+            "unreadable": facts.unreadable.get(name, []),
+            "target_topic": facts.compared[name][0],
+            "target_through": facts.compared[name][1],
+            "records": {kind.value: facts.counts.get((name, kind), 0) for kind in SalvageKind},
+        }
+        for name, end in facts.through.items()
+    ]
+    standings = {standing.value: number for standing, number in facts.standings.items()}
+    return {**facts.head, "records": by_kind, "standings": standings, "partitions": partitions, "files": files}
+
+
+def _sync(folder: Path) -> None:
+    """Bring all of a folder onto the disk: what relies on a salvage destroys the original."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        _sync_one(path)
+    _sync_one(folder)
+
+
+def _sync_one(path: Path) -> None:
+    """Raises OSError where the disk doesn't take it: a salvage that may not be there is none."""
+    folder = path.is_dir()
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if not folder or error.errno not in _FOLDERS_UNSYNCED:
+            raise
+    finally:
+        os.close(handle)

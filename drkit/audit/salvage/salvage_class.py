@@ -1,0 +1,127 @@
+"""How salvaged records stand to what the target holds now: new key, conflicting key, identical.
+
+A record is `new` only where nothing of its key on the target is, or may be, later than it: neither behind its own
+place, nor among what the target got from others (its own producers after a failover, a topic made anew, records from
+nowhere). Whatever the target holds of its key there, a replay would overwrite for whoever keeps the last of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from drkit.audit.compare.offset_zones import FOREVER, place
+from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.read.record_frames import Reader, keep
+from drkit.audit.run import Judged
+from drkit.config import Config
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.audit import FindingKind, SalvageKind, Standing
+from drkit.model.topology import TopicPartition
+
+
+def with_target_ends_now(scope: Scope, config: Config) -> Scope:
+    """The scope read on to where the target's logs end now: its producers wrote while both sides were compared."""
+    link = scope.link.id
+    with ClusterAdmin(link.target, config.clusters[link.target]) as admin:
+        found = admin.topics(sorted({each.target_topic for each in scope.partitions}))
+        tps = [TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)]
+        ends = admin.end_offsets(tps, committed=True)
+    partitions = tuple(
+        replace(each, target_end=max(each.target_end, ends.get(TopicPartition(each.target_topic, each.partition), 0)))
+        for each in scope.partitions
+    )
+    return replace(scope, partitions=partitions)
+
+
+def with_standing(found: Judged, wanted: DataFrame, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    """`wanted` and, for each record, its `standing`.
+
+    Reads these ranges of the source, and the target from the first place in them on, or from where others wrote.
+
+    Args:
+        found: both sides, judged; the scope's target ends may lie beyond those that were judged.
+        wanted: `p`, `s`, `kind` of the records.
+        ranges: by partition number, the source offsets [from, until) that hold them.
+    """
+    reader = found.reader
+    if not ranges:
+        return wanted.withColumn("standing", F.lit(Standing.NEW.value))
+    others = {each.number: _others_from(each, found) for each in reader.scope.partitions}
+    bounds = {}
+    for each in reader.scope.partitions:
+        if each.number in ranges:
+            first = place(each.zones, ranges[each.number][0]) if each.zones else each.target_start
+            low = max(each.target_start, min(first, others[each.number]))
+            if low < each.target_end:
+                bounds[each.number] = (low, each.target_end)
+    records = reader.source(dict(ranges)).join(wanted, ["p", "s"])
+    # an altered record's own place holds what it was altered to
+    begins = F.coalesce("e", F.lit(0)) + F.when(F.col("kind") == SalvageKind.CORRUPTED.value, 1).otherwise(0)
+    records = records.select("p", "s", "kind", "key", "h1", "h2", begins.alias("begins"))
+    if not bounds:
+        return keep(records.select("p", "s", "kind", F.lit(Standing.NEW.value).alias("standing")))
+    rows = reader.target(bounds, unreadable=True).select("p", "t", "key", "h1", "h2", "unreadable_until")
+    target = rows.where("unreadable_until is null")
+    found_there = keep(
+        target.join(records.select("p", "key").distinct(), ["p", "key"], "left_semi")
+        .unionByName(
+            target.where("key is null").join(records.select("p", "h1", "h2").distinct(), ["p", "h1", "h2"], "left_semi")
+        )
+        .unionByName(rows.where("unreadable_until is not null"))
+    )
+    hidden = found_there.groupBy("p").agg((F.max("unreadable_until") - 1).alias("hidden_at"))
+    target = found_there.where("unreadable_until is null")
+    equal = target.groupBy("p", "h1", "h2").agg(F.max("t").alias("equal_at"))
+    keyed = target.where("key is not null").groupBy("p", "key").agg(F.max("t").alias("key_at"))
+    strange = _strange_keys(found)
+    return keep(
+        records.join(equal, ["p", "h1", "h2"], "left")
+        .join(keyed, ["p", "key"], "left")
+        .join(strange, ["p", "key"], "left")
+        .join(hidden, "p", "left")
+        .join(F.broadcast(_limits(reader, others)), "p")
+        .select(
+            "p",
+            "s",
+            "kind",
+            F.when(F.col("equal_at").isNotNull(), Standing.IDENTICAL.value)
+            .when(_later() | F.col("strange").isNotNull(), Standing.CONFLICTING.value)
+            .otherwise(Standing.NEW.value)
+            .alias("standing"),
+        )
+    )
+
+
+def _later() -> Column:
+    """Whether its key stands behind it, or may: what can't be read there may be of any key."""
+    seen = F.col("key_at") >= F.least("begins", "others_from")
+    hidden = F.col("key").isNotNull() & (F.col("hidden_at") >= F.least("begins", "others_from"))
+    return F.coalesce(seen, F.lit(False)) | F.coalesce(hidden, F.lit(False))
+
+
+def _others_from(each: PartitionScope, found: Judged) -> int:
+    """The target offset from which on records aren't the mirror's; FOREVER where that isn't known to be so."""
+    if each.target_anew:
+        return each.target_start
+    return found.judgement.bounds.get(each.number, FOREVER)
+
+
+def _strange_keys(found: Judged) -> DataFrame:
+    """`p`, `key`, `strange`: keys of target records that no source record stands for, before where others write."""
+    fates = found.judgement.fates
+    if fates is None:
+        return found.reader.spark.createDataFrame([], "p int, key binary, strange boolean")
+    kinds = [FindingKind.FOREIGN.value, FindingKind.CORRUPTED.value]
+    mine = F.col("fate") == FindingKind.CORRUPTED.value
+    odd = fates.where(F.col("fate").isin(kinds) & F.col("t_key").isNotNull())
+    # an altered record of its own key stands in its place, not behind it
+    odd = odd.where(~mine | ~F.coalesce(F.col("t_key") == F.col("s_key"), F.lit(False)))
+    return odd.select("p", F.col("t_key").alias("key")).distinct().withColumn("strange", F.lit(True))
+
+
+def _limits(reader: Reader, others: Mapping[int, int]) -> DataFrame:
+    return reader.spark.createDataFrame(sorted(others.items()), "p int, others_from long")

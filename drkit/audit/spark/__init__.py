@@ -1,0 +1,1 @@
+"""The Spark session of this process, its JVM, its errors and progress."""

@@ -1,0 +1,348 @@
+"""One Spark session for this process: started quietly, reused by every audit, gone without a trace.
+
+Nothing of Spark reaches stdout: the JVM is launched by drkit with its output in a log file of a
+temporary folder, which also holds everything else that Spark writes and is removed at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession, SQLContext
+
+import drkit
+from drkit.audit.read.shipped_code import ARCHIVE, callables_archive, code_archive
+from drkit.audit.spark.jvm import LOG, Jvm, Launch, launch_jvm
+from drkit.audit.spark.temp_dir import OwnFolder, make_folder
+from drkit.model.errors import DrkitError
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+_SPARK_LOG = "spark.log"
+_HIDDEN = "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore"
+"""Names of properties and options whose values Spark is to show nowhere."""
+_HIDDEN_OPTIONS = "spark.sql.redaction.options.regex"
+_LOG_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRuntime:
+    """What a session is made of.
+
+    Args:
+        java_home: a JAVA_HOME that PySpark 4 starts on.
+        master: Spark's master URL.
+        driver_memory: heap of the driver, which in local mode does the work too (`1g`, `1500m`).
+        settings: further Spark properties.
+    """
+
+    java_home: Path
+    master: str = "local[*]"
+    driver_memory: str = "1g"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def local(self) -> bool:
+        """Whether the work is done in the driver itself."""
+        return self.master.startswith("local")
+
+    @property
+    def at_home(self) -> bool:
+        """Whether workers run this process's Python on this machine, with drkit where it has it."""
+        return self.local and "spark.pyspark.python" not in self.settings and Path(drkit.__file__).is_file()
+
+
+@dataclass(slots=True)
+class _Alive:
+    runtime: SparkRuntime
+    session: SparkSession
+    jvm: Jvm
+    owned: OwnFolder
+    pid: int
+
+    @property
+    def folder(self) -> Path:
+        """Where Spark writes."""
+        return self.owned.path
+
+
+_lock = threading.RLock()
+_alive: _Alive | None = None
+_shipped: str | None = None
+
+
+@contextmanager
+def session_starting(runtime: SparkRuntime, *, brief: bool = False) -> Iterator[Callable[[], SparkSession]]:
+    """Have the session start on a thread of its own while the body does something else.
+
+    Yields:
+        what waits for the session; raises as `spark_session`. Where the body fails, what has not started is ended.
+    """
+    launch = Launch()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-spark-start") as pool:
+        started = pool.submit(spark_session, runtime, brief=brief, launch=launch)
+        try:
+            yield started.result
+        except BaseException:
+            if not started.done():
+                launch.call_off()
+            raise
+
+
+def spark_session(runtime: SparkRuntime, *, brief: bool = False, launch: Launch | None = None) -> SparkSession:
+    """The process's session: the one alive if it was made from an equal runtime, else a new one.
+
+    A session that somebody else made in this process (`spark-submit`) is used as it is.
+
+    Args:
+        runtime: what to start it from.
+        brief: the JVM has little to do itself, so it should start working soon rather than become fast.
+        launch: told of a JVM that is started, so that somebody else may call it off.
+
+    Raises:
+        DrkitError: Spark doesn't start; says why and where its log was.
+    """
+    global _alive  # noqa: PLW0603 - Spark allows one context a process, so its owner is one a process too
+    with _lock:
+        if _alive is not None:
+            if _alive.runtime == runtime and _answers(_alive.session):
+                return _alive.session
+            stop_session()
+        foreign = SparkSession.getActiveSession()
+        if foreign is not None:
+            _ship_to(foreign)
+            return foreign
+        owned = make_folder()
+        folder = owned.path
+        try:
+            with quietly():
+                session, jvm = _start(runtime, folder, launch, brief=brief)
+                context = session.sparkContext
+                context.pythonExec = runtime.settings.get("spark.pyspark.python", sys.executable)  # not from variables
+                if not runtime.at_home:
+                    context.addPyFile(str(code_archive(folder)))
+                _accumulate_quietly(context)
+        except BaseException as error:
+            tail = log_tail(folder)
+            owned.remove()
+            if not isinstance(error, Exception):
+                raise
+            raise DrkitError(
+                f"Spark does not start on {runtime.master}: {_first_line(error)}",
+                meaning=f"Its log ends with: {tail}" if tail else "It wrote no log",
+                remedy="Check the master's address, free memory (--driver-memory) and the Java runtime",
+            ) from error
+        _alive = _Alive(runtime, session, jvm, owned, os.getpid())
+        atexit.register(stop_session)
+        return session
+
+
+def _ship_to(session: SparkSession) -> None:
+    """Give another's session drkit's code, once, and have it hide what our options hold."""
+    global _shipped  # noqa: PLW0603 - as the session is one a process
+    application = session.sparkContext.applicationId
+    if _shipped != application:
+        if not any(Path(each).name == ARCHIVE for each in session.sparkContext.listFiles):  # else by --py-files
+            owned = make_folder()
+            atexit.register(owned.remove)
+            session.sparkContext.addPyFile(str(code_archive(owned.path)))
+        session.conf.set(_HIDDEN_OPTIONS, f"(?:{session.conf.get(_HIDDEN_OPTIONS)})|{_HIDDEN}")
+        _shipped = application
+
+
+def is_own(session: SparkSession) -> bool:
+    """Whether drkit started this session, and ends it."""
+    return _alive is not None and _alive.session is session
+
+
+def ship_callables(session: SparkSession, names: Iterable[str]) -> None:
+    """Send the modules of callables (``module:function``) to the session's workers, those that are not installed."""
+    if not (wanted := list(names)):
+        return
+    owned = make_folder() if _alive is None else _alive.owned
+    archive = callables_archive(wanted, owned.path)
+    if _alive is None:
+        atexit.register(owned.remove)
+    if archive is None:
+        return
+    with quietly():
+        if archive.name not in {Path(each).name for each in session.sparkContext.listFiles}:
+            session.sparkContext.addPyFile(str(archive))
+
+
+def stop_session(*, gently: bool = True) -> None:
+    """End the session that drkit started, if any, and remove all that Spark wrote for itself.
+
+    Args:
+        gently: let Spark stop first, where it runs on a cluster; on this machine there is nothing to hand back, and
+            its stop takes longer than a small audit. Not after an interrupt: the answer to what was asked last may
+            still be on its way, and would be taken for the answer to this.
+    """
+    global _alive
+    with _lock:
+        alive, _alive = _alive, None
+        if alive is None or alive.pid != os.getpid():  # a forked child doesn't own its parent's JVM
+            return
+        with quietly():
+            if gently and not alive.runtime.local:
+                with suppress(Exception):  # a JVM that died already can't be stopped: what matters is that it is gone
+                    alive.session.stop()
+                alive.jvm.end()
+            alive.jvm.kill()
+            _forget_gateway()
+        if gently and alive.jvm.archive is not None:
+            alive.jvm.archive.make(alive.folder)
+        alive.owned.remove()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep PySpark's noise off stderr.
+
+    It leaves its sockets to the garbage collector, and py4j logs the trace of every call that a dying
+    JVM didn't answer; the errors themselves are raised all the same.
+    """
+    root = logging.getLogger()
+    root.addFilter(_not_of_py4j)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+            yield
+    finally:
+        root.removeFilter(_not_of_py4j)
+
+
+def _accumulate_quietly(context: SparkContext) -> None:
+    """PySpark's server prints a trace where the JVM's connection is cut; that Spark then fails is told all the same."""
+    server: Any = context._accumulatorServer  # noqa: SLF001 - no public way to it
+    server.handle_error = lambda *_: None
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def how_jvm_ended(*, grace_seconds: float = 0.0) -> str | None:
+    """How the JVM of the session that drkit started ended; None where it runs, or there is none.
+
+    Args:
+        grace_seconds: how long it may take to be seen as gone after it stopped answering.
+    """
+    if _alive is None:
+        return None
+    try:
+        code = _alive.jvm.process.wait(timeout=grace_seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def log_tail(folder: Path | None = None) -> str:
+    """The last lines of the JVM's log (of the session alive by default), or ``""``."""
+    if folder is None:
+        if _alive is None:
+            return ""
+        folder = _alive.folder
+    lines: list[str] = []
+    for name in (LOG, _SPARK_LOG):
+        with suppress(OSError):
+            lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-_LOG_LINES:])
+
+
+def _start(runtime: SparkRuntime, folder: Path, launch: Launch | None, *, brief: bool) -> tuple[SparkSession, Jvm]:
+    (folder / "log4j2.properties").write_text(_LOG4J.format(log=folder / _SPARK_LOG), encoding="utf-8")
+    settings = _settings(runtime, folder, brief=brief)
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    jvm = launch_jvm(settings, runtime.java_home, folder, local=runtime.local, launch=launch)
+    try:
+        gateway = jvm.connect()
+        # On the main thread SparkContext would put its own handler on SIGINT, in the middle of our calls to it.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            starting = pool.submit(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway)))
+            try:
+                return starting.result(), jvm
+            except BaseException:
+                jvm.kill()  # or the thread would go on waiting for it
+                raise
+    except BaseException:
+        jvm.kill()
+        _forget_gateway()
+        raise
+
+
+def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, str]:
+    java_options = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
+    if brief and runtime.local:
+        java_options += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the CPU of a cold start
+    settings = {
+        "spark.master": runtime.master,
+        "spark.app.name": "drkit",
+        "spark.driver.memory": runtime.driver_memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": sys.executable,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.redaction.regex": _HIDDEN,
+        # A sort that went to disk often opens all its files at once, 3 MiB of heap each; without reading ahead, 1 MiB.
+        "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
+        "spark.memory.storageFraction": "0.1",  # what is kept between steps goes to disk before a sort does
+    }
+    if runtime.local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings | dict(runtime.settings)
+
+
+def _answers(session: SparkSession) -> bool:
+    """Whether the session's JVM lives and its context runs."""
+    try:
+        context = session.sparkContext
+        return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - no public way to ask
+    except (Py4JError, Py4JNetworkError, OSError):
+        return False
+
+
+def _forget_gateway() -> None:
+    """Make PySpark start anew: it would look for its next context in the JVM that is gone."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps these for good
+    SparkContext._gateway = None  # noqa: SLF001 - as above
+    SparkContext._jvm = None  # noqa: SLF001 - as above
+    SparkContext._active_spark_context = None  # noqa: SLF001 - as above
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - as above
+    SparkSession._activeSession = None  # noqa: SLF001 - as above
+    SQLContext._instantiatedContext = None  # noqa: SLF001 - as above
+    if gateway is not None:
+        with suppress(Exception):  # its sockets went with the JVM
+            gateway.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

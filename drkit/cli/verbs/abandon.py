@@ -1,0 +1,64 @@
+"""`drkit abandon`: end a run that can neither continue nor be taken back; the cluster that serves is opened."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.recovery.abandon import Abandoned, abandon_run
+from drkit.failover.run.cluster_context import Estate
+from drkit.model.errors import ExitCode
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("abandon")(abandon)
+
+
+def abandon(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; `drkit runs` lists them.")],
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """End a run where it stands: by the clusters, the link and the fence, also where its journal is damaged.
+
+    Nothing is deleted, and what was salvaged stays. Exits 0 where the cluster that serves is open, 7 where its fence
+    still stands, 3 where the run can be taken to its end.
+    """
+    with command(config, output, verbose) as run, Estate(run.config, run.store()) as estate:
+        done = abandon_run(estate, run_id, run.writer.log.print)
+        run.writer.emit(
+            {
+                "run": done.run,
+                "link": str(done.link),
+                "state": "abandoned",
+                "state_before": done.state_before,
+                "serves": done.serves,
+                "open": done.open,
+                "did": list(done.did),
+                "stands": list(done.stands),
+                "journal_problem": done.journal,
+                "journaled_in": done.journaled_in,
+                "salvage_path": done.salvage_path,
+            },
+            lambda console: _show(console, done),
+        )
+        if done.open is False:
+            run.exit(ExitCode.PARTLY_DONE)
+
+
+def _show(console: Console, done: Abandoned) -> None:
+    word = {True: "[green]open[/]", False: "[bold red]still fenced[/]", None: "[yellow]not known: no answer[/]"}
+    console.print(f"run {done.run} abandoned (it was {done.state_before}); {done.serves} serves: {word[done.open]}")
+    if done.journal is not None:
+        console.print(f"[yellow]![/] its journal was not believed: {escape(done.journal)}", soft_wrap=True)
+    for text in done.did:
+        console.print(f"  [green]✓[/] {escape(text)}", soft_wrap=True)
+    for text in done.stands:
+        console.print(f"  [dim]·[/] {escape(text)}", soft_wrap=True)

@@ -1,0 +1,138 @@
+"""`drkit doctor`: would a failover now succeed, and at what loss?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinkOption,
+    OutputOption,
+    TimeoutOption,
+    VerboseOption,
+    command,
+)
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.recovery.surroundings import Unfinished, advise, unfinished_runs
+from drkit.failover.run.cluster_context import Estate
+from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.topology import Link
+from drkit.observe.check import Check, Outcome
+from drkit.observe.readiness import Readiness, readiness
+from drkit.observe.status import observing
+
+_MARK = {
+    Outcome.OK: ("ok", "green"),
+    Outcome.WARN: ("warn", "yellow"),
+    Outcome.FAIL: ("FAIL", "bold red"),
+    Outcome.UNKNOWN: ("unknown", "magenta"),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    to: Annotated[
+        str | None, typer.Option("--to", help="The cluster that a failover would go to.", metavar="C")
+    ] = None,
+    link: LinkOption = None,
+    timeout: TimeoutOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check whether a failover now would succeed, and at what loss.
+
+    Exits 0 where nothing fails (warnings name their cost), 3 where a failover would be refused,
+    8 where a check could not be made.
+    """
+    with command(config, output, verbose) as run:
+        store = run.store()
+        with observing(run.config, timeout) as clusters:
+            found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
+        with Estate(run.config, store) as estate:
+            found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
+        run.writer.emit(_document(found), lambda console: _print(console, found))
+        worst = {each.outcome for each in found}
+        if Outcome.FAIL in worst:
+            run.exit(ExitCode.REFUSED)
+        if Outcome.UNKNOWN in worst:
+            run.exit(ExitCode.UNKNOWN)
+
+
+def ways_on(estate: Estate, link: Link) -> Iterator[Check]:
+    """What leads on: from each run of the link that isn't over, and from a cluster that is gone without one."""
+    left: list[Unfinished | None] = [*unfinished_runs(estate, link)]
+    for each in left or [None]:
+        advice = advise(estate, link, each)
+        if each is None and not advice.broken:
+            return
+        name = "way out" if each is None else "unfinished run"
+        what = [*advice.broken] if each is None else [f"run {each.run} is {each.machine.state}", *advice.broken]
+        control = estate.store.link_control(link.id)
+        held = each is not None and control is not None and control.run == each.run
+        outcome = Outcome.FAIL if held else Outcome.WARN
+        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
+
+
+def _links_to(run: Invocation, to: str | None, links: list[Link]) -> list[Link]:
+    if to is None:
+        return links
+    if to not in run.config.clusters:
+        known = ", ".join(sorted(run.config.clusters))
+        raise ConfigError(f"--to: no cluster {to!r} is configured", remedy=f"Known clusters: {known}")
+    found = [each for each in links if each.id.target == to]
+    if not found:
+        raise ConfigError(f"--to: no link leads to {to}", remedy=f"Known links: {', '.join(str(x.id) for x in links)}")
+    return found
+
+
+def _document(found: list[Readiness]) -> dict[str, Any]:
+    return {
+        "links": [
+            {
+                "source": each.link.id.source,
+                "target": each.link.id.target,
+                "outcome": each.outcome.value,
+                "expected_loss": {"records": each.expected_loss_records, "seconds": each.expected_loss_seconds},
+                "checks": [
+                    {
+                        "check": check.name,
+                        "outcome": check.outcome.value,
+                        "reason": check.reason,
+                        "remedy": check.remedy or None,
+                    }
+                    for check in each.checks
+                ],
+            }
+            for each in found
+        ]
+    }
+
+
+def _print(console: Console, found: list[Readiness]) -> None:
+    for each in found:
+        mark, style = _MARK[each.outcome]
+        console.print(Text.assemble((str(each.link.id), "bold"), "  ", (mark, style)))
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 1))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for check in each.checks:
+            word, check_style = _MARK[check.outcome]
+            reason = Text(check.reason)
+            if check.remedy and check.outcome is not Outcome.OK:
+                reason.append(f"\n→ {check.remedy}", "dim")
+            table.add_row(Text(word, check_style), check.name, reason)
+        console.print(table)

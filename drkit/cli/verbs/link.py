@@ -1,0 +1,134 @@
+"""`drkit link pause|resume|adopt`: hold a link or a topic, go on, accept a new incarnation; epochs of directories."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.directory_epochs import adopt_epoch
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.runtime.control import accept_recreated, go_on, pause
+from drkit.model.errors import ConfigError
+from drkit.model.link_state import LinkControl, TopicState
+from drkit.model.topology import Link, LinkId
+
+link_app = typer.Typer(no_args_is_help=True, help="Hold a link or one of its topics, and let it go on.")
+
+LinkArgument = Annotated[str, typer.Argument(help="The link, as source->target (quote it).", metavar="L")]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="One topic, by its name on the source.", metavar="T")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.add_typer(link_app, name="link")
+
+
+@link_app.command("pause")
+def pause_link(
+    link: LinkArgument,
+    topic: TopicOption = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for `drkit status`.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Hold a link, or one topic of it: the mirror obeys within a second, and after a restart too."""
+    with command(config, output, verbose) as run:
+        chosen = _link(run, link)
+        control = pause(run.store(), chosen, topic, reason=reason)
+        run.writer.emit(_document(control), lambda console: _print(console, control, topic, "is held"))
+
+
+@link_app.command("resume")
+def resume_link(
+    link: LinkArgument,
+    topic: TopicOption = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept-recreated",
+            help="With --topic: take it as it is now for a new one, mirrored from its start.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Let a link, or one topic of it, go on; what stands still because of a problem is tried again."""
+    with command(config, output, verbose) as run:
+        chosen = _link(run, link)
+        accepted = None
+        if accept:
+            if topic is None:
+                raise ConfigError("--accept-recreated needs --topic", remedy="Name the topic that was created anew")
+            clusters = run.config.clusters
+            with (
+                ClusterAdmin(chosen.id.source, clusters[chosen.id.source]) as source,
+                ClusterAdmin(chosen.id.target, clusters[chosen.id.target]) as target,
+            ):
+                accepted = accept_recreated(run.store(), chosen, topic, source=source, target=target)
+        control, cleared = go_on(run.store(), chosen, topic)
+        document = _document(control) | {"cleared_problems": cleared, "accepted": _accepted(accepted)}
+
+        def human(console: Console) -> None:
+            _print(console, control, topic, "goes on")
+            if cleared:
+                console.print(f"{cleared} problems cleared; those that still hold are found again")
+            if accepted is not None:
+                console.print(f"{accepted.topic} is mirrored from its start, as epoch {accepted.epoch}")
+
+        run.writer.emit(document, human)
+
+
+@link_app.command("adopt")
+def adopt_link(
+    link: LinkArgument,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """After the store was lost and built anew: go on above the epochs that stand in the link's directories."""
+    with command(config, output, verbose) as run:
+        chosen = select_links(run.config, link)[0]
+        with Estate(run.config, run.store()) as estate:
+            control, changed = adopt_epoch(estate, chosen.id)
+        what = f"goes on above epoch {control.version}" if changed else "stands above what its directories say already"
+        run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
+
+
+def _link(run: Invocation, name: str) -> Link:
+    """The configured link of that name, or the way back of one."""
+    try:
+        wanted = LinkId.parse(name)
+    except ValueError as error:
+        raise ConfigError(str(error), remedy="Write it as source->target, in quotes") from None
+    for link in select_links(run.config, None):
+        if link.id == wanted.reversed() and all(each.link().id != wanted for each in run.config.links):
+            return link.reversed()
+    return select_links(run.config, name)[0]
+
+
+def _document(control: LinkControl) -> dict[str, Any]:
+    return {
+        "link": str(control.link),
+        "direction": control.direction.value,
+        "paused_topics": sorted(control.paused_topics),
+        "reason": control.reason or None,
+        "version": control.version,
+        "changed_at": control.changed_at,
+    }
+
+
+def _accepted(state: TopicState | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    return {"topic": state.topic, "epoch": state.epoch, "source_topic_id": state.source_topic_id}
+
+
+def _print(console: Console, control: LinkControl, topic: str | None, what: str) -> None:
+    console.print(f"{control.link if topic is None else f'{topic} of {control.link}'} {what}")

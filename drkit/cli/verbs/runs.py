@@ -1,0 +1,231 @@
+"""`drkit runs`: the journal of what ran, its hash chain verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.rule import Rule
+from rich.text import Text
+
+from drkit.cli.verbs.audit_history import emit_trend
+from drkit.cli.views.failover_view import print_result
+from drkit.cli.wiring.audit_journal import found_in_words
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.recovery.surroundings import Advice, Unfinished, advise
+from drkit.failover.run.anchors import read_anchors, store_identity
+from drkit.failover.run.audited_loss import complete_evidence, sealing_failover
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.document import journal_document, runs_document
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import FINAL_STATES
+from drkit.failover.run.run_record import KINDS, RunRecord, load_run
+from drkit.failover.run.runner import RunResult
+from drkit.kafka.admin.clusters import Clusters
+from drkit.model.clock import iso
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
+from drkit.model.journal import (
+    AnchorPlace,
+    ChainState,
+    ChainVerdict,
+    JournalEntry,
+    RunSummary,
+    judge_chain,
+    missing_runs,
+    verify_chain,
+)
+from drkit.model.wording import counted
+from drkit.observe.audits import past_audits
+from drkit.store.api import Store
+
+_ROOM_FOR_WORDS = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("runs")(runs)
+
+
+def runs(
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this run's journal.")] = None,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="First count on the old primary, now that it is back, what this failover lost."),
+    ] = False,
+    trend: Annotated[
+        bool, typer.Option("--trend", help="What earlier audits found, oldest first, as `drkit audit history` does.")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
+    with command(config, output, verbose) as run:
+        store = run.store()
+        if trend:
+            _trend(run, store, alone=run_id is None and not audit)
+            return
+        if audit:
+            _audit(run, run_id)
+        listed = store.runs()
+        places = _anchors(run)
+        if run_id is None:
+            missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))
+            run.writer.emit(
+                runs_document(listed, missing, places), lambda console: _print_list(console, listed, missing)
+            )
+            return
+        entries = store.entries(run_id)
+        summary = next((found for found in listed if found.run == run_id), None)
+        anchored = any(anchor.run == run_id for place in places for anchor in place.anchors or ())
+        if not entries and summary is None and not anchored:
+            raise Refused(f"there is no run {run_id}", remedy="`drkit runs` lists them")
+        record = None
+        whole = verify_chain(entries) is None
+        verdict = judge_chain(run_id, entries, places)
+        if not verdict.contradicted and entries and (summary is None or summary.kind in KINDS):
+            try:
+                record = load_run(store, run_id)
+                verdict = judge_chain(run_id, entries, places, record.plan.target.alias)
+            except DrkitError as error:  # another kind of run, or one cut short before its plan: its entries say it
+                run.writer.log.print(f"[dim]{escape(error.what)}[/]")
+            except (ValueError, KeyError, TypeError) as error:  # written anew by somebody who doesn't know its shape
+                run.writer.log.print(f"[dim]its entries can't be read: {escape(str(error))}[/]")
+        advice = None if record is None else _advice(run, record)
+        damaged = not whole and summary is not None and summary.kind in KINDS
+        document = journal_document(run_id, summary, entries, verdict, places, record)
+        run.writer.emit(
+            {**document, "way_out": _way_document(advice)},
+            lambda console: _print_run(console, run_id, summary, entries, verdict, record, advice, verbose=verbose),
+        )
+        if damaged and summary is not None and summary.state not in FINAL_STATES:
+            run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by what link, fence and clusters say")
+        if verdict.contradicted:
+            run.exit(ExitCode.FAILED)
+
+
+def _anchors(run: Invocation) -> list[AnchorPlace]:
+    """What is anchored in the file and on every cluster that answers at once."""
+    aliases = list(dict.fromkeys(alias for link in run.config.links for alias in (link.source, link.target)))
+    with Clusters(run.config.clusters) as clusters:
+        return read_anchors(clusters, aliases)
+
+
+def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
+    if not alone:
+        raise ConfigError("--trend is of all audits", remedy="Leave out the run and --audit, or --trend")
+    emit_trend(run, past_audits(store))
+
+
+def _advice(run: Invocation, record: RunRecord) -> Advice | None:
+    """What leads on from a run that isn't over."""
+    left = Unfinished.of(record.journal, record.machine, record.plan)
+    if left is None:
+        return None
+    with Estate(run.config, run.store()) as estate:
+        return advise(estate, estate.link(record.plan.link), left)
+
+
+def _way_document(advice: Advice | None) -> dict[str, Any] | None:
+    if advice is None:
+        return None
+    way = advice.way
+    serves = None if way.serves is None else way.serves.value
+    return {"commands": list(way.commands), "serves": serves, "costs": way.costs, "broken": list(advice.broken)}
+
+
+def _audit(run: Invocation, run_id: str | None) -> None:
+    """Complete a failover's evidence; one that is exact stays as it is."""
+    if run_id is None:
+        raise ConfigError("--audit needs a run", remedy="drkit runs RUN --audit")
+    store = run.store()
+    record = load_run(store, run_id)
+    with Estate(run.config, store) as estate:
+        link = estate.link(record.plan.link)
+        with RunLease(store, link.id, run_id):
+            newest = sealing_failover(estate, link)
+            if newest is None or newest.run != run_id:
+                raise Refused(
+                    f"run {run_id} is not the failover that {link.id} was last moved by",
+                    meaning="The old primary's state since is another: what that run lost can't be counted any more",
+                    remedy="`drkit runs` lists them",
+                )
+            complete_evidence(estate, link)
+
+
+def _print_list(console: Console, listed: Sequence[RunSummary], missing: Sequence[str] = ()) -> None:
+    for name in missing:
+        console.print(
+            f"[bold red]✗ run {name} was anchored, and the store has nothing of it:[/] drkit runs {name}",
+            soft_wrap=True,
+        )
+    if not listed:
+        console.print("[dim]nothing has run yet[/]")
+        return
+    rows = [
+        (summary.run, str(summary.kind), str(summary.state), f"{summary.started_at:%m-%d %H:%M}", summary.detail)
+        for summary in listed
+    ]
+    heads = ("run", "kind", "state", "begun", "what")
+    widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)][:-1]
+    room = console.width - sum(widths) - 2 * len(widths)
+    beside = (
+        room >= _ROOM_FOR_WORDS
+    )  # else on a line of its own: a run's id is there to be copied, its state to be seen
+    console.print(Text(_aligned(heads if beside else heads[:-1], widths), "dim"), no_wrap=True)
+    for *cells, what in rows:
+        state = str(cells[2])
+        style = "green" if state in {"closed", "clean"} else "dim" if state == "cancelled" else "yellow"
+        line = Text(_aligned(cells, widths))
+        line.stylize(style, sum(widths[:2]) + 4, sum(widths[:3]) + 4)
+        words = Text(what) if beside else Text(f"  {what}", "dim")
+        words.truncate(room if beside else console.width, overflow="ellipsis")
+        console.print(Text.assemble(line, "  ", words) if beside else Text.assemble(line, "\n", words), soft_wrap=True)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells in columns; one more than widths stands as it is."""
+    return "  ".join([cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] + [*cells[len(widths) :]])
+
+
+def _print_run(
+    console: Console,
+    run_id: str,
+    summary: RunSummary | None,
+    entries: Sequence[JournalEntry],
+    verdict: ChainVerdict,
+    record: RunRecord | None,
+    advice: Advice | None,
+    *,
+    verbose: bool,
+) -> None:
+    console.print(Rule(f"[bold]{run_id}[/]", align="left", style="dim"))
+    if summary is not None:
+        console.print(f"{summary.kind}, {summary.state}: {summary.detail}", markup=False)
+    for entry in entries:
+        stage = f"{entry.seq:>4}  {(iso(entry.at) or '')[11:23]}  {entry.stage:<10} {entry.event:<10}"
+        words = entry.payload if verbose else found_in_words(entry)
+        console.print(Text.assemble((stage, "dim"), f" {words}" if words else ""), soft_wrap=True)
+    words = f"the hash chain of {counted(len(entries), 'entry', 'entries')}: {verdict.words}"
+    if verdict.contradicted:
+        console.print(f"[bold red]✗[/] {escape(words)}", soft_wrap=True)
+        console.print(
+            "  What the store says of this run isn't what was written. Where the store was brought back from an older "
+            "copy, that is why; else somebody wrote to it",
+            soft_wrap=True,
+        )
+    else:
+        mark = "[green]✓[/]" if verdict.state is ChainState.HOLDS else "[yellow]?[/]"
+        console.print(f"{mark} {escape(words)}", soft_wrap=True)
+    if record is not None:
+        for stage_record in record.stages:
+            console.print(f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}")
+        result = RunResult(record.run, record.machine, record.started_at, record.stages, record.positions)
+        print_result(console, result, record.plan, [])
+    if advice is not None:
+        broken = f"{'; '.join(advice.broken)}. " if advice.broken else ""
+        console.print(f"[bold]→[/] {escape(f'{broken}{advice.way}')}", soft_wrap=True)

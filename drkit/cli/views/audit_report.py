@@ -1,0 +1,245 @@
+"""`drkit audit --report`: one self-contained HTML document: charts as inline SVG, tables, first witnesses decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+
+from drkit.audit.findings.findings_over_time import BUCKETS, OverTime
+from drkit.audit.findings.witnesses import Content, Witness
+from drkit.cli.views.audit_digest import digest_lines
+from drkit.cli.wiring.audit_journal import relation_line
+from drkit.model.audit import AuditResult, Counts, FindingKind
+from drkit.model.clock import date_of, iso
+
+_KINDS = tuple(kind.value for kind in FindingKind)
+_LONGEST = 400
+_TOPICS_CHARTED = 50
+_WIDTH, _HEIGHT, _BAR = 720, 90, 14
+
+STYLE = """
+:root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#66717f;--line:#dfe4ea;--matched:#7fa99b;
+--lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#93a0af;--unreadable:#5b2333}
+@media(prefers-color-scheme:dark){:root{--fg:#e5eaf0;--bg:#12161b;--card:#1a2028;--dim:#93a0af;--line:#2b3440;
+--matched:#3f7263;--lost:#ff7a76;--corrupted:#c98be0;--duplicated:#f0a44b;--foreign:#77aef0;--reordered:#d6bb4e}}
+body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
+main{max-width:70rem;margin:2rem auto;padding:0 1rem}
+section{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:1rem 1.3rem;margin:1rem 0}
+h1{font-size:1.3rem}h2{font-size:1.1rem;margin:.2rem 0}h3{font-size:.95rem;margin:1.2rem 0 .3rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:tabular-nums}
+th{color:var(--dim);font-weight:500;text-align:left}td,th{padding:.25rem .8rem .25rem 0;vertical-align:top;
+border-bottom:1px solid var(--line)}.n{text-align:right}.dim{color:var(--dim)}.big{font-size:1.6rem;font-weight:600}
+.clean{color:#12805c}.incomplete{color:#a0851a}.deviated{color:var(--lost)}svg{display:block;max-width:100%;height:auto}
+svg text{fill:var(--dim);font-size:11px;font-family:system-ui,sans-serif}pre{margin:0;white-space:pre-wrap;
+overflow-wrap:anywhere;font-size:.82rem}.key{display:inline-block;
+width:.8em;height:.8em;border-radius:.2em;margin:0 .35em 0 0}.legend>span{white-space:nowrap;margin-right:1em}
+p,li,h2{overflow-wrap:anywhere}.bad{font-weight:600}.chart{width:100%;height:5.6rem}.axis{display:flex;justify-content:space-between;gap:1rem;
+flex-wrap:wrap;font-size:.75rem;color:var(--dim)}
+.finding{display:grid;grid-template-columns:9rem 1fr 1fr;gap:.3rem 1rem;
+padding:.4rem 0;border-top:1px solid var(--line);font-size:.87rem}.finding>div{min-width:0;overflow-wrap:anywhere}
+@media(max-width:44rem){.finding{grid-template-columns:minmax(0,1fr)}section{padding:.7rem .8rem}main{padding:0 .5rem}}
+"""
+
+
+def render_report(
+    results: Sequence[AuditResult],
+    times: Sequence[OverTime | None],
+    shown: Sequence[Sequence[Witness]],
+    run: str,
+) -> str:
+    """The document.
+
+    Args:
+        results: an audit of each link.
+        times: of each, when its findings' records were stamped.
+        shown: of each, the first witnesses.
+        run: what `drkit runs` lists them as.
+    """
+    parts = "".join(_link(*each) for each in zip(results, times, shown, strict=True))
+    legend = " ".join(f"<span>{_key(kind)}{kind}</span>" for kind in ("matched", *_KINDS))
+    links = ", ".join(str(result.link) for result in results)
+    title = escape(f"drkit {run}: {links}")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
+        f'<body><main><h1>drkit audit</h1><p class="dim legend">{legend}</p>{parts}'
+        f'<p class="dim">Run {escape(run)}. Times are UTC.</p></main></body></html>\n'
+    )
+
+
+def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness]) -> str:
+    counts, verdict = result.counts, result.verdict
+    window = "".join(
+        f", {word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
+    )
+    found = "".join(f", {getattr(counts, kind):,} {kind}" for kind in _KINDS if getattr(counts, kind))
+    incomplete = [f"Not compared: {reason}" for reason in result.incomplete]
+    notes = "".join(f"<p>{escape(note)}</p>" for note in (*incomplete, *digest_lines(result), *result.notes))
+    return (
+        f"<section><h2>{escape(str(result.link))}</h2>"
+        f'<p class="dim">Observed {iso(result.observed_at)}</p>'
+        f'<p class="big {verdict.value}">{verdict.value}</p>'
+        f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
+        f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"
+        f"<h3>Topics</h3>{_topics(result)}{_relations(result)}"
+        f"<h3>Findings over time, by the records' timestamps</h3>{_over_time(times)}"
+        f"<h3>First witnesses</h3>{_witnesses(shown)}"
+        f'<p class="dim">{_where(result)}</p></section>'
+    )
+
+
+def _topics(result: AuditResult) -> str:
+    by_topic: dict[str, list[Counts]] = {}
+    for each in result.partitions:
+        by_topic.setdefault(each.topic, []).append(each.counts)
+    head = "".join(f'<th class="n">{name}</th>' for name in ("source", "target", "matched", *_KINDS))
+    rows = []
+    for topic, parts in sorted(by_topic.items()):
+        counts = Counts.total(parts)
+        cells = "".join(
+            f'<td class="n">{getattr(counts, name):,}</td>' for name in ("source_records", "target_records", "matched")
+        ) + "".join(_number(kind, getattr(counts, kind)) for kind in _KINDS)
+        rows.append(f"<tr><td>{escape(topic)}{_bar(counts)}</td>{cells}</tr>")
+    return f'<div class="scroll"><table><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _number(kind: str, count: int) -> str:
+    return f'<td class="n bad" style="color:var(--{kind})">{count:,}</td>' if count else '<td class="n dim">0</td>'
+
+
+def _where(result: AuditResult) -> str:
+    if not result.findings_total:
+        return "No findings."
+    return f"All {result.findings_total:,} findings: {escape(result.findings_path)}"
+
+
+def _key(kind: str) -> str:
+    return f'<span class="key" style="background:var(--{kind})"></span>'
+
+
+def _relations(result: AuditResult) -> str:
+    lines = "".join(f"<li>{escape(relation_line(each))}</li>" for each in result.relations)
+    return f"<h3>Relations between topics</h3><ul>{lines}</ul>" if lines else ""
+
+
+def _bar(counts: Counts) -> str:
+    """The share of each kind; what is there at all is at least two pixels wide."""
+    shares = [(name, getattr(counts, name)) for name in ("matched", *_KINDS)]
+    shares[0] = ("matched", counts.matched - counts.reordered)
+    total = sum(count for _, count in shares)
+    if not total:
+        return ""
+    width = 240
+    sizes = [(name, count, max(2.0, width * count / total)) for name, count in shares if count]
+    scale = width / sum(size for *_, size in sizes)
+    at, bars = 0.0, []
+    for name, count, size in sizes:
+        bars.append(
+            f'<rect x="{at:.1f}" width="{size * scale:.1f}" height="{_BAR}" style="fill:var(--{name})">'
+            f"<title>{name}: {count:,}</title></rect>"
+        )
+        at += size * scale
+    return f'<svg viewBox="0 0 {width} {_BAR}" width="{width}" height="{_BAR}" role="img">{"".join(bars)}</svg>'
+
+
+def _over_time(times: OverTime | None) -> str:
+    if times is None:
+        return '<p class="dim">There are none.</p>'
+    topics = sorted({topic for topic, _ in times.counts})
+    charts = [f"<p>{escape(topic)}</p>{_chart(times, topic)}" for topic in topics[:_TOPICS_CHARTED]]
+    if len(topics) > _TOPICS_CHARTED:
+        charts.append(f'<p class="dim">and {len(topics) - _TOPICS_CHARTED:,} more topics, in the findings</p>')
+    return "".join(charts)
+
+
+def _chart(times: OverTime, topic: str) -> str:
+    columns = [[times.counts.get((topic, kind), [0] * BUCKETS)[at] for kind in _KINDS] for at in range(BUCKETS)]
+    most = max(sum(column) for column in columns) or 1
+    step = _WIDTH / BUCKETS
+    bars = []
+    for at, column in enumerate(columns):
+        top = float(_HEIGHT)
+        for kind, count in zip(_KINDS, column, strict=True):
+            if count:
+                size = max(1.5, _HEIGHT * count / most)
+                top -= size
+                bars.append(
+                    f'<rect x="{at * step:.1f}" y="{max(0.0, top):.1f}" width="{step - 1:.1f}" height="{size:.1f}" '
+                    f'style="fill:var(--{kind})"><title>{kind}: {count:,}</title></rect>'
+                )
+    outside = "".join(
+        f"<span>{count:,} {when}</span>"
+        for when, count in (("earlier", times.earlier), ("later", times.later))
+        if count
+    )
+    return (
+        f'<div class="axis"><span>up to {most:,} at a time</span>{outside}</div>'
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img">{"".join(bars)}'
+        f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" style="stroke:var(--line)"/></svg>'
+        f'<div class="axis"><span>{iso(times.first)}</span><span>{iso(times.last)}</span></div>'
+    )
+
+
+def _witnesses(shown: Sequence[Witness]) -> str:
+    if not shown:
+        return '<p class="dim">There are none.</p>'
+    rows = []
+    for each in shown:
+        finding = each.finding
+        place = f"{escape(finding.topic)}:{finding.partition}"
+        rows.append(
+            f'<div class="finding"><div>{_key(finding.kind.value)}<b>{finding.kind.value}</b><br>{place}'
+            f"{_difference(each)}</div><div>{_content('source', finding.source_offset, each.source)}</div>"
+            f"<div>{_content('target', finding.target_offset, each.target)}</div></div>"
+        )
+    return "".join(rows)
+
+
+def _difference(witness: Witness) -> str:
+    """Which parts of a corrupted record are not as they were."""
+    one, other = witness.source, witness.target
+    if (
+        witness.finding.kind is not FindingKind.CORRUPTED
+        or not isinstance(one, Content)
+        or not isinstance(other, Content)
+    ):
+        return ""
+    parts = {"key": "key", "value": "value", "headers": "headers", "stamp": "timestamp"}
+    names = [name for part, name in parts.items() if getattr(one, part) != getattr(other, part)]
+    return f'<br><span class="dim">other {" and ".join(names)}</span>' if names else ""
+
+
+def _content(side: str, offset: int | None, content: Content | str | None) -> str:
+    if content is None:
+        return f'<span class="dim">{side}: -</span>'
+    at = f'<span class="dim">{side}: offset {offset}</span>'
+    if isinstance(content, str):
+        return f"{at}<br>{escape(content)}"
+    lines = [
+        f"key {_text(content.key)}",
+        *(f"{escape(_name(name))}: {_text(value)}" for name, value in content.headers),
+    ]
+    stamp = iso(date_of(content.stamp)) or f"timestamp {content.stamp} ms"
+    return f'{at} <span class="dim">{stamp}</span><pre>{chr(10).join(lines)}\n{_text(content.value)}</pre>'
+
+
+def _name(name: str) -> str:
+    """A header's name; bytes of it that are no text, as they are."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _text(value: bytes | None) -> str:
+    """Bytes for people: JSON and other text as it is, else hexadecimal."""
+    if value is None:
+        return '<span class="dim">null</span>'
+    if not value:
+        return '<span class="dim">empty</span>'
+    try:
+        text = value.decode()
+        if not text.isprintable():
+            text = json.dumps(text, ensure_ascii=False)
+    except UnicodeDecodeError:
+        text = "0x" + value[:_LONGEST].hex()
+    rest = f" … {len(value):,} bytes" if len(text) > _LONGEST else ""
+    return escape(text[:_LONGEST]) + rest

@@ -1,0 +1,118 @@
+"""What `drkit audit` shows people on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drkit.cli.views.audit_digest import digest_lines
+from drkit.cli.views.group_report import shown_bytes
+from drkit.cli.wiring.audit_journal import Failure, relation_line
+from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, Verdict
+
+_KINDS = tuple(kind.value for kind in FindingKind)
+_STYLES = {Verdict.CLEAN: "bold green", Verdict.INCOMPLETE: "bold yellow", Verdict.DEVIATED: "bold red"}
+_SHOWN = 12
+_KEY_CHARACTERS = 40
+_WIDTH_OF_KINDS = 102
+"""About what the table takes beside its topics' names."""
+
+
+def print_audits(
+    console: Console,
+    results: Sequence[AuditResult],
+    failures: Sequence[Failure],
+    run: str | None,
+    report: Path | None,
+) -> None:
+    """Print audits of links: verdict, counts by topic, notes, relations, some findings of each kind, where the rest is.
+
+    Args:
+        console: stdout.
+        results: an audit of each link.
+        failures: the links whose audit failed.
+        run: what `drkit runs` lists them as; None where it doesn't.
+        report: the HTML page that was written.
+    """
+    for result in results:
+        _print(console, result)
+    for link, error in failures:
+        console.print(Text.assemble((f"{link}  ", "bold"), ("failed", "bold red"), f"  {error.what}"))
+    if run is not None:
+        console.print(Text(f"run: {run}", "dim"), soft_wrap=True)
+    if report is not None:
+        console.print(Text(f"report: {report}", "dim"), soft_wrap=True)
+
+
+def of_each_kind(findings: Sequence[Finding], most: int) -> list[Finding]:
+    """The first findings, at most so many, shared out evenly among the kinds that are there; kind by kind."""
+    kinds: dict[FindingKind, list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    chosen = [each for turn in zip_longest(*kinds.values()) for each in turn if each is not None][:most]
+    order = list(kinds)
+    return sorted(chosen, key=lambda finding: order.index(finding.kind))
+
+
+def _print(console: Console, result: AuditResult) -> None:
+    counts = result.counts
+    line = Text.assemble((f"{result.link}  ", "bold"), (result.verdict.value, _STYLES[result.verdict]))
+    line.append(f"  {counts.source_records:,} source and {counts.target_records:,} target records")
+    line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
+    console.print(line)
+    console.print(_table(result, console.width))
+    for reason in result.incomplete:
+        console.print(Text(f"! not compared: {reason}", "yellow"))
+    if result.overdue:
+        console.print(Text(f"! {result.overdue:,} unseen records are older than --fail-on allows", "bold red"))
+    for note in (*digest_lines(result), *result.notes):
+        console.print(Text(f"· {note}", "dim"))
+    for relation in result.relations:
+        console.print(Text(relation_line(relation), "yellow" if relation.brought else ""))
+    shown = of_each_kind(result.findings, _SHOWN)
+    for finding in shown:
+        console.print(_finding(finding))
+    if result.findings_total > len(shown):
+        console.print(Text(f"  … {result.findings_total - len(shown):,} more", "dim"))
+    if result.findings_total:
+        console.print(Text(f"findings: {result.findings_path}", "dim"), soft_wrap=True)
+
+
+def _table(result: AuditResult, width: int) -> Table:
+    """Counts by topic; where the terminal is narrow, without the kinds of which there is none."""
+    by_topic: dict[str, list[Counts]] = {}
+    for each in result.partitions:
+        by_topic.setdefault(each.topic, []).append(each.counts)
+    narrow = max(map(len, by_topic), default=0) + _WIDTH_OF_KINDS > width
+    kinds = [kind for kind in _KINDS if not narrow or getattr(result.counts, kind)]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("topic", overflow="fold")
+    for name in ("source", "matched", *kinds):
+        table.add_column(name, justify="right", no_wrap=True)
+    for topic, parts in sorted(by_topic.items()):
+        counts = Counts.total(parts)
+        cells = [Text("0", "dim") if not getattr(counts, kind) else _bad(kind, getattr(counts, kind)) for kind in kinds]
+        table.add_row(topic, f"{counts.source_records:,}", f"{counts.matched:,}", *cells)
+    return table
+
+
+def _bad(kind: str, count: int) -> Text:
+    return Text(f"{count:,}", "yellow" if kind == "unseen" else "bold red")
+
+
+def _finding(finding: Finding) -> Text:
+    source = "-" if finding.source_offset is None else str(finding.source_offset)
+    target = "-" if finding.target_offset is None else str(finding.target_offset)
+    place = f"{finding.topic}:{finding.partition}"
+    line = Text.assemble(f"  {finding.kind.value:<10} {place}  source {source}  target {target}")
+    if finding.other_partition is not None:
+        side = "source" if finding.kind is FindingKind.FOREIGN else "target"
+        line.append(f"  found in partition {finding.other_partition} of the {side}, offset {finding.other_offset}")
+    if finding.key is not None:
+        line.append(f"  key {shown_bytes(finding.key[:_KEY_CHARACTERS])}", "dim")
+    return line

@@ -1,0 +1,269 @@
+"""Plans and runs of failover and failback, as people see them. 80 columns are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from drkit.cli.views.positions_view import number, print_positions
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle, same_decision
+from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.positions.consistent_cut import ConsistentCut
+from drkit.failover.run.evidence import Evidence
+from drkit.failover.run.journal import StageRecord
+from drkit.failover.run.machine import Kind, Outcome
+from drkit.failover.run.run_record import Plan
+from drkit.failover.run.runner import RunResult
+from drkit.model.clock import iso
+
+_ROWS = 20
+_LIMITS = 3
+_MARK = {
+    Outcome.OK: ("✓", "bold green"),
+    Outcome.SKIPPED: ("-", "dim"),
+    Outcome.FAILED: ("✗", "bold red"),
+    Outcome.UNKNOWN: ("?", "bold yellow"),
+}
+
+
+def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) -> None:
+    """The plan: topology before and after, what each stage will do, groups by pain, what is lost."""
+    console.print(Rule(f"[bold]{plan.kind} plan[/]  [dim]{plan.digest[:12]}[/]", align="left", style="dim"))
+    if isinstance(plan, FailoverPlan):
+        _failover_head(console, plan)
+    else:
+        _failback_head(console, plan)
+    _stage_plans(console, plan)
+    if isinstance(plan, FailbackPlan) and plan.topics and not plan.level:
+        _scrub_table(console, plan)
+    if isinstance(plan, FailoverPlan):
+        if plan.cut is not None:
+            _cut(console, plan.cut)
+        print_positions(console, plan.positions)
+        _expected_loss(console, plan)
+    elif plan.kind is Kind.FAILBACK:
+        groups = len({position.group for position in plan.positions})
+        console.print(
+            f"{len(plan.positions)} positions of {groups} groups move back; "
+            f"where to is known once {plan.target.alias} is up to date"
+        )
+    for warning in plan.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    for obstacle in standing:
+        console.print(f"[red]✗[/] {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
+    if isinstance(plan, FailoverPlan):
+        needs = sorted({o.waived_by for o in plan.obstacles if o.waived_by and o not in standing})
+        if needs:
+            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
+
+
+def print_result(
+    console: Console,
+    result: RunResult,
+    plan: Plan,
+    missed: Sequence[str],
+    unproven: Sequence[str] = (),
+    *,
+    plan_shown: bool = False,
+) -> None:
+    """A run at its end, or where it stopped: groups (unless the plan showed the same ones) and evidence."""
+    if result.positions and not (plan_shown and same_decision(result.positions, plan.positions)):
+        print_positions(console, result.positions)
+    state = result.machine.state
+    style = "bold green" if result.error is None else "bold yellow"
+    console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
+    if plan.kind is not Kind.REPROTECT:
+        print_evidence(console, result.evidence, missed, unproven)
+    facts = result.machine.facts
+    if facts.salvage_path:
+        console.print(f"salvaged    {facts.salvaged:,} records in {escape(facts.salvage_path)}", soft_wrap=True)
+    if facts.audit_detail:
+        console.print(f"audit       {facts.audit}: {escape(facts.audit_detail)}")
+    if facts.endpoint and result.error is None:
+        console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
+
+
+def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, standing: Sequence[Obstacle]) -> None:
+    """What a rehearsal found: where groups would be put, what would be lost, what would stand in the way."""
+    print_positions(console, plan.positions)
+    style = "bold green" if result.error is None else "bold yellow"
+    console.print(Rule(f"[{style}]rehearsal {result.machine.state}[/]  [dim]run {result.run}[/]", align="left"))
+    _expected_loss(console, plan)
+    if result.evidence.rto_seconds is not None:
+        console.print(
+            f"from launch to verified [bold]{result.evidence.rto_seconds:.1f} s[/] [dim](no fence, no drain)[/]"
+        )
+    for warning in plan.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    for obstacle in standing:
+        console.print(
+            f"[red]✗[/] a real run is refused now: {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}"
+        )
+
+
+def print_evidence(
+    console: Console, evidence: Evidence, missed: Sequence[str] = (), unproven: Sequence[str] = ()
+) -> None:
+    """RPO, RTO and the fence, in numbers; objectives that were missed, and those that can't be judged."""
+    more = " or more" if evidence.rpo_lower_bound else ""
+    rpo = "not known" if evidence.rpo_records is None else f"{evidence.rpo_records:,} records{more}"
+    age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
+    basis = f"{evidence.rpo_basis} {iso(evidence.observed_at)}" if evidence.observed_at else evidence.rpo_basis
+    console.print(f"lost (RPO)  [bold]{rpo}[/]{age}  [dim]{basis}[/]")
+    rto = "-" if evidence.rto_seconds is None else f"{evidence.rto_seconds:.1f} s"
+    console.print(f"took (RTO)  [bold]{rto}[/]")
+    if evidence.fenced is not None:
+        console.print("fenced      " + ("[green]yes[/]" if evidence.fenced else "[bold yellow]no (UNFENCED)[/]"))
+    for sentence in missed:
+        console.print(f"[bold red]missed[/]      {escape(sentence)}")
+    for sentence in unproven:
+        console.print(f"[bold red]not judged[/]  {escape(sentence)}")
+    if evidence.rpo_lower_bound and not unproven and evidence.rpo_reason:
+        console.print(f"[dim]            {escape(evidence.rpo_reason)}[/]")
+
+
+class StagePrinter:
+    """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+
+    def __call__(self, stage: str, record: StageRecord | None, text: str) -> None:
+        """One thing that happened to a stage."""
+        if record is None:
+            self._begin(stage, text)
+            return
+        self.stop()
+        mark, style = _MARK[record.outcome]
+        self._console.print(
+            f"[{style}]{mark}[/] [bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]",
+            soft_wrap=not self._console.is_terminal,
+        )
+
+    def stop(self) -> None:
+        """End the spinner."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _begin(self, stage: str, text: str) -> None:
+        if not self._console.is_terminal:
+            return
+        line = f"[bold]{stage}[/] [dim]{escape(text)}[/]"
+        if self._status is None:
+            self._status = self._console.status(line)
+            self._status.start()
+        else:
+            self._status.update(line)
+
+
+def _failover_head(console: Console, plan: FailoverPlan) -> None:
+    how = f"{plan.mode}, by mapping"
+    if plan.cut is not None:
+        how = f"{plan.mode}, consistent: every topic is complete up to {iso(plan.cut.instant)}"
+    elif plan.at is not None:
+        what = "groups as they stood at" if plan.at.by_commits else "at"
+        how = f"{plan.mode}, {what} {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("[dim]how[/]", escape(how))
+    arrow = "──▶" if plan.control in {"active", "paused"} else "─✗─"
+    grid.add_row("[dim]before[/]", _cluster(plan.source).append(f" {arrow} ").append_text(_cluster(plan.target)))
+    after = Text(plan.source.alias, style="dim").append(" ─✗─ sealed   ", style="dim")
+    after.append(plan.target.alias, style="bold").append(f" ◀ clients at {plan.endpoint}")
+    grid.add_row("[dim]after[/]", after)
+    _directories(grid, plan)
+    console.print(grid)
+
+
+def _failback_head(console: Console, plan: FailbackPlan) -> None:
+    grid = Table.grid(padding=(0, 2))
+    before = _cluster(plan.target).append(" ─✗─ ").append_text(_cluster(plan.live)).append(" ◀ clients")
+    after = Text(plan.target.alias, style="bold").append(" ──▶ ").append(plan.live.alias)
+    after.append(f"   clients at {plan.endpoint}")
+    if plan.kind is Kind.REPROTECT:
+        after = Text(plan.live.alias, style="bold").append(" ◀ clients   ──▶ ").append(plan.target.alias)
+    grid.add_row("[dim]before[/]", before)
+    grid.add_row("[dim]after[/]", after)
+    _directories(grid, plan)
+    deletes = f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]"
+    if plan.level:
+        deletes = f"nothing {deletes}: it holds nothing that isn't on {plan.live.alias}"
+    grid.add_row("[dim]deletes[/]", deletes)
+    console.print(grid)
+
+
+def _directories(grid: Table, plan: Plan) -> None:
+    """What each directory says now, and what it will say."""
+    for view in plan.directories:
+        now = view.active or "nothing yet"
+        if view.reason:
+            now = "not known"
+        grid.add_row("[dim]directory[/]", f"{escape(view.name)}: {escape(now)} → [bold]{escape(plan.target.alias)}[/]")
+
+
+def _stage_plans(console: Console, plan: Plan) -> None:
+    grid = Table.grid(padding=(0, 2))
+    for place, stage in enumerate(plan.stages, 1):
+        grid.add_row(f"[dim]{place:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
+    console.print(grid)
+
+
+def _cut(console: Console, cut: ConsistentCut) -> None:
+    """What set the instant, and what each topic has beyond it."""
+    for limit in cut.limits[:_LIMITS]:
+        console.print(Padding(f"[dim]·[/] {escape(f'{limit.topic}:{limit.partition}: {limit.why}')}", (0, 0, 0, 1)))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("beyond the instant", max_width=40, no_wrap=True, overflow="ellipsis")
+    table.add_column("on the target", justify="right", no_wrap=True)
+    table.add_column("missing", justify="right", no_wrap=True)
+    for topic in cut.beyond[:_ROWS]:
+        table.add_row(escape(topic.topic), number(topic.on_target), number(topic.missing))
+    console.print(table)
+    if len(cut.beyond) > _ROWS:
+        console.print(f"[dim]… and {len(cut.beyond) - _ROWS} more topics[/]")
+
+
+def _scrub_table(console: Console, plan: FailbackPlan) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("deleted and recreated", max_width=34, no_wrap=True, overflow="ellipsis")
+    for name in ("partitions", "offsets", "only here"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for topic in sorted(plan.topics, key=lambda topic: (-topic.only_here, -topic.records))[:_ROWS]:
+        table.add_row(
+            escape(topic.topic),
+            str(topic.partitions),
+            number(topic.records),
+            number(topic.only_here or None),
+            f"[yellow]{escape(topic.gap)}[/] on {plan.live.alias}" if topic.gap else "",
+        )
+    console.print(table)
+    if len(plan.topics) > _ROWS:
+        console.print(f"[dim]… and {len(plan.topics) - _ROWS} more topics[/]")
+
+
+def _expected_loss(console: Console, plan: FailoverPlan) -> None:
+    loss = plan.loss
+    if loss.records is None:
+        console.print(f"expected loss [bold yellow]not known[/]: {escape(loss.reason or '')}")
+        return
+    style = "bold green" if loss.records == 0 and not loss.lower_bound else "bold yellow"
+    age = f", the oldest up to {loss.seconds:.1f} s old" if loss.seconds else ""
+    more = " or more" if loss.lower_bound else ""
+    console.print(f"expected loss [{style}]{loss.records:,} records{more}[/]{age} [dim](as last observed)[/]")
+
+
+def _cluster(view: ClusterView) -> Text:
+    text = Text(view.alias, style="bold")
+    if view.reachable:
+        return text.append(f" ({view.brokers} broker{'' if view.brokers == 1 else 's'})", style="green")
+    return text.append(" (unreachable)", style="bold red")

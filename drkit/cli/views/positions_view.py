@@ -1,0 +1,213 @@
+"""Positions of groups as people see them: each one where there are few, by group where there are many."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from drkit.failover.positions.positions import Position
+from drkit.model.offsets import Certainty
+
+_ROWS = 20
+_MANY = 2 * _ROWS
+_PLACES = 3
+_CERTAINTY = {
+    Certainty.EXACT: "green",
+    Certainty.CONSERVATIVE: "yellow",
+    Certainty.UNAVAILABLE: "red",
+}
+_NOT_PLACED = "not placed"
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSum:
+    """All positions of a group together. `again`, `skipped`, `lost`: what is known; `again_at_most`: with the bounds of
+    what isn't, None where there is none; `unplaced`: without a place."""
+
+    group: str
+    positions: int
+    topics: tuple[str, ...]
+    by: str
+    again: int
+    again_at_most: int | None
+    skipped: int
+    lost: int
+    unplaced: int
+
+    @property
+    def pain(self) -> tuple[int, int, int, int, str]:
+        """Unplaced first, then by what is lost, then what is skipped, then what is read again."""
+        return (-self.unplaced, -self.lost, -self.skipped, -self.again, self.group)
+
+
+def print_positions(console: Console, positions: Sequence[Position]) -> None:
+    """Those that hurt first: single positions, or groups where there are too many to look at."""
+    if not positions:
+        console.print("[dim]no group has a position to move[/]")
+    elif len(positions) > _MANY:
+        _print_groups(console, positions)
+    else:
+        _print_each(console, positions)
+
+
+def sums(positions: Sequence[Position]) -> list[GroupSum]:
+    """The groups, those that hurt first."""
+    ordered = sorted(positions, key=attrgetter("group"))
+    return sorted(
+        (_sum(group, list(found)) for group, found in groupby(ordered, attrgetter("group"))),
+        key=attrgetter("pain"),
+    )
+
+
+def _sum(group: str, positions: Sequence[Position]) -> GroupSum:
+    kinds = Counter(_strategy(position) for position in positions)
+    by = next(iter(kinds)) if len(kinds) == 1 else ", ".join(f"{name} {count}" for name, count in kinds.most_common())
+    return GroupSum(
+        group=group,
+        positions=len(positions),
+        topics=tuple(sorted({position.topic for position in positions})),
+        by=by,
+        again=sum(position.reread or 0 for position in positions),
+        again_at_most=_at_most([p for p in positions if p.target_offset is not None]),
+        skipped=sum(position.skipped or 0 for position in positions),
+        lost=sum(position.lost or 0 for position in positions),
+        unplaced=sum(position.target_offset is None for position in positions),
+    )
+
+
+def _print_groups(console: Console, positions: Sequence[Position]) -> None:
+    groups = sums(positions)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("group", max_width=24, no_wrap=True, overflow="ellipsis")
+    table.add_column("positions", justify="right", no_wrap=True)
+    table.add_column("of", max_width=16, no_wrap=True, overflow="ellipsis")
+    table.add_column("by", max_width=24, no_wrap=True, overflow="ellipsis")
+    skips = any(group.skipped for group in groups)
+    for name in ("again", *(["skipped"] if skips else []), "lost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in groups[:_ROWS]:
+        of = group.topics[0] if len(group.topics) == 1 else f"{len(group.topics)} topics"
+        counts = [f"{count:,}" for count in (*([group.skipped] if skips else []), group.lost)]
+        by = Text(group.by, style="red" if group.unplaced else "")
+        table.add_row(
+            escape(group.group),
+            f"{group.positions:,}",
+            escape(of),
+            by,
+            again(group.again, group.again_at_most),
+            *counts,
+        )
+    console.print(table)
+    if len(groups) > _ROWS:
+        console.print(f"[dim]… and {len(groups) - _ROWS:,} more groups; all positions are in --output json[/]")
+    for line in _kinds(positions):
+        console.print(Padding(f"[dim]·[/] {escape(line)}", (0, 0, 0, 1)))
+
+
+def again(known: int | None, at_most: int | None) -> str:
+    """How many records are read again: exactly so many, at most so many, or at least what is known."""
+    if at_most is not None:
+        return f"{at_most:,}" if at_most == known else f"≤ {at_most:,}"
+    return f"≥ {known:,}" if known else "?" if known == 0 else "-"
+
+
+def _at_most(positions: Sequence[Position]) -> int | None:
+    bounds = [p.reread if p.reread is not None else p.reread_at_most for p in positions]
+    return None if None in bounds else sum(bound or 0 for bound in bounds)
+
+
+def _kinds(positions: Sequence[Position]) -> Iterator[str]:
+    """How many positions were chosen in each way, and one of them with its reason, what is least sure first."""
+    kinds = Counter((_strategy(position), position.translation) for position in positions)
+    order = list(Certainty)
+    for strategy, certainty in sorted(kinds, key=lambda kind: (-order.index(kind[1]), kind[0])):
+        example = next(p for p in positions if (_strategy(p), p.translation) == (strategy, certainty))
+        how = strategy if strategy == _NOT_PLACED else f"by {strategy}, {certainty}"
+        place = f"{example.group} {example.topic}:{example.partition}"
+        yield f"{kinds[strategy, certainty]:,} {how}; e.g. {place}: {example.why}"
+
+
+def _strategy(position: Position) -> str:
+    return _NOT_PLACED if position.strategy is None else position.strategy.value
+
+
+def _print_each(console: Console, positions: Sequence[Position]) -> None:
+    ranked = sorted(positions, key=_pain)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("group", max_width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column("partition", max_width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column("from", justify="right", no_wrap=True)
+    table.add_column("to", justify="right", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    skips = any(position.skipped for position in positions)
+    for name in ("again", *(["skipped"] if skips else []), "lost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for position in ranked[:_ROWS]:
+        table.add_row(
+            escape(position.group),
+            escape(f"{position.topic}:{position.partition}"),
+            number(position.source_offset),
+            Text(number(position.target_offset), style=_CERTAINTY[position.translation]),
+            "-" if position.strategy is None else position.strategy.value,
+            again(position.reread, position.reread_at_most if position.reread is None else position.reread),
+            *([number(position.skipped)] if skips else []),
+            number(position.lost),
+        )
+    console.print(table)
+    for line in _reasons(ranked[:_ROWS]):
+        console.print(Padding(f"[dim]·[/] {escape(line)}", (0, 0, 0, 1)))
+    if len(ranked) > _ROWS:
+        console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
+
+
+def _pain(position: Position) -> tuple[int, int, int, int, str, str, int]:
+    """Unplaced first, then by what is lost, then what is skipped, then what is read again."""
+    return (
+        0 if position.target_offset is None else 1,
+        -(position.lost or 0),
+        -(position.skipped or 0),
+        -(position.reread or 0),
+        position.group,
+        position.topic,
+        position.partition,
+    )
+
+
+def _reasons(positions: Sequence[Position]) -> Iterator[str]:
+    """Reasons in the order of pain with the places they hold for; those that differ in numbers only as one of them."""
+    alike: dict[str, list[Position]] = {}
+    for position in positions:
+        if position.reason:
+            alike.setdefault(_NUMBER.sub("#", position.reason), []).append(position)
+    for found in alike.values():
+        first = found[0]
+        if len({position.reason for position in found}) == 1:
+            yield f"{_places(found)}: {first.reason}"
+        else:
+            yield f"{len(found)} positions, e.g. {first.group} {first.topic}:{first.partition}: {first.reason}"
+
+
+def _places(positions: Sequence[Position]) -> str:
+    """Partitions of a topic together."""
+    where: dict[str, list[int]] = {}
+    for position in positions:
+        where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
+    named = [f"{place}:{','.join(map(str, sorted(partitions)))}" for place, partitions in where.items()]
+    more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
+    return ", ".join(named[:_PLACES]) + more
+
+
+def number(value: int | None) -> str:
+    """With thousands separated; a dash where it isn't known."""
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,1 @@
+"""What verbs share: contexts, options, rooms handed to each other."""

@@ -1,0 +1,211 @@
+"""Hands the rooms that failback needs, but must not import, to it: mirror, salvage, audit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import platformdirs
+import typer
+
+from drkit.cli.wiring.context import Invocation
+from drkit.cli.wiring.spark_options import results_folder, spark_properties, spark_runtime
+from drkit.failover.run.ports import AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
+from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
+from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.topology import Link
+
+if TYPE_CHECKING:
+    from drkit.audit.spark.session import SparkRuntime
+
+SalvageOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--salvage-dir",
+        metavar="DIR",
+        help="Where what only the old primary holds is kept (default: under the user's state directory).",
+    ),
+]
+
+
+class SeedEngine(StrEnum):
+    """What brings the old primary's records back."""
+
+    MIRROR = "mirror"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    SeedEngine,
+    typer.Option(
+        "--engine", help="What re-seeds the old primary: this process, or Spark's tasks, partitions side by side."
+    ),
+]
+
+
+def failback_ports(
+    run: Invocation,
+    salvage_dir: Path | None,
+    *,
+    master: str,
+    driver_memory: str,
+    properties: list[str] | None = None,
+) -> Ports:
+    """The rooms, wired to this invocation's configuration and store.
+
+    Raises:
+        ConfigError: one of Spark's properties isn't NAME=VALUE, or one that has an option of its own.
+    """
+    spark_properties(properties or [])
+    spark = _Spark(run, master, driver_memory, properties)
+    mirror = _Mirror(run)
+    return Ports(
+        mirror=mirror,
+        seeder=_Seeder(mirror, spark),
+        salvager=_Salvager(spark),
+        auditor=_Auditor(spark),
+        salvage_root=salvage_dir or platformdirs.user_state_path("drkit") / "salvage",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirror:
+    """Runs the mirror runtime on a thread, so that Ctrl-C lets it drain and save."""
+
+    run: Invocation
+
+    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+        """Mirror until caught up."""
+        runtime = MirrorRuntime(self.run.config, link, self.run.store())
+        report = self.carry_out(link, say, partial(runtime.run, until_caught_up=True))
+        return CaughtUp(report.records, f"{report.records:,} records brought over {link.id}")
+
+    def carry_out(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
+        """Run a mirror to its end. `work` takes `stop` and `on_progress`."""
+        stop = threading.Event()
+
+        def tell(event: MirrorEvent) -> None:
+            if isinstance(event, ProgressEvent):
+                why = f"; waiting: {event.reason}" if event.reason else ""
+                say(f"{link.id}: {event.records:,} records, {event.lag_records:,} to go{why}")
+
+        if not self.run.verbose:
+            logging.getLogger("drkit.librdkafka").setLevel(logging.CRITICAL)  # what matters of it, drkit says itself
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
+            running = pool.submit(work, stop=stop, on_progress=tell)
+            try:
+                report = running.result()
+            finally:
+                stop.set()
+        if report.halted:
+            problem = report.halted[0]
+            where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+            raise DrkitError(
+                f"the mirror of {link.id} stands still on {where}: {problem.reason}", remedy=problem.remedy
+            )
+        if not report.caught_up:
+            raise DrkitError(f"the mirror of {link.id} was stopped before it had caught up", remedy="Resume the run")
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Spark:
+    """What salvage and audit share. PySpark and its jars load at the first use."""
+
+    run: Invocation
+    master: str
+    driver_memory: str
+    properties: list[str] | None = None
+
+    def runtime(self) -> SparkRuntime:
+        """What a session is started from."""
+        return spark_runtime(self.master, self.driver_memory, self.properties)
+
+    def progress(self, text: str) -> None:
+        """Say what Spark is at, in human mode."""
+        if self.run.verbose:
+            self.run.writer.log.print(f"[dim]{text}[/]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seeder:
+    """Spark's tasks bring over what the source holds at the start, then the mirror what came meanwhile."""
+
+    mirror: _Mirror
+    spark: _Spark
+
+    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+        """Seed by Spark, then mirror until caught up."""
+        from drkit.seed.run import bulk_seed  # noqa: PLC0415 - PySpark loads only where it is used
+
+        run = self.spark.run
+        say(f"{link.id}: starting Spark on {self.spark.master}")
+        seed = partial(bulk_seed, run.config, link, run.store(), self.spark.runtime())
+        seeded = self.mirror.carry_out(link, say, seed)
+        rest = self.mirror.catch_up(link, say)
+        return CaughtUp(
+            seeded.records + rest.records,
+            f"{seeded.records:,} records brought over {link.id} by Spark, then {rest.records:,} by the mirror",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Auditor:
+    """The Spark audit."""
+
+    spark: _Spark
+
+    def audit(self, link: Link, /) -> AuditVerdict:
+        """Audit every topic of the link."""
+        from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
+
+        run = self.spark.run
+        request = AuditRequest(link=link, out=str(results_folder("audits", now())))
+        runtime = self.spark.runtime()
+        result = run_audit(request, run.store(), run.config, runtime, progress=self.spark.progress)
+        return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Salvager:
+    """The Spark salvage."""
+
+    spark: _Spark
+
+    def salvage(
+        self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
+    ) -> Salvaged:
+        """Keep what of these topics only the source holds, and these committed offsets."""
+        from drkit.audit.salvage.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
+
+        run = self.spark.run
+        request = AuditRequest(link=link, out=str(out), topics=tuple(TopicChoice(topic) for topic in sorted(topics)))
+        runtime = self.spark.runtime()
+        kept = salvage(request, run.store(), run.config, runtime, positions=positions, progress=self.spark.progress)
+        return Salvaged(kept.path, kept.by_topic, kept.uncommitted, kept.unreadable)
+
+    def check(self, path: str, /) -> None:
+        """Read it back."""
+        from drkit.audit.salvage.salvage_folder import checked_manifest  # noqa: PLC0415 - loads only where it is used
+
+        checked_manifest(Path(path))
+
+
+def _numbers(result: AuditResult) -> str:
+    counts = result.counts
+    bad = {name: getattr(counts, name) for name in ("lost", "duplicated", "corrupted", "reordered", "foreign")}
+    named = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
+    unseen = f", {counts.unseen:,} not there yet" if counts.unseen else ""
+    return f"{counts.source_records:,} records compared, {counts.matched:,} matched{unseen}" + (
+        f", {named}" if named else ""
+    )

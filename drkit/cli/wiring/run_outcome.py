@@ -1,0 +1,153 @@
+"""What failover, failback and resume share: asking, showing a dry run, ending with the right exit code."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
+from drkit.cli.wiring.context import Invocation
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.document import plan_document, rehearsal_document, run_document
+from drkit.failover.run.evidence import missed_objectives, unproven_objectives
+from drkit.failover.run.machine import Kind, State
+from drkit.failover.run.rehearsal import rehearse
+from drkit.failover.run.run_record import Plan, load_run, run_to_resume
+from drkit.failover.run.runner import RunResult
+from drkit.failover.run.service import cancel_run, standing_obstacles
+from drkit.model.errors import ExitCode, PartlyDone, Refused
+
+
+def collect_rarely() -> None:
+    """Let Python look for unreachable objects less often, in the short life of this command.
+
+    A plan for a thousand groups is a million objects that all stay: looking through them again and again took a
+    fifth of a failover's time.
+    """
+    gc.freeze()
+    gc.set_threshold(500_000, 50, 50)
+
+
+def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the cluster's name") -> bool:
+    """Ask on a terminal until `word` is typed; whether it was asked.
+
+    Raises:
+        Refused: it wasn't typed, or nobody can be asked.
+    """
+    if yes:
+        return False
+    if not sys.stdin.isatty():
+        raise Refused(
+            f"{what}, and nobody is there to confirm it",
+            meaning="stdin is not a terminal",
+            remedy="Look at --dry-run, then give --yes",
+        )
+    typed = run.writer.log.input(f"[bold]{what}.[/] Type {ask} to go on: ")
+    if typed.strip() != word:
+        raise Refused("not confirmed", meaning="Nothing was changed", remedy="Run it again when you are sure")
+    return True
+
+
+def asking_before_fence(
+    run: Invocation, plan: Plan, printer: StagePrinter, *, yes: bool, pause: bool
+) -> Callable[[], None] | None:
+    """What a failback asks before it closes the live cluster; None: nothing.
+
+    Args:
+        run: the invocation.
+        plan: a failback's, else nothing is asked.
+        printer: stopped before the question.
+        yes: don't ask.
+        pause: don't ask, stop.
+    """
+    if not isinstance(plan, FailbackPlan):
+        return None
+    live = plan.live.alias
+    told = PartlyDone(
+        f"the failback waits before its fence: next {live} is closed to its clients",
+        meaning=f"All before it is done and audited; {live} goes on serving, and nothing has to be hurried",
+        remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
+    )
+
+    def ask() -> None:
+        if pause:
+            raise told
+        if yes or not sys.stdin.isatty():
+            return
+        printer.stop()
+        words = f"[bold]Next {live} is closed to its clients: stop its producers now.[/] Type {live} to continue: "
+        if run.writer.log.input(words).strip() != live:
+            raise told
+
+    return ask
+
+
+def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
+    """Take a run back to where it began, and show it (None: the one that is unfinished)."""
+    store = run.store()
+    wanted = run_to_resume(store, run_id)
+    record = load_run(store, wanted)
+    source = record.plan.link.source
+    if not record.machine.finished:
+        confirm(run, source, f"Run {wanted} ({record.label}) is taken back: {source} serves as before", yes=yes)
+    printer = StagePrinter(run.writer.log)
+    try:
+        with Estate(run.config, store) as estate:
+            result = cancel_run(estate, wanted, watch=printer)
+    finally:
+        printer.stop()
+    finish(run, result, record.plan, plan_shown=False)
+
+
+def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
+    """A dry run's result; exit 3 where the same flags would be refused."""
+    run.writer.emit(
+        plan_document(plan, standing=standing) if run.writer.mode is OutputMode.JSON else {},
+        lambda console: print_plan(console, plan, standing),
+    )
+    if standing:
+        run.exit(ExitCode.REFUSED)
+
+
+def rehearse_plan(run: Invocation, estate: Estate, plan: FailoverPlan, started_at: datetime) -> None:
+    """Rehearse a plan; exit 3 where it went well, but a real run would be refused."""
+    standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
+    printer = StagePrinter(run.writer.log)
+    try:
+        result = rehearse(estate, plan, started_at=started_at, watch=printer)
+    finally:
+        printer.stop()
+    run.writer.emit(
+        rehearsal_document(result, plan, standing),
+        lambda console: print_rehearsal(console, result, plan, standing),
+    )
+    if result.error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
+        run.exit(result.error.exit_code)
+    if standing:
+        run.exit(ExitCode.REFUSED)
+
+
+def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:
+    """A run's result, and its exit code."""
+    objectives = run.config.objectives
+    closed = result.error is None and result.machine.state is State.CLOSED
+    missed = missed_objectives(result.evidence, objectives) if closed else []
+    moves = plan.kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
+    unproven = unproven_objectives(result.evidence, objectives) if closed and moves else []
+    run.writer.emit(
+        run_document(result, plan, missed=missed, unproven=unproven) if run.writer.mode is OutputMode.JSON else {},
+        lambda console: print_result(console, result, plan, missed, unproven, plan_shown=plan_shown),
+    )
+    if result.error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
+        run.exit(result.error.exit_code)
+    if missed or unproven:
+        run.exit(ExitCode.OBJECTIVE_MISSED)

@@ -1,0 +1,62 @@
+"""Which groups and topics a verb is about, and which of them go to a place of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from drkit.cli.wiring.time_options import moment
+from drkit.failover.plan.point_in_time import FORMS
+from drkit.failover.positions.selection import Edge, GroupPlace, Selection, parse_topic_selector
+from drkit.model.errors import ConfigError
+
+_WHERE = re.compile(r"(?P<group>.+)=(?P<where>earliest|latest|-\d.*|\d.*)", re.DOTALL)
+
+
+def select(
+    groups: Sequence[str], topics: Sequence[str], *, all_groups: bool, edge: Edge | None, timezone: str | None
+) -> Selection:
+    """What `--group`, `--all-groups` and `--topic` say.
+
+    Raises:
+        ConfigError: they contradict each other, or a place is no time.
+    """
+    plain, places = [], []
+    for text in groups:
+        found = _WHERE.fullmatch(text)
+        if found is None:
+            plain.append(text)
+        else:
+            places.append(_place(found["group"], found["where"], timezone))
+    if all_groups and plain:
+        raise ConfigError(
+            f"--all-groups and --group {plain[0]} exclude each other",
+            meaning=f"With --all-groups, --group gives a group a place of its own: {plain[0]}=-5m",
+            remedy="Give one of them",
+        )
+    names = [place.group for place in places]
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise ConfigError(f"--group {twice} is given two places", remedy="Give one")
+    chosen = () if all_groups else tuple(dict.fromkeys((*plain, *names)))
+    return Selection(chosen, tuple(parse_topic_selector(text) for text in topics), tuple(places), edge)
+
+
+def one_edge(*, to_earliest: bool, to_latest: bool) -> Edge | None:
+    """The end of the log that groups are told to go to; None: none.
+
+    Raises:
+        ConfigError: both.
+    """
+    if to_earliest and to_latest:
+        raise ConfigError("--to-earliest and --to-latest exclude each other", remedy="Give one of them")
+    return Edge.EARLIEST if to_earliest else Edge.LATEST if to_latest else None
+
+
+def _place(group: str, where: str, timezone: str | None) -> GroupPlace:
+    if where in set(Edge):
+        return GroupPlace(group, Edge(where))
+    found = moment(where, timezone, option=f"--group {group}")
+    if found is None:
+        raise ConfigError(f"--group {group}={where} is no place", remedy=f"Write it as {FORMS}, earliest or latest")
+    return GroupPlace(group, found)

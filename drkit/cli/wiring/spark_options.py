@@ -1,0 +1,201 @@
+"""What the verbs on Spark share: the runtime, where results go, progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import platformdirs
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from drkit.cli.wiring.context import Invocation, ending_in_order
+from drkit.model.audit import TopicChoice
+from drkit.model.errors import ConfigError
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.audit.spark.session import SparkRuntime
+
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Spark master: local[*], spark://host:7077, yarn …")
+]
+MemoryOption = Annotated[
+    str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's driver, e.g. 1g or 1500m.")
+]
+SparkConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-conf", metavar="NAME=VALUE", help="A further property of Spark, e.g. of executors; repeat it."
+    ),
+]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="T",
+        help="A topic of the source (t), some partitions (t:0,1), or a pattern of whole names (orders.*); repeat it.",
+    ),
+]
+
+
+def spark_runtime(master: str, driver_memory: str, properties: list[str] | None = None) -> SparkRuntime:
+    """Java for Spark's driver; `properties` as `--spark-conf` gives them.
+
+    Raises:
+        ConfigError: a property isn't NAME=VALUE, or one that has an option of its own.
+    """
+    settings = spark_properties(properties or [])
+    from drkit.audit.spark.session import SparkRuntime  # noqa: PLC0415 - PySpark loads only where it is used
+    from drkit.lab.toolchain import ensure  # noqa: PLC0415 - as above
+
+    toolchain = ensure()
+    return SparkRuntime(
+        java_home=toolchain.spark_java_home,
+        master=master,
+        driver_memory=driver_memory,
+        settings=settings,
+    )
+
+
+def spark_properties(given: list[str]) -> dict[str, str]:
+    """Spark's properties from NAME=VALUE; see `spark_runtime` for what is refused."""
+    settings: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise ConfigError(
+                f"--spark-conf {name}: not of the form spark.NAME=VALUE",
+                remedy="For example --spark-conf spark.executor.memory=2g",
+            )
+        if name in _OWN:
+            raise ConfigError(f"--spark-conf {name}: it has an option of its own", remedy=f"Use {_OWN[name]}")
+        settings[name] = value
+    return settings
+
+
+_TASKS_WORTH_TELLING = 4
+_OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
+
+
+NOTHING_KEPT = "Nothing is kept of what it had done"
+"""What an interrupt means for an audit or a salvage: their results are written at their end."""
+
+
+@contextmanager
+def spark_verb() -> Iterator[None]:
+    """What is done in the block uses Spark: by Ctrl-C and SIGTERM it ends at once, and leaves nothing behind."""
+    with ending_in_order():
+        try:
+            yield
+        except KeyboardInterrupt:
+            if (session := sys.modules.get("drkit.audit.spark.session")) is not None:
+                session.stop_session(gently=False)  # an answer that is still on its way would be taken for another's
+            raise
+
+
+def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:
+    """The topics that `--topic` names.
+
+    Raises:
+        ConfigError: one is neither t nor t:0,1, nor a pattern.
+    """
+    try:
+        return tuple(TopicChoice.parse(name) for name in names or ())
+    except ValueError as error:
+        raise ConfigError(f"--topic: {error}", remedy="For example --topic flights or --topic flights:0,1") from None
+
+
+def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[Link]:
+    """The links to look at, each in the direction in which its data flows now.
+
+    Without `--link`, a link on its way back (reversed) is looked at as that way back. A name of the form
+    target->source of a configured link asks for that direction in any case.
+    """
+    if selected is not None:
+        backwards = [link.reversed() for link in run.links(None) if str(link.id.reversed()) == selected.strip()]
+        configured = [link for link in run.links(None) if str(link.id) == selected.strip()]
+        return backwards if backwards and not configured else run.links(selected)
+    links = []
+    for link in run.links(None):
+        control = store.link_control(link.id)
+        back = control is not None and control.direction is Direction.REVERSED
+        links.append(link.reversed() if back else link)
+    return links
+
+
+def results_folder(kind: str, at: datetime) -> Path:
+    """A new folder's path for one run's results, under the user's state directory."""
+    return platformdirs.user_state_path("drkit") / kind / at.strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What shows progress: `step` takes words, `tasks` Spark's tasks done and in all (None: not shown)."""
+
+    step: Callable[[str], None]
+    tasks: Callable[[int, int], None] | None = None
+
+
+class _TasksColumn(MofNCompleteColumn):
+    """Spark's tasks: what part of them is done, done and in all; nothing before there are any."""
+
+    def render(self, task: Task) -> Text:
+        """Of the task of Rich's that stands for the step."""
+        if task.total is None:
+            return Text("")
+        return Text.assemble(f"{task.percentage:3.0f}% ", super().render(task))
+
+
+class _Lines:
+    """Progress for a log: a line for each step, and for one that takes long a line at each quarter of its tasks."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._step = ""
+        self._told = 0
+
+    def step(self, text: str) -> None:
+        self._write(text)
+        self._step, self._told = text, 0
+
+    def tasks(self, done: int, total: int) -> None:
+        quarter = 4 * done // total if total >= _TASKS_WORTH_TELLING else 0
+        if quarter > self._told:
+            self._told = quarter
+            self._write(f"{self._step}: {25 * quarter}% ({done:,} of {total:,} tasks)")
+
+
+@contextmanager
+def told(run: Invocation, what: str) -> Iterator[Telling]:
+    """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step."""
+    log = run.writer.log
+    if not log.is_terminal:
+        lines = _Lines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
+        yield Telling(lines.step, lines.tasks)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        _TasksColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=log, transient=True) as bar:
+        line = bar.add_task(what, total=None)
+
+        def step(text: str) -> None:
+            bar.update(line, description=f"{what}: {text}", completed=0, total=None)
+
+        def tasks(done: int, total: int) -> None:
+            bar.update(line, completed=done, total=total)
+
+        yield Telling(step, tasks)

@@ -1,0 +1,59 @@
+"""Options that take a point in time, for every verb that has one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from drkit.failover.plan.point_in_time import FORMS, Basis, Moment, parse_moment
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError
+
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        "--to-datetime",
+        metavar="TIME",
+        help=f"Put groups where the log was at this time, never past what was unread: {FORMS}.",
+    ),
+]
+PositionsAtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--positions-at",
+        metavar="TIME",
+        help="Put each group where it had committed at this time (as the mirror captured it), translated.",
+    ),
+]
+TimezoneOption = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="ZONE", help="IANA zone of local times (default: the machine's)."),
+]
+
+
+def either_moment(at: str | None, positions_at: str | None, timezone: str | None) -> Moment | None:
+    """The moment of `--at` or of `--positions-at`; None where neither was given.
+
+    Raises:
+        ConfigError: both were given, or it is no time that can be meant.
+    """
+    if at is not None and positions_at is not None:
+        raise ConfigError(
+            "--at and --positions-at exclude each other",
+            meaning="The one goes by when records were stamped, the other by what groups had committed",
+            remedy="Give one of them",
+        )
+    found = moment(positions_at, timezone, option="--positions-at")
+    return moment(at, timezone) if found is None else replace(found, basis=Basis.COMMITS)
+
+
+def moment(text: str | None, timezone: str | None, *, option: str = "--at") -> Moment | None:
+    """The instant that an option's text means now; None where it wasn't given.
+
+    Raises:
+        ConfigError: not a time, in the future, repeated or skipped in its zone.
+    """
+    return None if text is None else parse_moment(text, now=now(), timezone=timezone, option=option)

@@ -1,0 +1,190 @@
+"""`drkit mirror --processes N`: N workers of the same links on one machine, started and kept by a parent.
+
+The parent moves no records. It forwards signals and whole lines of output, and starts a child again that
+died; the others take its share over meanwhile, as with workers on other machines. A child ends by itself
+when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from rich.text import Text
+
+from drkit.cli.wiring.output import OutputMode, Writer
+from drkit.model.errors import ExitCode
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 30.0
+_CALM_SECONDS = 60.0
+_LOOK_SECONDS = 0.2
+_PARENT_SECONDS = 0.5
+_FINAL = frozenset({ExitCode.USAGE, ExitCode.REFUSED})
+
+
+@dataclass(slots=True)
+class _Child:
+    """One place among the children: its process now, and how it did."""
+
+    number: int
+    process: subprocess.Popen[str]
+    started_at: float
+    readers: list[threading.Thread]
+    pause: float = 0.0
+    due: float | None = None
+    code: int | None = None
+
+
+class Processes:
+    """Runs children until told to stop, or (`until_done`) until all have ended.
+
+    Args:
+        count: how many.
+        arguments: of each child's `drkit mirror`.
+        writer: where their output goes.
+        until_done: a child that ends with an exit code has done its work; else it is started again.
+    """
+
+    def __init__(self, count: int, arguments: Sequence[str], writer: Writer, *, until_done: bool) -> None:
+        self._command = [sys.executable, "-m", "drkit", "mirror", *arguments, "--supervised-by", str(os.getpid())]
+        self._count = count
+        self._writer = writer
+        self._until_done = until_done
+        self._lock = threading.Lock()
+        self._ends: queue.SimpleQueue[tuple[_Child, int]] = queue.SimpleQueue()
+
+    def run(self, stop: threading.Event) -> ExitCode:
+        """Supervise. Returns the exit code of the whole: the worst of the verdicts of those that ended for good."""
+        children = [self._start(number) for number in range(1, self._count + 1)]
+        told = False
+        try:
+            while any(child.code is None for child in children):
+                if stop.is_set() and not told:
+                    told = True
+                    _tell(children, signal.SIGTERM)
+                    for child in children:
+                        if child.due is not None:
+                            child.due, child.code = None, ExitCode.OK
+                self._take_end(told=told)
+                if any(child.code in _FINAL for child in children):
+                    stop.set()
+                for child in children:
+                    if child.due is not None and time.monotonic() >= child.due:
+                        self._again(child)
+        finally:
+            _tell(children, signal.SIGKILL)  # only what is left where this ends by an exception
+        for child in children:
+            for reader in child.readers:
+                reader.join()
+        worst = max(child.code or 0 for child in children)
+        return ExitCode(worst) if worst in set(ExitCode) else ExitCode.FAILED
+
+    # -- children ----------------------------------------------------------------------------------
+
+    def _start(self, number: int) -> _Child:
+        child = _Child(number, self._spawn(), time.monotonic(), [])
+        self._attend(child)
+        return child
+
+    def _spawn(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
+        )
+
+    def _attend(self, child: _Child) -> None:
+        """Forward a child's output, and tell when it has ended."""
+        process = child.process
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - pipes, as asked for
+        child.readers = [
+            threading.Thread(target=_each_line, args=(process.stdout, self._data(child.number)), daemon=True),
+            threading.Thread(target=_each_line, args=(process.stderr, self._said(child.number)), daemon=True),
+        ]
+        for reader in child.readers:
+            reader.start()
+        threading.Thread(target=lambda: self._ends.put((child, process.wait())), daemon=True).start()
+
+    def _take_end(self, *, told: bool) -> None:
+        """Wait a moment for a child to end; decide whether it is started again."""
+        try:
+            child, code = self._ends.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            return
+        died = code < 0
+        if told or code in _FINAL or (self._until_done and not died):
+            child.code = ExitCode.OK if told and died else code
+            return
+        at = time.monotonic()
+        calm = at - child.started_at > _CALM_SECONDS
+        child.pause = _FIRST_PAUSE if calm or not child.pause else min(child.pause * 2, _LONGEST_PAUSE)
+        child.due = at + child.pause
+        how = f"was ended by {signal.Signals(-code).name}" if died else f"ended with exit code {code}"
+        self._say(f"process {child.number} ({child.process.pid}) {how}: starting it again in {child.pause:g} s")
+
+    def _again(self, child: _Child) -> None:
+        for reader in child.readers:
+            reader.join()
+        child.process, child.started_at, child.due = self._spawn(), time.monotonic(), None
+        self._attend(child)
+
+    # -- output ------------------------------------------------------------------------------------
+
+    def _data(self, number: int) -> Callable[[str], None]:
+        """What takes a child's lines of data: JSON objects get the child's number."""
+
+        def take(line: str) -> None:
+            text = line
+            if self._writer.mode is OutputMode.JSON:
+                try:
+                    text = json.dumps({**json.loads(line), "process": number}) + "\n"
+                except (ValueError, TypeError):
+                    text = line
+            with self._lock:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+
+        return take
+
+    def _said(self, number: int) -> Callable[[str], None]:
+        return lambda line: self._say(line.rstrip("\n"), f"[{number}] ")
+
+    def _say(self, line: str, before: str = "") -> None:
+        with self._lock:
+            self._writer.log.print(Text(f"{before}{line}"), soft_wrap=True)
+
+
+def end_with_parent(parent: int, stop: threading.Event) -> None:
+    """In a child: set `stop` once the process `parent` isn't its parent any more."""
+
+    def watch() -> None:
+        while not stop.wait(_PARENT_SECONDS):
+            if os.getppid() != parent:
+                stop.set()
+
+    threading.Thread(target=watch, name="drkit-parent", daemon=True).start()
+
+
+def _each_line(pipe: IO[str], take: Callable[[str], None]) -> None:
+    with pipe:
+        for line in pipe:
+            take(line)
+
+
+def _tell(children: Sequence[_Child], number: signal.Signals) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.send_signal(number)

@@ -1,0 +1,130 @@
+"""Committed offsets of the old primary carried over a failback: to the live cluster's log by the link's mapping, and
+from there, once the old primary is seeded again, back by the way back's.
+
+Deleting a topic deletes every group's offsets on it: also those of groups that were left out of the failover, or aren't
+the link's. A group that stands on the live cluster goes by that; what was carried is for all others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.live_log import MISSING, RECREATED
+from drkit.failover.failback.topic_mapping import PartitionMapping
+from drkit.failover.positions.positions import Position, Strategy
+from drkit.kafka.groups.group_admin import CommittedOffset
+from drkit.model.clock import now
+from drkit.model.offsets import Certainty, GroupPosition
+from drkit.model.topology import TopicPartition
+
+
+def carried(
+    mappings: Mapping[TopicPartition, PartitionMapping],
+    committed: Iterable[CommittedOffset],
+    topics: Mapping[str, ScrubTopic],
+) -> tuple[Position, ...]:
+    """Where each committed offset is on the live cluster.
+
+    `source_offset` is the place there (None: not known, `reason` says why); `target_offset` is set only where the
+    live cluster has no such topic, so that the new one's first offset is the place. `existing` is what was committed.
+    """
+    return tuple(_carried(mappings, each, topics[each.topic]) for each in committed if each.topic in topics)
+
+
+def _carried(
+    mappings: Mapping[TopicPartition, PartitionMapping], found: CommittedOffset, topic: ScrubTopic
+) -> Position:
+    stands = GroupPosition(found.group, topic.live_topic, found.partition, found.offset, found.metadata, now())
+    base = replace(Position.unplaced(stands, found.topic), source_offset=None, existing=found.offset)
+    if topic.gap == MISSING:
+        reason = f"{topic.live_topic} is missing on the live cluster: the topic made anew is read from its first record"
+        base = replace(base, target_offset=0, strategy=Strategy.MAPPING, translation=Certainty.CONSERVATIVE)
+        return replace(base, reason=reason, why=reason)
+    if topic.gap == RECREATED:
+        reason = f"{topic.live_topic} was made anew on the live cluster: it is read from its first record"
+        start = topic.live_starts.get(found.partition, 0)
+        return replace(base, source_offset=start, translation=Certainty.CONSERVATIVE, reason=reason, why=reason)
+    place = mappings.get(found.tp, PartitionMapping()).translate(found.tp, found.offset)
+    return replace(
+        base,
+        source_offset=place.target_offset,
+        translation=place.certainty,
+        reason=place.reason,
+        why=place.reason or "where it had committed before the failover, by the mapping",
+    )
+
+
+def not_on(live: Iterable[CommittedOffset], positions: Sequence[Position]) -> tuple[Position, ...]:
+    """Those of carried positions whose group has committed nothing on that partition of the live cluster."""
+    there = {(each.group, each.topic, each.partition) for each in live}
+    return tuple(each for each in positions if (each.group, each.topic, each.partition) not in there)
+
+
+def as_stands(positions: Iterable[Position]) -> list[GroupPosition]:
+    """Carried positions as those of groups that stand on the live cluster, where the place there is known."""
+    return [
+        GroupPosition(
+            each.group, each.topic, each.partition, each.source_offset, each.metadata, each.captured_at or now()
+        )
+        for each in positions
+        if each.source_offset is not None
+    ]
+
+
+def with_carried(
+    chosen: Sequence[Position], positions: Iterable[Position], starts: Mapping[TopicPartition, int]
+) -> tuple[Position, ...]:
+    """The positions chosen for the move back, and the carried ones of topics that the live cluster doesn't have.
+
+    Args:
+        chosen: those chosen.
+        positions: the carried ones.
+        starts: partitions that have gone from the live cluster since, by their names there, and where their logs on
+            the old primary begin.
+    """
+    found = {(each.group, each.target_topic, each.partition): each for each in chosen}
+    for each in positions:
+        key = (each.group, each.target_topic, each.partition)
+        start = starts.get(TopicPartition(each.topic, each.partition))
+        if key in found and found[key].target_offset is not None:
+            continue
+        if each.target_offset is not None:
+            found[key] = replace(each, existing=None)
+        elif start is not None:
+            reason = f"{each.topic} has gone from the live cluster since: what was brought back is read from its start"
+            place = replace(each, existing=None, source_offset=None, target_offset=start, strategy=Strategy.MAPPING)
+            found[key] = replace(place, translation=Certainty.CONSERVATIVE, reason=reason, why=reason)
+    return tuple(each for _, each in sorted(found.items()))
+
+
+def offsets_digest(committed: Iterable[CommittedOffset]) -> str:
+    """A digest of committed offsets, to see whether any has changed."""
+    rows = sorted((each.group, each.topic, each.partition, each.offset, each.metadata) for each in committed)
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def documents(committed: Iterable[CommittedOffset], positions: Iterable[Position]) -> list[dict[str, Any]]:
+    """Committed offsets as a salvage keeps them, each with its place on the live cluster."""
+    places = {(each.group, each.target_topic, each.partition): each for each in positions}
+    rows = []
+    for each in sorted(committed, key=lambda found: (found.group, found.topic, found.partition)):
+        place = places[each.group, each.topic, each.partition]
+        rows.append(
+            {
+                "group": each.group,
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "metadata": each.metadata,
+                "target_topic": place.topic,
+                "target_offset": place.source_offset,
+                "translation": place.translation.value,
+                "reason": place.reason,
+            }
+        )
+    return rows

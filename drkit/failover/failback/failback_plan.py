@@ -1,0 +1,141 @@
+"""The plan of a failback: what is kept, what is deleted, who moves back. Frozen, with a digest.
+
+`link` is the configured link. `target` is its source, the old primary: the cluster that is gone back
+to. `live` is the cluster that serves now, the configured link's target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
+from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.positions.positions import Position
+from drkit.failover.run.machine import Kind, Mode
+from drkit.model.topology import LinkId
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubTopic:
+    """A topic of the old primary that is deleted and created anew.
+
+    `topic_id` is the incarnation that may be deleted; another one is never touched. `config` is its
+    effective configuration. `epoch` is the configured link's epoch of it. `starts`, `ends`: of its log, and
+    `live_starts` of the live cluster's, when the plan was made. `only`: by partition, how many of its offsets the live
+    log can't hold. `gap`: what is wrong with the live topic, so that it lacks even what was mirrored ("": nothing).
+    `live_topic` is its name on the live cluster, `live_topic_id` the id of the topic that was mirrored to. `way_back`:
+    a failback that was given up made this one anew, from that one.
+    """
+
+    topic: str
+    topic_id: str
+    live_topic: str
+    partitions: int
+    replication_factor: int
+    epoch: int
+    created_by_drkit: bool
+    config: dict[str, str] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    live_topic_id: str = ""
+    live_starts: dict[int, int] = field(default_factory=dict)
+    only: dict[int, int] = field(default_factory=dict)
+    gap: str = ""
+    way_back: bool = False
+
+    @property
+    def records(self) -> int:
+        """Offsets that the scrub deletes."""
+        return sum(max(0, end - self.starts.get(partition, 0)) for partition, end in self.ends.items())
+
+    @property
+    def only_here(self) -> int:
+        """Offsets that only the old primary holds: they are salvaged first."""
+        return sum(self.only.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FailbackPlan:
+    """What a failback will do. `positions` are the groups as they stand on the live cluster; where they go
+    is known only once the old primary is seeded again; `carried`: how many of them stand on the old primary only.
+    `offsets` counts, by group, the committed offsets that are deleted there. `failover_run` is the run that failed the
+    link away.
+    `level`: the old primary holds nothing that isn't on the live cluster, so nothing is deleted there.
+    `by_spark`: the old primary is seeded by Spark's tasks.
+    """
+
+    link: LinkId
+    made_at: datetime
+    target: ClusterView
+    live: ClusterView
+    endpoint: str
+    control: str
+    control_version: int | None
+    failover_run: str | None
+    topics: tuple[ScrubTopic, ...]
+    offsets: dict[str, int]
+    positions: tuple[Position, ...]
+    carried: int = 0
+    directories: tuple[DirectoryView, ...] = ()
+    level: bool = False
+    by_spark: bool = False
+    stages: tuple[StagePlan, ...] = ()
+    warnings: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    digest: str = ""
+    kind: Kind = Kind.FAILBACK
+    mode: Mode = Mode.PLANNED
+
+    @property
+    def only_here(self) -> int:
+        """Offsets that only the old primary holds."""
+        return sum(topic.only_here for topic in self.topics)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Topics of which the live cluster lacks even what was mirrored: only the salvage will have it."""
+        return tuple(topic.topic for topic in self.topics if topic.gap)
+
+
+_ADAPTER = TypeAdapter(FailbackPlan)
+
+
+def failback_plan_json(plan: FailbackPlan) -> str:
+    """The plan as JSON text, complete."""
+    return _ADAPTER.dump_json(plan).decode()
+
+
+def failback_plan_from_json(text: str) -> FailbackPlan:
+    """The plan that `failback_plan_json` wrote; raises pydantic's ValidationError where it isn't one."""
+    return _ADAPTER.validate_json(text)
+
+
+def with_digest(plan: FailbackPlan) -> FailbackPlan:
+    """The plan with the SHA-256 of its decision: what is deleted where, and in which stages."""
+    body = json.dumps(_decision(plan), sort_keys=True, separators=(",", ":"))
+    return replace(plan, digest=hashlib.sha256(body.encode()).hexdigest())
+
+
+def _decision(plan: FailbackPlan) -> dict[str, Any]:
+    return {
+        "kind": plan.kind,
+        "link": str(plan.link),
+        "target": [plan.target.alias, plan.target.cluster_id],
+        "live": [plan.live.alias, plan.live.cluster_id],
+        "control": [plan.control, plan.control_version, plan.failover_run],
+        "topics": [
+            [t.topic, t.topic_id, t.live_topic, t.partitions, sorted(t.only.items()), sorted(t.ends.items()), t.gap]
+            for t in plan.topics
+        ],
+        "offsets": sorted(plan.offsets.items()),
+        "stages": [stage.name for stage in plan.stages],
+        **({"level": True} if plan.level else {}),
+        **({"by_spark": True} if plan.by_spark else {}),
+        **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
+    }

@@ -1,0 +1,211 @@
+"""What planning a failback looks at: the old primary, the live cluster, what the store knows of the link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.failback.live_log import LiveLog
+from drkit.failover.failback.topic_logs import logs_of
+from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping, mappings_of
+from drkit.failover.fencing.cluster_fence import fence_means, gate_record
+from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.machine import Kind, State
+from drkit.failover.run.run_record import KINDS, load_run
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.groups.group_admin import CommittedOffset
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.fence import GateRecord, Means
+from drkit.model.link_state import Direction, LinkControl, TopicState
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the planner saw. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
+    groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
+    the old primary's names; `live_fence`: by what the live cluster can be fenced, and where by nothing, why not.
+
+    `back_states`: by the old primary's names, what a failback that was given up has made anew there.
+    `configs_before`: how those topics were configured before.
+    """
+
+    link: Link
+    control: LinkControl | None
+    old: ClusterView
+    live: ClusterView
+    states: Mapping[str, TopicState]
+    watermarks: Mapping[TopicPartition, Watermark]
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    live_topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    live_logs: Mapping[str, LiveLog] = field(default_factory=dict)
+    mappings: Mapping[TopicPartition, PartitionMapping] = field(default_factory=dict)
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    old_offsets: tuple[CommittedOffset, ...] = ()
+    old_members: Mapping[str, int] = field(default_factory=dict)
+    live_offsets: tuple[CommittedOffset, ...] = ()
+    live_members: Mapping[str, int] = field(default_factory=dict)
+    mirror: str | None = None
+    run_problem: str | None = None
+    fence: GateRecord | None = None
+    kept: bool = False
+    old_cluster_id: str | None = None
+    back_states: Mapping[str, TopicState] = field(default_factory=dict)
+    configs_before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    live_fence: tuple[Means, str] = (Means.NONE, "not looked at")
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another cluster answers as the old primary."""
+        return self.old_cluster_id is not None and self.old_cluster_id != self.old.cluster_id
+
+    def live_names(self) -> dict[str, str]:
+        """The live cluster's names of the topics that were mirrored or made anew, by the old primary's."""
+        made = {name: self.link.target_topic(name) for name in self.back_states}
+        return made | {name: state.target_topic for name, state in self.states.items()}
+
+    def way_back(self, info: TopicInfo) -> bool:
+        """Whether a topic of the old primary is what a failback that was given up made anew."""
+        state, made = self.states.get(info.name), self.back_states.get(info.name)
+        mirrored = state is not None and info.topic_id == state.source_topic_id
+        return not mirrored and made is not None and info.topic_id == made.target_topic_id
+
+    def is_ours(self, info: TopicInfo) -> bool:
+        """Whether a topic of the old primary is the very one that was mirrored, or that a failback made anew."""
+        state, made = self.states.get(info.name), self.back_states.get(info.name)
+        mirrored = state is not None and info.topic_id == state.source_topic_id
+        return mirrored or (made is not None and info.topic_id == made.target_topic_id)
+
+
+def look(estate: Estate, link: Link) -> Sight:
+    """Look at everything.
+
+    Raises:
+        Refused: a cluster doesn't answer.
+    """
+    store = estate.store
+    control = store.link_control(link.id)
+    decided = _decided_by(estate, control)
+    back = link.id.reversed()
+    sight = Sight(
+        link=link,
+        control=control,
+        old=_reach(estate, link.id.source, "Bring it up: it is what a failback goes back to"),
+        live=_reach(estate, link.id.target, "It serves now: nothing can be brought back without it"),
+        states={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
+        watermarks=store.watermarks(link.id),
+        mirror=mirror_at_work(estate, link) or mirror_at_work(estate, link.reversed()),
+        run_problem=decided.problem,
+        fence=gate_record(store, link.id, link.id.source),
+        old_cluster_id=decided.cluster_id,
+        kept=decided.kept,
+        back_states=_made_by_the_way_back(estate, control, back),
+        configs_before=decided.configs,
+    )
+    old_admin, live_admin = estate.admin(link.id.source), estate.admin(link.id.target)
+    topics = old_admin.topics()
+    covered = [name for name in topics if link.covers_topic(name)]
+    tps = [TopicPartition(name, partition) for name in covered for partition in range(topics[name].partitions)]
+    names = sight.live_names()
+    mirrored = [name for name in names if name in topics]
+    old_offsets = _offsets(estate, link.id.source, None, sorted(mirrored))
+    live_names = {link.target_topic(name) for name in (*covered, *sight.states)} | set(names.values())
+    live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
+    live = live_admin.topics(live_names)
+    return replace(
+        sight,
+        topics=topics,
+        live_topics=live,
+        live_logs=logs_of(live_admin, live, names),
+        mappings=mappings_of(
+            store,
+            link.id,
+            [
+                MappedTopic(name, names[name], topics[name].partitions, sight.way_back(topics[name]))
+                for name in mirrored
+            ],
+        ),
+        live_fence=_fence(estate, link.id.target),
+        starts=old_admin.start_offsets(tps),
+        ends=old_admin.end_offsets(tps, committed=False),
+        configs=old_admin.topic_configs(covered),
+        old_offsets=old_offsets,
+        live_offsets=live_offsets,
+        old_members=estate.groups(link.id.source).members(
+            sorted({found.group for found in (*old_offsets, *live_offsets)})
+        ),
+        live_members=estate.groups(link.id.target).members(sorted({found.group for found in live_offsets})),
+    )
+
+
+def _reach(estate: Estate, alias: str, remedy: str) -> ClusterView:
+    admin = estate.admin(alias)
+    try:
+        return ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
+    except Unreachable as error:
+        raise Refused(f"{alias} does not answer: {error.what}", meaning=error.meaning, remedy=remedy) from error
+
+
+def _fence(estate: Estate, alias: str) -> tuple[Means, str]:
+    try:
+        return fence_means(estate, alias)
+    except DrkitError as error:
+        return Means.NONE, error.what
+
+
+def _offsets(estate: Estate, alias: str, link: Link | None, topics: Sequence[str]) -> tuple[CommittedOffset, ...]:
+    """What the link's groups (None: all groups) have committed on these topics."""
+    coordinator = estate.groups(alias)
+    groups = [
+        name
+        for name, info in coordinator.list_groups().items()
+        if (link is None or link.covers_group(name)) and info.commits_offsets
+    ]
+    names = set(topics)
+    return tuple(found for found in coordinator.committed(groups) if found.topic in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What the run that decided the link says. `problem`: why it can't be gone back from; `cluster_id`: the old
+    primary's, as it saw it; `kept`: the link was turned round for good; `configs`: of the old primary's topics, before
+    a failback that was given up made them anew.
+    """
+
+    problem: str | None = None
+    cluster_id: str | None = None
+    kept: bool = False
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def _decided_by(estate: Estate, control: LinkControl | None) -> _Decided:
+    if control is None or control.run is None:
+        return _Decided()
+    run = control.run
+    summary = next((found for found in estate.store.runs() if found.run == run), None)
+    if summary is not None and summary.kind not in KINDS:
+        return _Decided()  # by `drkit abandon` or `drkit fence --lift`: they have no plan
+    try:
+        record = load_run(estate.store, run)
+    except DrkitError as error:
+        return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}")
+    plan, over = record.plan, record.machine.finished
+    problem = None if over else f"run {run} is unfinished ({record.machine.state})"
+    if isinstance(plan, FailbackPlan):
+        configs = {topic.topic: topic.config for topic in plan.topics}
+        kept = plan.kind is Kind.REPROTECT and record.machine.state is State.CLOSED
+        return _Decided(problem, plan.target.cluster_id, kept, configs)
+    return _Decided(problem, plan.source.cluster_id)
+
+
+def _made_by_the_way_back(estate: Estate, control: LinkControl | None, back: LinkId) -> dict[str, TopicState]:
+    """What a failback that was given up has made on the old primary, by its names there."""
+    if control is None or control.direction is not Direction.REVERSED:
+        return {}
+    return {state.target_topic: state for state in estate.store.topic_states(back).values()}

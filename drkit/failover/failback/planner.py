@@ -1,0 +1,222 @@
+"""Planning a failback: look at the old primary and the live cluster, say what would be kept, deleted, moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from drkit.failover.failback.carried_offsets import carried, not_on
+from drkit.failover.failback.checks import obstacles, warnings
+from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
+from drkit.failover.failback.failback_snapshot import Sight, look
+from drkit.failover.failback.in_sync import is_level
+from drkit.failover.plan.failover_plan import DirectoryView, StagePlan
+from drkit.failover.positions.positions import Position, Selection
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.machine import Kind
+from drkit.failover.stages.audit_stage import Audit
+from drkit.failover.stages.directory_update import look_at_directories, outrun, warnings_of
+from drkit.failover.stages.failback_stages import DrainBack, Keep, QuietFence, Reseed, Reverse, Turn
+from drkit.failover.stages.failover_stages import Close, Commit, Translate, Verify
+from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
+from drkit.failover.stages.salvage_stage import Salvage
+from drkit.failover.stages.scrub_stage import Scrub
+from drkit.failover.stages.scrub_topics import scrub_topics
+from drkit.failover.stages.stage import Stage
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_state import Direction
+from drkit.model.offsets import Certainty
+from drkit.model.topology import Link, LinkId
+
+CLUSTER_ID = "--cluster-id"
+_DECISIONS = 2  # reversed, then active again
+
+
+def make_failback_plan(
+    estate: Estate, to: str | None, link: Link | None = None, *, for_good: bool = False, by_spark: bool = False
+) -> FailbackPlan:
+    """Observe and plan.
+
+    Args:
+        estate: where to look.
+        to: the cluster to go back to; None: the source of the one link that was failed away from.
+        link: the configured link, where several are meant by `to`.
+        for_good: don't go back: the live cluster becomes the source for good, the old primary its standby (reprotect).
+        by_spark: have Spark's tasks seed the old primary.
+
+    Raises:
+        ConfigError: no such cluster; several links qualify.
+        Refused: no link leads away from it, it is not failed away from, a cluster doesn't answer, or the
+            link alters the records that it carries.
+        Unreachable: the store doesn't answer.
+    """
+    chosen = _find_link(estate, to, link)
+    if any(configured.link().id == chosen.id.reversed() for configured in estate.config.links):
+        raise Refused(
+            f"{chosen.id.reversed()} is a link of its own (active-active)",
+            meaning=f"The way back of {chosen.id} would have its name, and the two records would mix",
+            remedy="Take that link out of the configuration for the time of the failback",
+        )
+    if chosen.alters:
+        raise Refused(
+            f"{chosen.id} can't be failed back: its filter, transform or provenance alters what it carries",
+            meaning=f"{chosen.id.target} holds other records than {chosen.id.source} held; seeding {chosen.id.source} "
+            "from it would replace what was left out or redacted, and no audit could tell what is right",
+            remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
+        )
+    sight = look(estate, chosen)
+    return _plan_for(
+        sight,
+        estate.endpoint(chosen.id.source),
+        look_at_directories(estate, chosen.id),
+        hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
+        Kind.REPROTECT if for_good else Kind.FAILBACK,
+        by_spark=by_spark,
+    )
+
+
+def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
+    """The stages of a failback: those that the plan explains are those that the runner carries out."""
+    old, live, cluster_id = plan.target.alias, plan.live.alias, plan.target.cluster_id or ""
+    groups = len({position.group for position in plan.positions})
+    kept = plan.kind is Kind.REPROTECT
+    brought_back = (
+        Salvage(old, cluster_id, live, plan.topics, plan.level),
+        Scrub(old, cluster_id, live, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
+        Reverse(plan.link, plan.topics, level=plan.level, for_good=kept),
+        Reseed(live, old, cluster_id, plan.by_spark),
+        Audit(live, old, () if plan.level else plan.topics),
+    )
+    if kept:
+        return (*brought_back, Keep(plan.link))
+    return (
+        *brought_back,
+        QuietFence(live),
+        DrainBack(live, old, cluster_id),
+        # where nothing was deleted, what groups had committed there is old: the live cluster's positions rule
+        Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions)),
+        Commit(old, groups, len(plan.positions)),
+        Turn(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
+        Verify(old),
+        Close(turned=True),
+    )
+
+
+def _find_link(estate: Estate, to: str | None, wanted: Link | None) -> Link:
+    links = [configured.link() for configured in estate.config.links]
+    if to is not None and to not in estate.config.clusters:
+        raise ConfigError(
+            f"no cluster {to!r} is configured", remedy=f"Known: {', '.join(sorted(estate.config.clusters))}"
+        )
+    candidates = [link for link in links if to in {None, link.id.source} and wanted in {None, link}]
+    if not candidates:
+        known = ", ".join(str(link.id) for link in links) or "none"
+        raise Refused(f"no link leads away from {to}", meaning="It was never a primary", remedy=f"Links: {known}")
+    away = [link for link in candidates if _direction(estate, link.id) in {Direction.SEALED, Direction.REVERSED}]
+    if not away:
+        named = ", ".join(str(link.id) for link in candidates)
+        raise Refused(
+            f"{named} was not failed away from",
+            meaning="There is nothing to go back from: the primary still is the primary",
+            remedy="`drkit status` shows the links",
+        )
+    if len(away) > 1:
+        raise ConfigError(
+            f"several links were failed away from: {', '.join(str(link.id) for link in away)}",
+            meaning="One run moves one link",
+            remedy="One after the other: "
+            + "; ".join(f"drkit failback --to {link.id.source} --link '{link.id}'" for link in away),
+        )
+    return away[0]
+
+
+def _direction(estate: Estate, link: LinkId) -> Direction:
+    control = estate.store.link_control(link)
+    return Direction.ACTIVE if control is None else control.direction
+
+
+# -- deciding --------------------------------------------------------------------------------------
+
+
+def _plan_for(
+    sight: Sight,
+    endpoint: str,
+    directories: tuple[DirectoryView, ...],
+    hooks: Hooks,
+    kind: Kind,
+    *,
+    by_spark: bool,
+) -> FailbackPlan:
+    topics = tuple(scrub_topics(sight))
+    names = {topic.topic for topic in topics}
+    offsets: dict[str, int] = {}
+    level = is_level(topics, sight.ends, sight.watermarks, sight.states, sight.live_topics, sight.live_logs)
+    alone: tuple[Position, ...] = ()
+    if level:
+        topics = tuple(replace(topic, only={}, gap="") for topic in topics)
+    else:
+        by_name = {topic.topic: topic for topic in topics}
+        alone = not_on(sight.live_offsets, carried(sight.mappings, sight.old_offsets, by_name))
+    for found in () if level else sight.old_offsets:
+        if found.topic in names:
+            offsets[found.group] = offsets.get(found.group, 0) + 1
+    control = sight.control
+    plan = FailbackPlan(
+        link=sight.link.id,
+        made_at=now(),
+        target=sight.old,
+        live=sight.live,
+        endpoint=endpoint,
+        control=(control.direction if control is not None else Direction.ACTIVE).value,
+        control_version=None if control is None else control.version,
+        failover_run=None if control is None else control.run,
+        topics=topics,
+        offsets=dict(sorted(offsets.items())),
+        positions=() if kind is Kind.REPROTECT else _positions(sight, alone),
+        carried=0 if kind is Kind.REPROTECT else len(alone),
+        directories=() if kind is Kind.REPROTECT else directories,
+        kind=kind,
+        level=level,
+        by_spark=by_spark,
+    )
+    stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failback_stages(plan))
+    epoch = (plan.control_version or 0) + _DECISIONS
+    plan = replace(
+        plan,
+        stages=with_hooks(stages, hooks),
+        warnings=(*warnings(sight, plan), *warnings_of(plan.directories)),
+        obstacles=(*obstacles(sight, plan, alone), *outrun(plan.directories, plan.link, plan.target.alias, epoch)),
+    )
+    return with_digest(plan)
+
+
+def _positions(sight: Sight, alone: Iterable[Position]) -> tuple[Position, ...]:
+    """The groups as they stand on the live cluster, and those that stand on the old primary only, by their places on
+    the live one; where they go is known once the re-seed is done."""
+    link = sight.link
+    found = []
+    for offset in sight.live_offsets:
+        topic = link.source_topic(offset.topic)
+        if topic is None:
+            continue
+        reason = f"known once {link.id.source} is seeded again"
+        found.append(
+            Position(
+                group=offset.group,
+                topic=offset.topic,
+                partition=offset.partition,
+                target_topic=topic,
+                source_offset=offset.offset,
+                target_offset=None,
+                strategy=None,
+                translation=Certainty.UNAVAILABLE,
+                reread=None,
+                skipped=None,
+                lost=None,
+                reason=reason,
+                why=reason,
+                metadata=offset.metadata,
+            )
+        )
+    return tuple(sorted((*found, *alone), key=lambda p: (p.group, p.topic, p.partition)))

@@ -1,0 +1,84 @@
+"""A link's record turned round: its rows, watermarks and topic states become those of the other direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from drkit.mapping.invert import invert_mappings, invert_watermark
+from drkit.model.errors import DrkitError
+from drkit.model.link_state import TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import Link, LinkId
+from drkit.store.api import Store
+
+
+class Before(NamedTuple):
+    """What the direction that is to be knew of a topic: its last epoch, and whether drkit created it."""
+
+    epoch: int
+    created_by_drkit: bool
+
+
+class Turned(NamedTuple):
+    """A record of the other direction, not yet kept."""
+
+    states: list[TopicState]
+    rows: list[OffsetMapping]
+    watermarks: list[Watermark]
+
+
+def turn_round(store: Store, link: Link, before: Mapping[str, Before], reason: str, *, only_known: bool) -> Turned:
+    """The record of the other direction, in new epochs, from what this one recorded. Reads the store; changes nothing.
+
+    Args:
+        store: where the record is.
+        link: the direction that recorded.
+        before: by topic name on its target: what the other direction knew of it.
+        reason: kept with the topics' states.
+        only_known: leave out topics that `before` doesn't name; else they begin after the epoch that they have.
+
+    Raises:
+        DrkitError: nothing is recorded, or the record can't be turned round.
+    """
+    epochs: dict[str, int] = {}
+    states = []
+    for state in store.topic_states(link.id).values():
+        known = before.get(state.target_topic)
+        if known is None and only_known:
+            continue
+        epochs[state.topic] = epoch = (known.epoch if known is not None else state.epoch) + 1
+        states.append(
+            TopicState(
+                topic=state.target_topic,
+                target_topic=state.topic,
+                source_topic_id=state.target_topic_id,
+                target_topic_id=state.source_topic_id,
+                epoch=epoch,
+                partitions=state.partitions,
+                created_by_drkit=known.created_by_drkit if known is not None else False,
+                reason=reason,
+            )
+        )
+    rows: list[OffsetMapping] = []
+    watermarks = []
+    for tp, mark in store.watermarks(link.id).items():
+        if tp.topic not in epochs:
+            continue
+        topic, epoch = link.target_topic(tp.topic), epochs[tp.topic]
+        rows += invert_mappings(store.mappings(link.id, tp, mark.epoch), mark, topic=topic, epoch=epoch)
+        watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch))
+    if not states:
+        raise DrkitError(
+            f"nothing is recorded of {link.id}",
+            meaning="The other direction can't be made of it",
+            remedy="Check the store, then resume",
+        )
+    return Turned(states, rows, watermarks)
+
+
+def keep_turned(store: Store, link: LinkId, turned: Turned) -> None:
+    """Keep a record for a link that has none."""
+    store.append_mappings(link, turned.rows)
+    store.put_watermarks(link, turned.watermarks)
+    store.put_topic_states(link, turned.states)

@@ -1,0 +1,1 @@
+"""Keeping clients out of a cluster, showing that they are out, letting them in again."""

@@ -1,0 +1,435 @@
+"""A cluster's gate for the clients of a link: closing it (the fence), showing that it is closed, opening it.
+
+What is put is noted in the store before it is there, so that exactly that is taken away again and nothing that
+somebody else has put. Every decision takes a new epoch (`gate_rules`); before acting the newest record must be
+one's own, and after acting it is looked at again: a run that was held up in between and acted late finds the
+newer record and takes its own act back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from drkit.failover.fencing.deny_rules import (
+    beside_mark,
+    closing,
+    excepting,
+    for_everybody,
+    named,
+    probing,
+    spoken_of,
+    unspoken,
+    what_stands,
+)
+from drkit.failover.fencing.external_command import run_command
+from drkit.failover.fencing.fence_proof import Acting, Late, Proof, late
+from drkit.failover.fencing.quiescence import settled_ends
+from drkit.failover.run.cluster_context import Estate
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.write_probe import WriteProbe
+from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.fence import FENCES, GateRecord, GateState, Means, is_mark, mark_of, newest, older, record_text
+from drkit.model.topology import LinkId, is_canary
+from drkit.model.wording import counted
+from drkit.store.api import Store
+
+PROPAGATION_SECONDS = 10.0
+"""How long brokers may take to go by a rule that was put or removed, or a command's act to be felt."""
+_AT_ONCE = 2.0
+_MIRROR_GROUPS = "drkit.mirror."
+_SHOWN = 3
+
+
+def fence_means(estate: Estate, cluster: str) -> tuple[Means, str]:
+    """By what a cluster can be fenced, and, where by nothing, why not.
+
+    Raises:
+        Unreachable: it doesn't answer.
+    """
+    if estate.config.clusters[cluster].fence.command is not None:
+        return Means.COMMAND, ""
+    try:
+        estate.admin(cluster, may_be_gone=True).acls()
+    except Refused as error:
+        return Means.NONE, error.what
+    return Means.ACL, ""
+
+
+def gate_record(store: Store, link: LinkId, cluster: str) -> GateRecord | None:
+    """The newest decision about a cluster's gate for the clients of a configured link."""
+    return newest(store.notes(link, FENCES), cluster)
+
+
+class Gate:
+    """The gate of one cluster.
+
+    Args:
+        acting: with what; its link has the cluster on either side.
+        cluster: its alias.
+    """
+
+    def __init__(self, acting: Acting, cluster: str) -> None:
+        self._acting = acting
+        self._estate = acting.estate
+        self._store = acting.estate.store
+        self._cluster = cluster
+        self._config = acting.estate.config.clusters[cluster]
+        configured = {each.link().id for each in acting.estate.config.links}
+        self._link = acting.link.id if acting.link.id in configured else acting.link.id.reversed()
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def close(self) -> Proof:
+        """Keep the link's clients out of the cluster, which is the source of the link, and show it.
+
+        Raises:
+            Refused: a newer run has decided otherwise.
+            Unreachable: the store doesn't answer.
+        """
+        try:
+            means, why = fence_means(self._estate, self._cluster)
+            if means is Means.NONE:
+                return Proof(
+                    proven=False,
+                    reason=f"{self._cluster} answers and drkit can't deny its writes ({why}); whoever writes there "
+                    "now is lost",
+                )
+        except (Unreachable, ConfigError) as error:
+            self._estate.reach(self._cluster).gone = True
+            found = gate_record(self._store, self._link, self._cluster)
+            self._claim(GateState.PENDING, found.means if found is not None and found.stands else Means.NONE)
+            return Proof(proven=False, reason=error.what)
+        before = gate_record(self._store, self._link, self._cluster)
+        record = self._claim(GateState.CLOSING, means)
+        try:
+            shown = self._by_acl(record) if means is Means.ACL else self._by_command(record, before)
+            ends = settled_ends(self._acting, self._acting.link)
+        except (PartlyDone, Late):
+            raise
+        except DrkitError as error:
+            if means is Means.ACL and not self._ours():
+                reason = f"no rule of drkit's is on {self._cluster}, so its clients may write: {error.what}"
+                self._keep(replace(record, state=GateState.OPEN, detail=reason))
+                return Proof(proven=False, reason=reason, epoch=record.epoch)
+            reason = f"{what_stands(means, self._cluster)}, but it is not shown: {error.what}"
+            self._keep(replace(record, state=GateState.CLOSED, detail=reason))
+            return Proof(proven=False, reason=reason, epoch=record.epoch)
+        reason = f"{shown}; {len(ends)} log ends stood still"
+        self._keep(replace(record, state=GateState.CLOSED, proven=True, detail=reason))
+        return Proof(proven=True, reason=reason, epoch=record.epoch, ends=ends)
+
+    def _by_acl(self, record: GateRecord) -> str:
+        admin = self._admin()
+        link = self._acting.link
+        ours = self._ours()
+        seen = self._topics()
+        # what a rule of ours hides from drkit stays closed
+        topics = sorted({*seen, *(name for name in named(ours, "topic") if link.covers_topic(name))})
+        listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
+        listed |= {position.group for position in self._store.group_positions(link.id)} | named(ours, "group")
+        groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
+        unreadable = self._unreadable(groups)
+        wanted = closing(topics, groups)
+        there, elsewhere = admin.acls(), self._wanted_elsewhere()
+        others = there - ours - elsewhere  # rules that no fence of drkit's has put
+        also = unspoken(topics, groups, others)
+        if also and (also <= ours or self._open_by_default(record, others)):
+            wanted |= also
+        wanted |= {mark_of(link)}
+        failures = self._apply(record, put=wanted - there, ours=wanted & (ours | elsewhere), remove=ours - wanted)
+        if failures:
+            rule, why = next(iter(failures.items()))
+            raise DrkitError(f"{len(failures)} of {len(wanted)} rules were refused, e.g. '{rule}': {why}")
+        self._note_others(record, wanted & others)
+        self._everywhere(wanted)
+        hidden = {*seen} - {*self._topics()} | (self._unreadable(groups) - unreadable)
+        if hidden:
+            raise DrkitError(
+                f"drkit itself doesn't see {len(hidden)} topics and groups any more, e.g. {min(hidden)}",
+                remedy="Grant drkit's principal DESCRIBE and READ on the link's topics, DESCRIBE on its groups",
+            )
+        shown = self._denied(topics, _AT_ONCE)
+        return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
+
+    def _note_others(self, record: GateRecord, rules: frozenset[Acl]) -> None:
+        """Remember what somebody else has closed: it needs no rule of ours, and the fence names it all the same."""
+        kind = others_rules_kind(self._cluster)
+        keys = {rule.key: str(record.epoch) for rule in rules}
+        self._store.forget_notes(self._link, kind, sorted(self._store.notes(self._link, kind).keys() - keys))
+        self._store.put_notes(self._link, kind, keys)
+
+    def _open_by_default(self, record: GateRecord, there: frozenset[Acl]) -> bool:
+        """Whether the brokers allow what no rule is about (`allow.everyone.if.no.acl.found`), as far as can be seen."""
+        for rule in probing(record.run):
+            if spoken_of(rule.resource, rule.name, there) or not self._lets_see(rule):
+                continue
+            failures = self._apply(record, put=frozenset({rule}), ours=frozenset(), remove=frozenset())
+            if failures:
+                raise DrkitError(f"the rule '{rule}' was refused: {failures[rule]}")
+            self._everywhere(frozenset({rule}))
+            still = self._lets_see(rule)
+            self._remove(record, frozenset({rule}), forget=frozenset({rule}))
+            if not still:
+                return True
+        return False
+
+    def _lets_see(self, rule: Acl) -> bool:
+        """Whether an ordinary client (for groups: drkit) may see what the rule is about, or that it isn't there."""
+        if rule.resource == "group":
+            return not self._unreadable([rule.name])
+        with ClusterAdmin(
+            self._cluster, self._config.writer(), timeout_seconds=self._estate.timeout_seconds
+        ) as ordinary:
+            try:
+                ordinary.topics([rule.name])
+            except Refused:
+                return False
+        return True
+
+    def _unreadable(self, groups: Collection[str]) -> set[str]:
+        """Groups whose committed offsets the cluster doesn't show drkit."""
+        return set(self._estate.groups(self._cluster).fetch(groups).failures)
+
+    def _everywhere(self, wanted: frozenset[Acl]) -> None:
+        """Every broker goes by all the rules."""
+        behind: set[int] = set()
+
+        def done() -> bool:
+            behind.clear()
+            behind.update(node for node, rules in self._admin().acls_by_broker().items() if wanted - rules)
+            return not behind
+
+        if not self._acting.wait(done, PROPAGATION_SECONDS):
+            raise DrkitError(f"brokers {sorted(behind)} don't go by all rules yet")
+
+    def _denied(self, topics: Collection[str], seconds: float) -> str:
+        """Show that no broker takes a record of an ordinary client, from so many seconds on at the latest; in words."""
+        if not topics:
+            return ""
+        with self._probe() as probe:
+            found: dict[int, frozenset[str]] = {}
+
+            def done() -> bool:
+                found.clear()
+                found.update(probe.may_write(topics))
+                return not any(found.values())
+
+            if not self._acting.wait(done, seconds):
+                node, writable = next((node, names) for node, names in found.items() if names)
+                raise DrkitError(
+                    f"{probe.principal} still may write {min(writable)} through broker {node}: a super user, whom no "
+                    f"rule stops? Give an ordinary writer in [clusters.{self._cluster}.fence.client]"
+                )
+            return f", shown to {probe.principal} by {len(found)} brokers"
+
+    def _by_command(self, record: GateRecord, before: GateRecord | None) -> str:
+        fence = self._config.fence
+        topics = self._topics()
+        with self._probe() as probe:
+            shut = before is not None and before.stands
+            was_let_in = shut or any(probe.may_write(topics).values())
+            self._still_mine(record)
+            run_command(self._config.fence, "fence", record, self._link, self._acting.say)
+            denied = ""
+            try:
+                denied = self._denied(topics, PROPAGATION_SECONDS)
+            except (ConfigError, Unreachable) as error:
+                if fence.bootstrap_servers is None and isinstance(error, Unreachable):
+                    raise
+                denied = f"{probe.principal} is not let in any more ({error.what})"
+        self._refuse_if_late(record, frozenset(), frozenset())
+        if not was_let_in:
+            raise DrkitError(f"{probe.principal} was denied before already, so it shows nothing that it is denied now")
+        return f"the command has kept clients out: {denied.lstrip(', ')}"
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def open(self) -> str:
+        """Take away what keeps clients out, and nothing else; what was done, "" for nothing.
+
+        Raises:
+            Refused: a newer run has decided otherwise.
+            DrkitError: it can't be taken away.
+        """
+        return "; ".join(filter(None, (self._open_noted(), self._open_marked())))
+
+    def _open_marked(self) -> str:
+        """Take away a fence that only its mark on the cluster tells of: the store has lost its notes."""
+        try:
+            there = self._admin().acls()
+        except (Refused, Unreachable):
+            return ""  # no access rules are kept there, or they can't be seen: `drkit status` shows a mark later
+        link, mark = self._acting.link, mark_of(self._acting.link)
+        if mark not in there:
+            return ""
+        record = self._claim(GateState.OPENING, Means.ACL)
+        noted = {Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster))}
+        found = beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
+        self._remove(record, found | {mark}, forget=found | {mark})
+        done = f"a fence of {self._cluster} that the store didn't know is lifted: {counted(len(found), 'rule')} removed"
+        self._keep(replace(record, state=GateState.OPEN, detail=done))
+        return done
+
+    def _open_noted(self) -> str:
+        before = gate_record(self._store, self._link, self._cluster)
+        if before is None or before.state is GateState.OPEN:
+            return ""
+        record = self._claim(GateState.OPENING, before.means)
+        if not before.stands:
+            self._keep(replace(record, state=GateState.OPEN))
+            return ""
+        if before.means is Means.COMMAND:
+            self._still_mine(record)
+            run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
+            self._refuse_if_late(record, frozenset(), frozenset())
+            done = f"the fence of {self._cluster} is lifted by its command"
+        else:
+            ours = self._ours()
+            remove = ours - self._wanted_elsewhere()
+            there = {rule for rule in remove & self._admin().acls() if not is_mark(rule)}
+            self._remove(record, remove, forget=ours)
+            gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules stood there any more"
+            done = f"the fence of {self._cluster} is lifted: {gone}"
+        self._note_others(record, frozenset())
+        self._keep(replace(record, state=GateState.OPEN, detail=done))
+        return done
+
+    def admit_mirror(self) -> str:
+        """Let drkit itself write to a closed cluster, and still nobody else; what was done, "" for nothing.
+
+        Raises:
+            Refused: a newer run has decided otherwise.
+            DrkitError: it can't be done.
+        """
+        before = gate_record(self._store, self._link, self._cluster)
+        if before is None or not before.stands or (before.state is GateState.STANDBY and before.detail):
+            return ""
+        if before.means is Means.COMMAND:
+            return f"{self.open()} (it can make no exception for the mirror)"
+        record = self._claim(GateState.STANDBY, before.means)
+        closed = for_everybody(self._ours())
+        topics = sorted(rule.name for rule in closed if rule.resource == "topic")
+        with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
+            passes = bool(topics) and all(probe.may_write(topics[:1]).values())
+        if passes:
+            done = f"{self._cluster} stays closed to all but super users, of whom drkit is one"
+        else:
+            admin = self._admin()
+            there = admin.acls()
+            stand_in, gap = excepting(closed, there, admin.principal)
+            failures = self._apply(record, put=stand_in - there, ours=stand_in & self._ours(), remove=frozenset())
+            if failures:
+                rule, why = next(iter(failures.items()))
+                raise DrkitError(f"{self._cluster} refuses the rule '{rule}': {why}", remedy="Remove the cause named")
+            self._remove(record, closed - self._wanted_elsewhere(), forget=closed)
+            open_to = f"; {gap}" if gap else ""
+            others = len({rule.principal for rule in self._ours() if rule.permission == "deny" and not is_mark(rule)})
+            kept = f"stays closed to {others} other writers" if others else "can't be kept closed"
+            done = f"{self._cluster} {kept}{open_to}"
+        self._keep(replace(record, detail=done))
+        return done
+
+    # -- acting, in the order in which an interruption does no harm ------------------------------------
+
+    def _apply(
+        self, record: GateRecord, *, put: frozenset[Acl], ours: frozenset[Acl], remove: frozenset[Acl]
+    ) -> dict[Acl, str]:
+        """Note, put, remove, forget; why, by rule, for those that were refused."""
+        self._still_mine(record)
+        kind = fence_rules_kind(self._cluster)
+        self._store.put_notes(self._link, kind, {rule.key: str(record.epoch) for rule in put | ours})
+        try:
+            failures = self._admin().create_acls(put)
+        except Refused:  # denied as a whole: what isn't there isn't ours
+            if not any(put & found for found in self._admin().acls_by_broker().values()):
+                self._store.forget_notes(self._link, kind, [rule.key for rule in put - ours])
+            raise
+        self._store.forget_notes(self._link, kind, [rule.key for rule in failures])
+        self._refuse_if_late(record, put - set(failures), frozenset())
+        if remove and not failures:
+            self._remove(record, remove - self._wanted_elsewhere(), forget=remove)
+        return failures
+
+    def _remove(self, record: GateRecord, rules: frozenset[Acl], *, forget: frozenset[Acl]) -> None:
+        """Remove rules, wait until no broker goes by them, forget them.
+
+        Raises:
+            DrkitError: some are still there.
+        """
+        self._still_mine(record)
+        kept = self._admin().delete_acls(rules)
+        if kept:
+            rule, why = next(iter(kept.items()))
+            raise DrkitError(
+                f"{self._cluster} keeps {len(kept)} rules of the fence, e.g. '{rule}': {why}",
+                meaning="Who is to write or read there still can't",
+                remedy="Remove the cause named",
+            )
+        self._refuse_if_late(record, frozenset(), rules)
+        if not self._acting.wait(
+            lambda: not any(rules & found for found in self._admin().acls_by_broker().values()), PROPAGATION_SECONDS
+        ):
+            raise DrkitError(f"brokers of {self._cluster} still go by rules that were removed", remedy="Look at them")
+        self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
+
+    def _claim(self, state: GateState, means: Means) -> GateRecord:
+        """Decide anew, in a new epoch."""
+        self._acting.lease.check()
+        epoch = self._store.next_generation(self._link)
+        record = GateRecord(self._cluster, epoch, self._acting.run, state, means, now())
+        self._keep(record)
+        return record
+
+    def _keep(self, record: GateRecord) -> None:
+        self._store.put_notes(self._link, FENCES, {record.name: record_text(record)})
+        self._store.forget_notes(self._link, FENCES, older(self._store.notes(self._link, FENCES), record))
+
+    def _still_mine(self, record: GateRecord) -> None:
+        """Nobody has decided anew since."""
+        self._acting.lease.check()
+        found = gate_record(self._store, self._link, self._cluster)
+        if found is None or found.epoch > record.epoch:
+            raise late(found, record)
+
+    def _refuse_if_late(self, record: GateRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
+        """Look again after acting; where somebody has decided anew meanwhile, take back what came after that."""
+        found = gate_record(self._store, self._link, self._cluster)
+        if found is not None and found.epoch <= record.epoch:
+            return
+        if found is not None and found.means is Means.ACL:
+            kind = fence_rules_kind(self._cluster)
+            if found.state in {GateState.CLOSING, GateState.CLOSED}:
+                self._admin().create_acls(removed)
+                self._store.put_notes(self._link, kind, {rule.key: str(found.epoch) for rule in removed | put})
+            else:
+                self._admin().delete_acls(put)
+                self._store.forget_notes(self._link, kind, [rule.key for rule in put])
+        raise late(found, record)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def _admin(self) -> ClusterAdmin:
+        return self._estate.admin(self._cluster)
+
+    def _probe(self) -> WriteProbe:
+        return WriteProbe(self._cluster, self._config.writer(), timeout_seconds=self._estate.timeout_seconds)
+
+    def _topics(self) -> list[str]:
+        link = self._acting.link
+        return [name for name in self._admin().topics() if link.covers_topic(name) and not is_canary(name)]
+
+    def _ours(self) -> frozenset[Acl]:
+        return frozenset(Acl.parse(key) for key in self._store.notes(self._link, fence_rules_kind(self._cluster)))
+
+    def _wanted_elsewhere(self) -> frozenset[Acl]:
+        """Rules that a fence of another link needs on this cluster."""
+        found: set[Acl] = set()
+        for configured in self._estate.config.links:
+            link = configured.link().id
+            record = gate_record(self._store, link, self._cluster) if link != self._link else None
+            if record is not None and record.stands:
+                found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
+        return frozenset(found)

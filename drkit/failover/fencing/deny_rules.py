@@ -1,0 +1,136 @@
+"""Which access rules close a cluster for a link's clients. Pure.
+
+A rule that denies `User:*` can't make an exception, not even for drkit. So there are two sets:
+
+| a cluster is | rules, on each topic (write) and each group (read) of the link |
+|---|---|
+| closed | deny everybody |
+| standby | deny each principal that a rule allows it, but not the one that drkit mirrors as |
+
+With `allow.everyone.if.no.acl.found` a broker allows everything on what no rule is about. The first rule about a topic
+ends that: denying to write it would deny to read and to see it, too, to drkit and its mirror as well. There a rule
+that allows everybody everything goes with each that denies; of the two the one that denies wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from drkit.model.acls import Acl
+from drkit.model.fence import Means, is_mark
+
+_EVERYBODY = "User:*"
+
+
+def closing(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl]:
+    """The rules that close these topics and groups to everybody."""
+    denied = [("topic", topic, "write") for topic in topics] + [("group", group, "read") for group in groups]
+    return frozenset(
+        Acl(resource, name, "literal", _EVERYBODY, "*", operation, "deny") for resource, name, operation in denied
+    )
+
+
+def unspoken(topics: Iterable[str], groups: Iterable[str], there: Collection[Acl]) -> frozenset[Acl]:
+    """For each of these topics and groups that no rule is about, the one that lets everybody go on as before."""
+    named = [("topic", topic) for topic in topics] + [("group", group) for group in groups]
+    return frozenset(
+        Acl(resource, name, "literal", _EVERYBODY, "*", "all", "allow")
+        for resource, name in named
+        if not spoken_of(resource, name, there)
+    )
+
+
+def probing(run: str) -> tuple[Acl, Acl]:
+    """Rules about a topic and a group that don't exist, for somebody who doesn't either: who loses by one of them was
+    let in by none.
+    """
+    name = f"drkit-probe-{run}"
+    topic, group = (
+        Acl(resource, name, "literal", "User:drkit-probe", "*", "describe", "allow") for resource in ("topic", "group")
+    )
+    return topic, group
+
+
+def spoken_of(resource: str, name: str, there: Iterable[Acl]) -> bool:
+    """Whether a rule is about it."""
+    return any(rule.resource == resource and _about(rule, name) for rule in there)
+
+
+def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:
+    """The rules that stand in for those of a closed cluster, so that `own` is let through.
+
+    Args:
+        closed: the rules that close it to everybody.
+        there: the cluster's rules.
+        own: the principal that drkit mirrors as; None: only the cluster knows it.
+
+    Returns:
+        The rules, and what stays open with them ("" where nothing does).
+    """
+    if own is None:
+        return frozenset(), "which principal drkit has is known to the cluster only, so nobody can be told from it"
+    granting = [rule for rule in there if rule.permission == "allow"]
+    everybody = sorted({f"{rule.resource} {rule.name}" for rule in granting if rule.principal == _EVERYBODY})
+    found = {
+        replace(rule, principal=grant.principal)
+        for rule in closed
+        for grant in granting
+        if grant.principal not in {own, _EVERYBODY}
+        and grant.resource == rule.resource
+        and grant.operation in {rule.operation, "all"}
+        and _about(grant, rule.name)
+    }
+    gap = f"a rule lets everybody in ({', '.join(everybody[:3])}), drkit included" if everybody else ""
+    return frozenset(found), gap
+
+
+def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
+    """Those that deny and make no exception."""
+    return frozenset(rule for rule in rules if rule.principal == _EVERYBODY and rule.permission == "deny")
+
+
+def named(rules: Iterable[Acl], resource: str) -> set[str]:
+    """The topics (or groups) that these rules deny something on."""
+    return {
+        rule.name for rule in rules if rule.resource == resource and rule.permission == "deny" and not is_mark(rule)
+    }
+
+
+def beside_mark(
+    there: Collection[Acl], covers_topic: Callable[[str], bool], covers_group: Callable[[str], bool]
+) -> frozenset[Acl]:
+    """The rules of a fence that are known by its mark alone, the store's notes being lost.
+
+    Args:
+        there: the cluster's rules.
+        covers_topic: whether the link covers a topic of the cluster.
+        covers_group: the same of a group.
+    """
+
+    def closes(rule: Acl) -> bool:
+        about = (rule.resource, rule.operation)
+        if rule.permission != "deny" or rule.pattern != "literal" or is_mark(rule):
+            return False
+        return (about == ("topic", "write") and covers_topic(rule.name)) or (
+            about == ("group", "read") and covers_group(rule.name)
+        )
+
+    found = frozenset(rule for rule in there if closes(rule))
+    beside = {
+        Acl(rule.resource, rule.name, "literal", _EVERYBODY, "*", "all", "allow")
+        for rule in found
+        if rule.principal == _EVERYBODY
+    }
+    return found | (beside & frozenset(there))
+
+
+def what_stands(means: Means, cluster: str) -> str:
+    """What a closing that isn't shown has done, in words."""
+    return f"rules that deny writes are on {cluster}" if means is Means.ACL else f"the command has run for {cluster}"
+
+
+def _about(grant: Acl, name: str) -> bool:
+    if grant.pattern == "prefixed":
+        return name.startswith(grant.name)
+    return grant.name in {name, "*"}

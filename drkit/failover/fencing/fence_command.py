@@ -1,0 +1,164 @@
+"""`drkit fence`: fencing, once it answers, what a failover had to leave unfenced; or showing once more that it is.
+And `--lift`: opening a cluster that drkit closed, whatever run closed it.
+
+Only a cluster that was failed away from is fenced this way: closing one that serves is what a failover does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from drkit.failover.fencing.cluster_fence import Gate, gate_record
+from drkit.failover.fencing.fence_context import GateContext, answers
+from drkit.failover.fencing.fence_proof import Proof
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.journal import OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import Outcome
+from drkit.failover.stages.stage import decide_link
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.fence import GateState, serving_cluster
+from drkit.model.journal import RunSummary
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link
+
+KIND = "fence"
+"""Kind of these runs, and their only stage."""
+
+
+def links_left(estate: Estate, wanted: list[Link]) -> list[Link]:
+    """Those of the configured links that were failed away from.
+
+    Raises:
+        Refused: none was.
+        Unreachable: the store doesn't answer.
+    """
+    found = []
+    for link in wanted:
+        control = estate.store.link_control(link.id)
+        if control is not None and control.direction is Direction.SEALED:
+            found.append(link)
+    if not found:
+        named = ", ".join(str(link.id) for link in wanted)
+        raise Refused(
+            f"{named or 'no link'} was not failed away from",
+            meaning="A cluster that serves is fenced by a failover, not by hand",
+            remedy="drkit failover; `drkit status` shows the links",
+        )
+    return found
+
+
+def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple[str, Proof]:
+    """Fence the source of a link that was failed away from; journaled as a run of its own: its id, and the proof.
+
+    Raises:
+        Refused: somebody else acts on the link.
+        Unreachable: the store doesn't answer.
+    """
+    run = new_run_id()
+    began = time.monotonic()
+    started_at = now()
+    with RunLease(estate.store, link.id, run) as lease:
+        links_left(estate, [link])  # under the lease: nobody turns it round meanwhile
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
+        journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": link.id.source})
+        journal.intent(KIND)
+        try:
+            proof = Gate(GateContext(estate, link, run, lease, say), link.id.source).close()
+        except DrkitError as error:
+            proof = Proof(proven=False, reason=str(error))
+        body = {
+            "outcome": Outcome.OK if proof.proven else Outcome.FAILED,
+            "reason": proof.reason,
+            "seconds": round(time.monotonic() - began, 3),
+            "epoch": proof.epoch,
+        }
+        journal.write(KIND, OUTCOME, body)
+        state = "closed" if proof.proven else "failed"
+        estate.store.put_run(RunSummary(run, KIND, state, started_at, now(), str(link.id)))
+    return run, proof
+
+
+def lift_fence(
+    estate: Estate, link: Link, cluster: str, say: Callable[[str], None], *, meant: bool = False
+) -> tuple[str, Proof]:
+    """Open a cluster of a link to its clients; journaled as a run of its own: its id, and what was done.
+
+    A run that rests on the fence goes back before it when it is resumed.
+
+    Args:
+        estate: clusters and store.
+        link: the configured link.
+        cluster: one of its two.
+        say: told what is going on.
+        meant: where clients are to use the other one: the link is decided anew, so that they are to use this one.
+
+    Returns:
+        The run, and as the proof's `reason` what was done (`proven`: a fence still stands).
+
+    Raises:
+        Refused: somebody else acts on the link, or it isn't `meant`.
+        Unreachable: the store doesn't answer.
+    """
+    run = new_run_id()
+    began, started_at = time.monotonic(), now()
+    with RunLease(estate.store, link.id, run) as lease:
+        _check_meant(estate, link, cluster, meant=meant)
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
+        journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": cluster, "lift": True})
+        journal.intent(KIND)
+        try:
+            if cluster != serving(estate, link):
+                say(f"{link.id}: clients are to use {cluster} from now on")
+                direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
+                reason = f"{cluster} was opened by hand"
+                decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
+            done = Gate(GateContext(estate, link, run, lease, say), cluster).open()
+            proof = Proof(proven=False, reason=done or f"no fence of drkit's stands on {cluster}")
+        except DrkitError as error:
+            proof = Proof(proven=True, reason=str(error))
+        record = gate_record(estate.store, link.id, cluster)
+        proof = replace(proof, epoch=None if record is None else record.epoch)
+        body = {
+            "outcome": Outcome.FAILED if proof.proven else Outcome.OK,
+            "reason": proof.reason,
+            "seconds": round(time.monotonic() - began, 3),
+            "epoch": proof.epoch,
+        }
+        journal.write(KIND, OUTCOME, body)
+        state = "failed" if proof.proven else "open"
+        estate.store.put_run(RunSummary(run, KIND, state, started_at, now(), f"{link.id} lift"))
+    return run, proof
+
+
+def serving(estate: Estate, link: Link) -> str:
+    """The cluster that clients of a link are to use, by its decided state."""
+    control = estate.store.link_control(link.id)
+    return serving_cluster(link, None if control is None else control.direction)
+
+
+def _check_meant(estate: Estate, link: Link, cluster: str, *, meant: bool) -> None:
+    serves = serving(estate, link)
+    other = link.id.source if serves == link.id.target else link.id.target
+    yes = f"drkit fence --lift --cluster {other} --yes --link '{link.id}'"
+    if cluster != serves and not meant:
+        raise Refused(
+            f"clients of {link.id} are to use {serves}, not {cluster}",
+            meaning=f"Opened, {cluster} serves without what was written to {serves} since",
+            remedy=f"If {serves} is gone and that is meant, give --yes",
+        )
+    if cluster != serves and not answers(estate, cluster):
+        raise Refused(f"{cluster} does not answer", meaning="Nothing was changed", remedy=f"Bring {cluster} up first")
+    own = gate_record(estate.store, link.id, serves)
+    elsewhere = gate_record(estate.store, link.id, other)
+    nothing_here = own is None or own.state is GateState.OPEN
+    away = serves == link.id.target and elsewhere is not None and elsewhere.state is not GateState.OPEN
+    if cluster == serves and nothing_here and away and not answers(estate, serves):
+        raise Refused(
+            f"{serves} does not answer, and drkit keeps nobody out of it; {other} was failed away from and is closed",
+            meaning=f"Opened, {other} serves again without what was written to {serves} since",
+            remedy=f"Bring {serves} back; or, if it is gone: {yes}",
+        )

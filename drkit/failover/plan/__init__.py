@@ -1,0 +1,1 @@
+"""What a failover decides before it acts: snapshot, preconditions, plan."""

@@ -1,0 +1,95 @@
+"""Positions as they are written down: what groups share once, then who shares it. Pure.
+
+A thousand groups that stand at the ends of fifty partitions share fifty places, each with its explanation; written one
+by one they would be tens of megabytes to encode, hash and store while everybody waits.
+
+    {"looked": [instants], "shared": [[topic, partition, …, why], …], "groups": [[group, [0, 1, [2, "meta", 7, 0]]], …]}
+
+A position is the number of its row in `shared`, or with its own [number, metadata, existing, number in `looked`]. An
+array of positions, each with all its fields, is read too: that is how they were written before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from drkit.failover.positions.positions import Position, Strategy
+from drkit.model.offsets import Certainty
+
+_FIELDS = (
+    "topic",
+    "partition",
+    "target_topic",
+    "source_offset",
+    "target_offset",
+    "strategy",
+    "translation",
+    "reread",
+    "skipped",
+    "lost",
+    "reason",
+    "why",
+    "reread_at_most",
+    "transactional",
+    "transactions_again",
+)
+_shared = attrgetter(*_FIELDS)
+
+
+def pack(positions: Sequence[Position]) -> dict[str, Any]:
+    """What JSON is made of."""
+    rows: dict[tuple[Any, ...], int] = {}
+    looked: dict[datetime | None, int] = {}
+    groups: dict[str, list[Any]] = {}
+    for position in positions:
+        row = rows.setdefault(_shared(position), len(rows))
+        look = looked.setdefault(position.captured_at, len(looked))
+        plain = look == 0 and not position.metadata and position.existing is None
+        entry = row if plain else [row, position.metadata, position.existing, look]
+        groups.setdefault(position.group, []).append(entry)
+    return {
+        "looked": [None if instant is None else instant.isoformat() for instant in looked],
+        "shared": [list(row) for row in rows],
+        "groups": list(groups.items()),
+    }
+
+
+def unpack(written: Any) -> Any:
+    """The positions that `pack` wrote; anything else is left to be judged as an array of positions.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not isinstance(written, dict):
+        return written
+    try:
+        return tuple(_positions(written))
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"the positions are damaged: {error!r}") from error
+
+
+def _positions(written: dict[str, Any]) -> Iterator[Position]:
+    looked = [None if text is None else datetime.fromisoformat(text) for text in written["looked"]]
+    shared = [_read(dict(zip(_FIELDS, row, strict=True))) for row in written["shared"]]
+    for group, entries in written["groups"]:
+        for entry in entries:
+            number, metadata, existing, look = (entry, "", None, 0) if isinstance(entry, int) else entry
+            yield Position(
+                group=group, metadata=metadata, existing=existing, captured_at=looked[look], **shared[number]
+            )
+
+
+def _read(row: dict[str, Any]) -> dict[str, Any]:
+    strategy = row["strategy"]
+    row["strategy"] = None if strategy is None else Strategy(strategy)
+    row["translation"] = Certainty(row["translation"])
+    return row
+
+
+Packed = Annotated[tuple[Position, ...], PlainSerializer(pack, return_type=dict[str, Any]), BeforeValidator(unpack)]
+"""Positions as a field of what is written down."""

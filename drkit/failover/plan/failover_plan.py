@@ -1,0 +1,273 @@
+"""The frozen plan of a failover: what it decided, why, and a digest over the decision.
+
+The digest covers what is decided (who moves where, on which clusters, in which mode), not when it
+was looked at: the same world gives the same digest. A plan file is JSON; reading it checks the
+digest, so a file that was edited is not applied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from drkit.failover.plan.codec import Packed
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.positions.consistent_cut import ConsistentCut
+from drkit.failover.positions.position_checks import Standing, what_changed
+from drkit.failover.positions.positions import Position, Selection
+from drkit.failover.run.machine import Kind, Loss, Mode
+from drkit.model.clock import iso
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.fence import Means
+from drkit.model.topology import LinkId
+
+FORMAT = "drkit-failover-plan/1"
+AcceptedLoss = int | Literal["unknown"] | None
+_SHOWN = 5
+_decided = attrgetter(
+    "group",
+    "topic",
+    "partition",
+    "target_topic",
+    "source_offset",
+    "target_offset",
+    "strategy",
+    "translation",
+    "metadata",
+)
+"""What of a position is decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A precondition that does not hold, as the refusal would say it.
+
+    `waived_by` names the flag that lets a run pass all the same; None: no flag does.
+    """
+
+    what: str
+    meaning: str
+    remedy: str
+    waived_by: str | None = None
+
+    def refusal(self) -> Refused:
+        """The error that says it."""
+        return Refused(self.what, meaning=self.meaning, remedy=self.remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A stage as the plan shows it: the words of the stage that will be carried out."""
+
+    name: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryView:
+    """A cluster directory as it answered; all None: it holds no entry. `reason` says why it can't be asked."""
+
+    name: str
+    active: str | None = None
+    bootstrap_servers: str | None = None
+    epoch: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverPlan:
+    """What a failover will do. `obstacles` are what stands in its way now.
+
+    `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
+    version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
+    `mirrormaker`: positions are by what MirrorMaker 2 recorded, with its alias of the source.
+    `cut`: with `--consistent`, where `at` comes from.
+    `catch_up`: unplanned, nobody said so, and the source answers: what is not on the target yet is waited for.
+    `accept_loss`: so many records may be lost although the source answers (`unknown`: however many).
+    `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
+    """
+
+    link: LinkId
+    mode: Mode
+    at: Moment | None
+    selection: Selection
+    allow_rewind: bool
+    made_at: datetime
+    source: ClusterView
+    target: ClusterView
+    endpoint: str
+    control: str
+    control_version: int | None
+    control_run: str | None
+    positions: Packed
+    loss: Loss
+    fence: str = Means.NONE
+    fence_reason: str = ""
+    catch_up: bool = False
+    accept_loss: AcceptedLoss = None
+    places: tuple[Standing, ...] = ()
+    cut: ConsistentCut | None = None
+    directories: tuple[DirectoryView, ...] = ()
+    mirrormaker: str | None = None
+    stages: tuple[StagePlan, ...] = ()
+    warnings: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    digest: str = ""
+    kind: Kind = Kind.FAILOVER
+
+    @property
+    def placed(self) -> tuple[Position, ...]:
+        """The positions that will be committed."""
+        return tuple(position for position in self.positions if position.target_offset is not None)
+
+
+_ADAPTER = TypeAdapter(FailoverPlan)
+_ONE_BY_ONE = TypeAdapter(tuple[Position, ...])
+
+
+def sealed(plan: FailoverPlan) -> FailoverPlan:
+    """The plan with its digest."""
+    return replace(plan, digest=digest_of(plan))
+
+
+def digest_of(plan: FailoverPlan) -> str:
+    """SHA-256 over the canonical JSON of the decision, as hexadecimal text."""
+    body = json.dumps(_decision(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def plan_json(plan: FailoverPlan) -> str:
+    """The plan as JSON text, complete."""
+    return _ADAPTER.dump_json(plan).decode()
+
+
+def plan_from_json(text: str) -> FailoverPlan:
+    """The plan that `plan_json` wrote; raises pydantic's ValidationError where it isn't one."""
+    return _ADAPTER.validate_json(text)
+
+
+def write_plan(plan: FailoverPlan, path: Path) -> None:
+    """Write a plan file.
+
+    Raises:
+        ConfigError: the path can't be written.
+    """
+    written = json.loads(plan_json(plan))
+    written["positions"] = _ONE_BY_ONE.dump_python(plan.positions, mode="json")  # for people, and for other programs
+    body = {"format": FORMAT, "digest": plan.digest, "plan": written}
+    try:
+        path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the plan can't be written to {path}: {error}", remedy="Give another --out") from error
+
+
+def read_plan(path: Path) -> FailoverPlan:
+    """Read a plan file.
+
+    Raises:
+        ConfigError: it can't be read, isn't a plan, or was changed after it was written.
+    """
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"the plan {path} can't be read: {error}", remedy="Make one with --out FILE") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise ConfigError(f"{path} is not a plan of this drkit ({FORMAT})", remedy="Make one with --out FILE")
+    try:
+        plan = _ADAPTER.validate_python(body.get("plan"))
+    except ValidationError as error:
+        raise ConfigError(
+            f"the plan {path} is damaged: {error.error_count()} fields are wrong", remedy="Make a new one"
+        ) from None
+    if digest_of(plan) != body.get("digest"):
+        raise ConfigError(
+            f"the plan {path} was changed after it was written",
+            meaning="Its digest does not cover what it says",
+            remedy="Make a new one with --out FILE",
+        )
+    return replace(plan, digest=str(body["digest"]))
+
+
+def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
+    """What differs between a plan and the plan the same request gives now, one sentence each."""
+    moved = []
+    for side, before, after in (("source", planned.source, now.source), ("target", planned.target, now.target)):
+        if before.reachable != after.reachable:
+            moved.append(f"the {side} {before.alias} is now {'reachable' if after.reachable else 'unreachable'}")
+        elif before.cluster_id != after.cluster_id:
+            moved.append(f"the {side} {before.alias} is another cluster: {after.cluster_id}, was {before.cluster_id}")
+    if (planned.control, planned.control_version) != (now.control, now.control_version):
+        moved.append(f"the link was {planned.control} and is {now.control} (decided anew since)")
+    before_positions = {(p.group, p.topic, p.partition): p for p in planned.positions}
+    after_positions = {(p.group, p.topic, p.partition): p for p in now.positions}
+    for key in sorted(before_positions.keys() | after_positions.keys()):
+        sentence = _difference(before_positions.get(key), after_positions.get(key))
+        if sentence is not None:
+            moved.append(sentence)
+    moved += what_changed(planned.places, now.places)
+    for said, says in zip(planned.directories, now.directories, strict=False):
+        if said.name == says.name and (said.active, said.epoch) != (says.active, says.epoch):
+            moved.append(f"{said.name} now says {says.active or 'nothing'}, not {said.active or 'nothing'}")
+    if not moved and digest_of(planned) != digest_of(now):
+        moved.append("the clusters or flags differ from those the plan was made with")
+    return moved
+
+
+def same_decision(one: tuple[Position, ...], other: tuple[Position, ...]) -> bool:
+    """Whether two sets of positions send the same groups to the same places, whenever they were looked at."""
+    return one is other or list(map(_decided, one)) == list(map(_decided, other))
+
+
+def shown(sentences: list[str]) -> str:
+    """The first few sentences, and how many more there are."""
+    more = f"; and {len(sentences) - _SHOWN} more" if len(sentences) > _SHOWN else ""
+    return "; ".join(sentences[:_SHOWN]) + more
+
+
+def _difference(before: Position | None, after: Position | None) -> str | None:
+    if before is None and after is not None:
+        return f"{after.group} now has a position on {after.topic}:{after.partition}"
+    if after is None and before is not None:
+        return f"{before.group} has no position on {before.topic}:{before.partition} any more"
+    if before is None or after is None or _decided(before) == _decided(after):
+        return None
+    where = f"{after.group} on {after.topic}:{after.partition}"
+    if before.target_offset != after.target_offset:
+        return f"{where} would now go to {after.target_offset}, not {before.target_offset}"
+    return f"{where} now stands at {after.source_offset} on the source, not {before.source_offset}"
+
+
+def decided_directories(views: tuple[DirectoryView, ...]) -> list[list[Any]]:
+    """What of the directories a digest covers."""
+    return [[view.name, view.active, view.epoch] for view in views]
+
+
+def _decision(plan: FailoverPlan) -> dict[str, Any]:
+    return {
+        "kind": plan.kind,
+        "link": str(plan.link),
+        "mode": plan.mode,
+        "at": None if plan.at is None else iso(plan.at.instant),
+        **({"basis": plan.at.basis} if plan.at is not None and plan.at.by_commits else {}),
+        "groups": list(plan.selection.groups),
+        "topics": [str(selector) for selector in plan.selection.topics],
+        **({"places": [str(place) for place in plan.selection.places]} if plan.selection.places else {}),
+        **({"edge": plan.selection.edge} if plan.selection.edge else {}),
+        **({"catch_up": True} if plan.catch_up else {}),
+        **({"fence": plan.fence} if plan.fence != Means.NONE else {}),
+        "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],
+        "target": [plan.target.alias, plan.target.cluster_id],
+        "control": [plan.control, plan.control_version],
+        "stages": [stage.name for stage in plan.stages],
+        **({"mirrormaker": plan.mirrormaker} if plan.mirrormaker is not None else {}),
+        **({"directories": decided_directories(plan.directories)} if plan.directories else {}),
+        "positions": [_decided(position) for position in plan.positions],
+    }

@@ -1,0 +1,302 @@
+"""From a snapshot to a frozen plan. Pure, but for `make_plan`, which takes the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from drkit.failover.fencing.cluster_fence import fence_means
+from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.preconditions import obstacles
+from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.take_snapshot import observe
+from drkit.failover.positions.consistent_cut import moment_of
+from drkit.failover.positions.consistent_cut_reader import at_consistent_cut
+from drkit.failover.positions.mirrormaker_positions import (
+    LOSS_UNKNOWN,
+    captured,
+    cautions,
+    check_possible,
+    look_at_mirrormaker,
+    positions_by_mirrormaker,
+)
+from drkit.failover.positions.positions import Selection, choose_positions, never_committed
+from drkit.failover.positions.target_positions import look_at
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.machine import Kind, Mode
+from drkit.failover.stages.directory_update import look_at_directories, outrun, warnings_of
+from drkit.failover.stages.failover_stages import Close, Commit, Switch, Translate, Verify
+from drkit.failover.stages.fence_stages import Drain, Fence
+from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
+from drkit.failover.stages.stage import Stage
+from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
+from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.fence import Means
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link
+from drkit.model.wording import and_more, counted
+
+_SHOWN = 5
+_STALE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
+
+    `consistent`: instead of `at`, the latest instant up to which every topic is complete. `mirrormaker`: by what
+    MirrorMaker 2 recorded, with its alias of the source. `catch_up`: nobody said that the move is unplanned; a source
+    that answers is waited for (`FailoverPlan.catch_up`, `accept_loss`).
+    """
+
+    to: str
+    mode: Mode = Mode.UNPLANNED
+    at: Moment | None = None
+    selection: Selection = field(default_factory=Selection)
+    allow_rewind: bool = False
+    link: Link | None = None
+    consistent: bool = False
+    mirrormaker: str | None = None
+    catch_up: bool = False
+    accept_loss: AcceptedLoss = None
+
+
+def make_plan(estate: Estate, request: Request) -> FailoverPlan:
+    """Observe and plan.
+
+    Raises:
+        ConfigError: an unknown cluster, group or topic; several links lead there.
+        Refused: nothing can be planned: no link leads there, the target doesn't answer, the store
+            holds nothing about the link, or no consistent instant is known.
+        Unreachable: the store doesn't answer.
+    """
+    link = find_link(estate, request)
+    offsets = None if request.mirrormaker is None else look_at_mirrormaker(estate, link, request.mirrormaker)
+    seen = () if offsets is None else captured(link, offsets)
+    world = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
+    cut = None
+    if request.consistent:
+        _check_possible(world)
+        world, cut = at_consistent_cut(estate, world, request.selection)
+        request = replace(request, at=moment_of(cut))
+    plan = plan_for(
+        world,
+        request,
+        endpoint=estate.endpoint(link.id.target),
+        fence=_fence(estate, world),
+        directories=look_at_directories(estate, link.id),
+        hooks=hooks_of(estate.config.hooks, Kind.FAILOVER, {}),
+        offsets=offsets,
+    )
+    if cut is not None:
+        plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
+    return replace(plan, places=look_at(estate, link.id.target, plan.positions))
+
+
+def find_link(estate: Estate, request: Request) -> Link:
+    """The link that leads to the cluster asked for.
+
+    Raises:
+        ConfigError: no such cluster, or several links lead there and none is named.
+        Refused: no link leads there.
+    """
+    if request.to not in estate.config.clusters:
+        raise ConfigError(
+            f"no cluster {request.to!r} is configured", remedy=f"Known: {', '.join(sorted(estate.config.clusters))}"
+        )
+    links = [configured.link() for configured in estate.config.links]
+    leading = [link for link in links if link.id.target == request.to and request.link in {None, link}]
+    if not leading:
+        known = ", ".join(str(link.id) for link in links) or "none"
+        back = [link for link in links if link.id.source == request.to]
+        remedy = f"Links: {known}"
+        if back:
+            remedy += f". To go back to {request.to}: drkit failback --to {request.to}"
+        raise Refused(f"no link leads to {request.to}", meaning="Nothing was mirrored there", remedy=remedy)
+    if len(leading) > 1:
+        raise ConfigError(
+            f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",
+            meaning="One run moves one link",
+            remedy="One after the other: "
+            + "; ".join(f"drkit failover --to {request.to} --link '{link.id}'" for link in leading),
+        )
+    return leading[0]
+
+
+def _fence(estate: Estate, world: World) -> tuple[Means, str]:
+    """By what the source can be fenced, and where by nothing, why not."""
+    if not world.source.reachable:
+        return Means.NONE, world.source.reason or "it does not answer"
+    try:
+        return fence_means(estate, world.source.alias)
+    except DrkitError as error:
+        return Means.NONE, error.what
+
+
+def plan_for(
+    world: World,
+    request: Request,
+    *,
+    endpoint: str,
+    fence: tuple[Means, str] = (Means.NONE, "not looked at"),
+    directories: tuple[DirectoryView, ...] = (),
+    hooks: Hooks | None = None,
+    offsets: MirrorMakerOffsets | None = None,
+) -> FailoverPlan:
+    """The plan for one snapshot. Pure."""
+    if offsets is None:
+        _check_possible(world)
+        positions = choose_positions(world, request.selection, request.at)
+    else:
+        check_possible(world, request.mode)
+        positions = positions_by_mirrormaker(world, offsets, request.selection)
+    control = world.control
+    plan = FailoverPlan(
+        link=world.link.id,
+        mode=request.mode,
+        at=request.at,
+        selection=request.selection,
+        allow_rewind=request.allow_rewind,
+        made_at=world.observed_at,
+        source=world.source,
+        target=world.target,
+        endpoint=endpoint,
+        control=(control.direction if control is not None else Direction.ACTIVE).value,
+        control_version=None if control is None else control.version,
+        control_run=None if control is None else control.run,
+        positions=positions,
+        loss=loss_at(world.partitions.values(), world.observed_at) if offsets is None else LOSS_UNKNOWN,
+        mirrormaker=request.mirrormaker,
+        fence=fence[0],
+        fence_reason=fence[1],
+        catch_up=request.catch_up and request.mode is Mode.UNPLANNED and world.source.reachable and offsets is None,
+        accept_loss=request.accept_loss,
+        directories=directories,
+    )
+    already = plan.control == Direction.SEALED
+    epoch = (plan.control_version or 0) + (0 if already else 1)
+    stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failover_stages(plan))
+    plan = replace(
+        plan,
+        stages=with_hooks(stages, hooks or Hooks()),
+        warnings=(
+            *_warnings(world, request, plan),
+            *(() if offsets is None else cautions(offsets, positions)),
+            *warnings_of(directories),
+        ),
+        obstacles=(
+            *obstacles(world, plan),
+            *outrun(directories, plan.link, plan.link.target, epoch, again=already),
+        ),
+    )
+    return sealed(plan)
+
+
+def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
+    """The stages of a failover: those that the plan explains are those that the runner carries out."""
+    source, target = plan.link.source, plan.link.target
+    already = plan.control_run if plan.control == Direction.SEALED else None
+    return (
+        Fence(
+            source,
+            target,
+            plan.mode,
+            plan.source.reachable,
+            already,
+            plan.fence,
+            catch_up=plan.catch_up and already is None,
+            accept_loss=plan.accept_loss,
+        ),
+        Drain(source, target, plan.mode),
+        Translate(
+            source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed), mirrormaker=plan.mirrormaker
+        ),
+        Commit(target, len({position.group for position in plan.placed}), len(plan.placed), plan.target.cluster_id),
+        Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
+        Verify(target, source),
+        Close(),
+    )
+
+
+def _check_possible(world: World) -> None:
+    link = world.link.id
+    if not world.target.reachable:
+        raise world.target.refusal()
+    if not world.topics and not any(view.watermark for view in world.partitions.values()):
+        raise Refused(
+            f"the store holds nothing about {link}",
+            meaning="No mirror has run on this link with this store, so no offset on the target is known",
+            remedy=f"Run drkit mirror --link '{link}'; check [store] in the configuration",
+        )
+
+
+def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
+    warnings = list(world.notes)
+    if not request.selection.everything:
+        warnings.append(
+            f"only part of the groups and topics is moved, but all of {world.link.id} is sealed: nothing of it is "
+            "mirrored any more"
+        )
+    if plan.loss.reason:
+        warnings.append(f"the expected loss is not known: {plan.loss.reason}")
+    if world.left:
+        warnings.append(
+            f"no group is moved on {and_more(world.left)}: mirrored once, and no longer among {world.link.id}'s topics"
+        )
+    looked = plan.loss.observed_at
+    if not world.source.reachable and looked is not None:
+        age = (world.observed_at - looked).total_seconds()
+        if age > _STALE_SECONDS:
+            warnings.append(
+                f"the mirror last looked at {world.source.alias} {age:,.0f} s ago: what came since is lost, uncounted"
+            )
+    unmovable = {each.group for each in world.unmovable}  # each has a warning of its own
+    unplaced = [p for p in plan.positions if p.target_offset is None and p.group not in unmovable]
+    if unplaced:
+        first = unplaced[0]
+        warnings.append(
+            f"{len(unplaced)} positions have no place on {world.target.alias}, e.g. {first.group} on "
+            f"{first.topic}:{first.partition}: {first.reason}"
+        )
+    warnings += _about_groups(world, request, plan)
+    remarks = [f"{view.target_tp}: {view.remark}" for view in world.partitions.values() if view.remark]
+    if remarks:
+        warnings.append(and_more(remarks))
+    warnings += [f"{problem.topic}: {problem.reason}" for problem in world.problems]
+    active = sorted(group for group, count in world.source_members.items() if count)
+    if request.mode is Mode.PLANNED and active:
+        warnings.append(
+            f"{and_more(active)} still read on {world.source.alias}: what they read from now on is read again"
+        )
+    return warnings
+
+
+def _about_groups(world: World, request: Request, plan: FailoverPlan) -> Iterator[str]:
+    chosen = request.selection.groups
+    unmovable = [each for each in world.unmovable if not chosen or each.group in chosen]
+    for each in unmovable[:_SHOWN]:
+        yield f"{each.group} is not moved: {each.why(world.target.alias)}"
+    if len(unmovable) > _SHOWN:
+        yield f"and {counted(len(unmovable) - _SHOWN, 'more group')} commit no offsets and are not moved"
+    missing = list(never_committed(world, request.selection).items())
+    for group, tps in missing[:_SHOWN]:
+        yield (
+            f"{group} never committed on {and_more([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
+            f"as on {world.source.alias}"
+        )
+    if len(missing) > _SHOWN:
+        yield f"and {counted(len(missing) - _SHOWN, 'more group')} never committed on some partitions"
+    again = [p for p in plan.placed if p.transactional and p.transactions_again != 0]
+    for position in again[:_SHOWN]:
+        yield f"{position.group} on {position.topic}:{position.partition}: {position.reason}"
+    if len(again) > _SHOWN:
+        yield f"and {counted(len(again) - _SHOWN, 'more position')} of groups that process transactions again"
+    alone = [position for position in plan.placed if position.skipped is None]
+    if alone:
+        first = alone[0]
+        yield (
+            f"what {counted(len(alone), 'position')} skip is not known, e.g. {first.group} on {first.topic}:"
+            f"{first.partition}: {first.reason}"
+        )

@@ -1,0 +1,425 @@
+"""Looking at the world: both clusters, at once and bounded, and the store. Reads only.
+
+Either cluster may be gone; then what it alone knows stays None and the store's last observation
+stands. Only the store is indispensable: without it nothing is known.
+
+The target's log ends are read before the mapping rows: a row is durable before the record it
+covers is produced, so the rows read afterwards cover every end read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import ClusterView, PartitionView, World
+from drkit.failover.positions.group_history import Key, PastPosition, positions_at
+from drkit.failover.positions.positions import Selection
+from drkit.failover.positions.transaction_gap import without_empty_gaps
+from drkit.failover.run.cluster_context import Estate
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.groups.group_admin import GroupListing
+from drkit.kafka.groups.unmovable_groups import read_unmovable
+from drkit.mapping.resume import ResumeKind, resume_point
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, NotLetIn, NotShown, Unreachable
+from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.transactions import TransactionHistory
+from drkit.model.unmovable import UnmovableGroup
+from drkit.store.transactions import transaction_history
+from drkit.store.unmovable import unmovable_groups
+from drkit.store.workers import live_workers
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What one cluster answered, by its own topic names."""
+
+    view: ClusterView
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    start: Mapping[TopicPartition, int] = field(default_factory=dict)
+    end: Mapping[TopicPartition, int] = field(default_factory=dict)
+    times: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    offsets: tuple[GroupPosition, ...] | None = None
+    members: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unmovable: tuple[UnmovableGroup, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What the store knows of the link, but for mapping rows."""
+
+    control: LinkControl | None
+    topics: Mapping[str, TopicState]
+    watermarks: Mapping[TopicPartition, Watermark]
+    mirror: str | None
+    positions: tuple[GroupPosition, ...] = ()
+    past: Mapping[Key, PastPosition] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+
+
+def observe(
+    estate: Estate,
+    link: Link,
+    *,
+    at: Moment | None = None,
+    selection: Selection | None = None,
+    settle: bool | None = None,
+    seen: Sequence[GroupPosition] = (),
+    source_groups: bool = True,
+    target_groups: bool = True,
+) -> World:
+    """A snapshot of the link.
+
+    Args:
+        estate: where to look.
+        link: the link; its source may be gone, and so may its target.
+        at: also find the first target offset stamped at or after this moment, or where groups had
+            committed then.
+        selection: groups named in it are looked up on the target even if nobody knows them.
+        settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
+            (default: yes, until the link is sealed; from then on clients may write there).
+        seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
+        source_groups: whether to ask the source where groups stand; else the store's positions are taken.
+        target_groups: whether to ask the target what groups have committed there, and their members.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    selection = selection or Selection()
+    memory = _remember(estate, link)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link, groups=source_groups))
+        stored, past = _remember_groups(estate, link, at)  # many, so the source is asked meanwhile
+        memory = replace(memory, positions=_merge_positions(seen, stored) if seen else stored, past=past)
+        remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
+        remembered |= set(selection.named)
+        there = sorted(remembered) if target_groups else []
+        asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
+        source, target = asked_source.result(), asked_target.result()
+    if settle is None:
+        settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    estate.reach(link.id.source).gone = not source.view.reachable
+    positions = _merge_positions(memory.positions, source.offsets)
+    unseen = sorted({position.group for position in positions} - remembered)
+    if unseen and target_groups and target.view.reachable:
+        target = _with_groups(estate, link, target, unseen)
+    partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
+    source, partitions = _looked_again(estate, link, memory, source, target, partitions, settle=settle)
+    stamped = _stamped(estate, target, partitions, selection.moments)
+    return World(
+        link=link,
+        observed_at=now(),
+        source=source.view,
+        target=target.view,
+        control=memory.control,
+        topics=memory.topics,
+        partitions=partitions,
+        positions=positions,
+        positions_live=source.offsets is not None,
+        committed=_committed(link, target),
+        members=target.members,
+        source_members=source.members,
+        problems=tuple(estate.store.problems(link.id)),
+        mirror=memory.mirror,
+        notes=source.notes,
+        past=memory.past,
+        stamped=stamped,
+        stored=stored,
+        left=memory.left,
+        unmovable=_unmovable(estate, link, source),
+        transactions=_transactions(estate, link, target, partitions),
+    )
+
+
+def _unmovable(estate: Estate, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
+    """The groups that commit no offsets: as the source says, else as the mirror last saw them."""
+    if source.unmovable is not None:
+        return source.unmovable
+    kept = unmovable_groups(estate.store, link.id)
+    return tuple(each for each in kept if link.covers_group(each.group))
+
+
+def _transactions(
+    estate: Estate, link: Link, target: _Side, partitions: Mapping[TopicPartition, PartitionView]
+) -> TransactionHistory | None:
+    """What the mirror saw of groups that commit in transactions."""
+    history = transaction_history(estate.store, link.id)
+    if history is None or not target.view.reachable:
+        return history
+    return without_empty_gaps(estate, link.id.target, history, partitions)
+
+
+def mirror_at_work(estate: Estate, link: Link) -> str | None:
+    """Who leads the link's mirror now, or else one of the workers that take part in it; None: nobody works."""
+    at = estate.store.time()
+    lease = estate.store.lease(f"mirror:{link.id}")
+    if lease is not None and lease.expires_at > at:
+        return lease.owner
+    return next((worker.owner for worker in live_workers(estate.store, link.id, at)), None)
+
+
+def _remember(estate: Estate, link: Link) -> _Memory:
+    """All but the groups'. Before the source is asked: its ends are then at or beyond the watermarks."""
+    store = estate.store
+    covers = cache(link.covers_topic)
+    topics = {name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)}
+    return _Memory(
+        control=store.link_control(link.id),
+        topics={name: state for name, state in topics.items() if covers(name)},
+        watermarks={
+            tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic) and not is_canary(tp.topic)
+        },
+        mirror=mirror_at_work(estate, link),
+        left=tuple(sorted(name for name in topics if not covers(name))),
+    )
+
+
+def _remember_groups(
+    estate: Estate, link: Link, at: Moment | None
+) -> tuple[tuple[GroupPosition, ...], Mapping[Key, PastPosition]]:
+    """Where groups stood last, and at the moment asked for."""
+    store = estate.store
+    covers_group, covers_topic = cache(link.covers_group), cache(link.covers_topic)
+
+    def covers(group: str, topic: str) -> bool:
+        return covers_group(group) and covers_topic(topic)
+
+    positions = tuple(p for p in store.group_positions(link.id) if covers(p.group, p.topic))
+    if at is None or not at.by_commits:
+        return positions, {}
+    states = store.group_states_around(link.id, at.instant)
+    return positions, positions_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
+
+
+# -- the clusters ----------------------------------------------------------------------------------
+
+
+def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
+    """Ask one side; a cluster that doesn't answer is a fact about it, not an error."""
+    try:
+        return ask()
+    except (Unreachable, NotLetIn) as error:
+        denied = error.remedy if isinstance(error, NotShown | NotLetIn) else None
+        return _Side(ClusterView(alias, reachable=False, reason=error.what if denied else str(error), denied=denied))
+
+
+def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
+    alias = link.id.source
+    admin = estate.admin(alias, may_be_gone=True)
+    view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
+    topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
+    tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
+    start = admin.start_offsets(tps, partial=True)
+    end = admin.end_offsets(tps, committed=link.committed, partial=True)
+    side = _Side(view, topics, start, end)
+    return _with_source_groups(estate, link, side) if groups else side
+
+
+def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
+    alias, topics = link.id.source, side.topics
+    groups = estate.groups(alias, may_be_gone=True)
+    at = now()
+    listing = GroupListing(groups.list_groups(), complete=True)
+    listed = [name for name, group in listing.groups.items() if link.covers_group(name) and group.commits_offsets]
+    fetched = groups.fetch(listed)
+    offsets = tuple(
+        GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
+        for group in fetched.offsets.values()
+        for found in group
+        if found.topic in topics or link.covers_topic(found.topic)
+    )
+    members = groups.members(sorted({position.group for position in offsets}))
+    notes = tuple(
+        f"the offsets of {group} on {alias} can't be read ({why}): its captured positions stand"
+        for group, why in sorted(fetched.failures.items())
+    )
+    unmovable = read_unmovable(link, groups, listing, link.covers_topic)
+    return replace(side, offsets=offsets, members=members, notes=notes, unmovable=tuple(unmovable))
+
+
+def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:
+    alias = link.id.target
+    admin = estate.admin(alias)
+    view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
+    names = {tp.topic for tp in memory.watermarks} | set(memory.topics) | {p.topic for p in memory.positions}
+    topics = admin.topics({link.target_topic(name) for name in names})
+    tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
+    start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
+    by_stamp = None if at is None or at.by_commits else at.millis
+    times = {} if by_stamp is None else admin.offsets_for_times(dict.fromkeys(end, by_stamp))
+    side = _Side(view, topics, start, end, times, (), {})
+    return _with_groups(estate, link, side, groups) if groups else side
+
+
+def _stamped(
+    estate: Estate, target: _Side, partitions: Mapping[TopicPartition, PartitionView], moments: Iterable[int]
+) -> dict[int, dict[TopicPartition, int | None]]:
+    """By moment (ms), the first target offset stamped from it on, by the source's partition."""
+    if not target.view.reachable:
+        return {}
+    admin = estate.admin(target.view.alias)
+    found = {millis: admin.offsets_for_times(dict.fromkeys(target.end, millis)) for millis in moments}
+    return {
+        millis: {tp: offsets.get(view.target_tp) for tp, view in partitions.items()}
+        for millis, offsets in found.items()
+    }
+
+
+def _with_groups(estate: Estate, link: Link, side: _Side, groups: Sequence[str]) -> _Side:
+    """The target's side with these groups' commits and members added."""
+    coordinator = estate.groups(link.id.target)
+    at = now()
+    source_topic = cache(link.source_topic)
+    offsets = tuple(
+        GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
+        for found in coordinator.committed(groups)
+        if source_topic(found.topic) is not None
+    )
+    members = {**side.members, **coordinator.members(groups)}
+    return replace(side, offsets=(side.offsets or ()) + offsets, members=members)
+
+
+def _committed(link: Link, target: _Side) -> dict[tuple[str, TopicPartition], int]:
+    """The target's committed offsets by group and *source* partition."""
+    found = {}
+    source_topic = cache(link.source_topic)
+    for position in target.offsets or ():
+        topic = source_topic(position.topic)
+        if topic is not None:
+            found[position.group, TopicPartition(topic, position.partition)] = position.offset
+    return found
+
+
+def _merge_positions(
+    remembered: Sequence[GroupPosition], live: Sequence[GroupPosition] | None
+) -> tuple[GroupPosition, ...]:
+    """The live positions where the source answered; what it doesn't hold stays as it was captured.
+
+    A position that is gone from the source (expired, deleted, wiped by the disaster itself) is kept:
+    moving it costs nothing, forgetting it costs the group its place.
+    """
+    merged = {(p.group, p.topic, p.partition): p for p in remembered}
+    merged.update({(p.group, p.topic, p.partition): p for p in live or ()})
+    return tuple(position for _, position in sorted(merged.items()))
+
+
+# -- the partitions --------------------------------------------------------------------------------
+
+
+def _partitions(
+    estate: Estate,
+    link: Link,
+    memory: _Memory,
+    source: _Side,
+    target: _Side,
+    positions: Sequence[GroupPosition],
+    *,
+    settle: bool,
+) -> dict[TopicPartition, PartitionView]:
+    known = set(memory.watermarks) | set(source.end) | {position.tp for position in positions}
+    for topic, kept in memory.topics.items():
+        known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
+    unproven = {
+        TopicPartition(problem.topic, problem.partition)
+        for problem in estate.store.problems(link.id)
+        if problem.kind == STORE_RECOVERED and problem.partition is not None
+    }
+    views = {}
+    for tp in sorted(known):
+        there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+        state = memory.topics.get(tp.topic)
+        mark = memory.watermarks.get(tp)
+        view = PartitionView(
+            topic=tp.topic,
+            partition=tp.partition,
+            target_topic=there.topic,
+            epoch=state.epoch if state is not None else mark.epoch if mark is not None else 0,
+            watermark=mark,
+            source_start=source.start.get(tp),
+            source_end=source.end.get(tp),
+            target_start=target.start.get(there),
+            target_end=target.end.get(there),
+            at_offset=target.times.get(there),
+            unproven=tp in unproven,
+        )
+        views[tp] = _with_rows(estate, link, view, source.topics.get(tp.topic), state, settle=settle)
+    return views
+
+
+def _looked_again(
+    estate: Estate,
+    link: Link,
+    memory: _Memory,
+    source: _Side,
+    target: _Side,
+    partitions: dict[TopicPartition, PartitionView],
+    *,
+    settle: bool,
+) -> tuple[_Side, dict[TopicPartition, PartitionView]]:
+    """Partitions whose target seems to hold more than the source: on live traffic its end was only read later.
+
+    The source's end is read once more; now it is the later one, so what still goes beyond it is another writer's.
+    """
+    odd = [tp for tp, view in partitions.items() if view.remark and view.source_end is not None]
+    if not odd:
+        return source, partitions
+    try:
+        ends = estate.admin(link.id.source, may_be_gone=True).end_offsets(odd, committed=link.committed, partial=True)
+    except DrkitError:
+        return source, partitions
+    source = replace(source, end={**source.end, **ends})
+    again = _partitions(estate, link, memory, source, target, (), settle=settle)
+    return source, {**partitions, **{tp: again[tp] for tp in odd if tp in again}}
+
+
+def _with_rows(
+    estate: Estate, link: Link, view: PartitionView, topic: TopicInfo | None, state: TopicState | None, *, settle: bool
+) -> PartitionView:
+    """The view with its mapping, unless the mapping is about another incarnation of the topic."""
+    if topic is not None and state is not None and topic.topic_id != state.source_topic_id:
+        return replace(view, watermark=None, recreated=True)
+    mark = view.watermark
+    if mark is not None and mark.epoch != view.epoch:
+        return replace(view, watermark=None)
+    rows = tuple(estate.store.mappings(link.id, view.tp, view.epoch))
+    end = view.target_end
+    if end is None:
+        return replace(view, rows=rows)
+    valid = tuple(row for row in rows if row.target_offset <= end)
+    view = replace(view, rows=valid)
+    if not settle or mark is None or mark.target_end == end or view.unproven:
+        return view
+    return _settled(view, rows, mark, end)
+
+
+def _settled(view: PartitionView, rows: Sequence[OffsetMapping], mark: Watermark, target_end: int) -> PartitionView:
+    """The watermark moved to the target's log end, where the rows prove which source offset that is.
+
+    The mirror may have died between an acknowledgement and its next save. Beyond the last end seen
+    of the source nothing is proven (another writer may have been there): the watermark then stays.
+    """
+    seen_end = max(mark.source_end, view.source_end or 0)
+    try:
+        point = resume_point(rows, mark, target_end, source_start=mark.source_start, source_end=seen_end)
+    except DrkitError as error:
+        return replace(view, remark=str(error))
+    if point.kind is ResumeKind.FOREIGN:
+        return replace(view, remark=point.reason)
+    if point.kind is ResumeKind.FRESH:
+        return view
+    moved = replace(
+        mark,
+        source_through=point.source_offset,
+        target_end=target_end,
+        source_end=max(mark.source_end, point.source_offset),
+        behind_since=None if point.source_offset >= mark.source_end else mark.behind_since,
+        leader_epoch=mark.epoch_at(point.source_offset),
+    )
+    return replace(view, watermark=moved, remark=point.reason)

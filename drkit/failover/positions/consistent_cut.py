@@ -1,0 +1,241 @@
+"""One instant up to which every mirrored topic is complete on the target. Pure.
+
+An unplanned failover leaves each partition cut off somewhere else. An instant T is *consistent* where every record
+stamped before T, on every partition, is on the target. For one partition, its limit is:
+
+- records are missing, and the source can be read: the earliest timestamp among the missing ones, those of transactions
+  that are still open there included;
+- records are missing, and the source is gone: what is missing was appended after what was mirrored, so it is stamped
+  no earlier than the newest mirrored record, less the partition's lateness (by how much its records were stamped
+  before earlier ones, as far back as its tail was read);
+- nothing is missing, as last seen: what comes after that look is stamped no earlier than the look, less lateness. So an
+  idle topic holds nobody back, as long as the mirror looks at it.
+
+T is the least of the limits. Lateness worse than any in the tails, and clocks of producers that differ from the
+mirror's, can't be known from the target alone; the words say which limits rest on that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import PartitionView, World
+from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
+from drkit.model.clock import from_millis, iso
+from drkit.model.errors import Refused
+from drkit.model.topology import TopicPartition
+
+_SHOWN = 5
+_CHANGELOG, _REPARTITION = "-changelog", "-repartition"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The instant before which a partition is complete on the target, and why; `exact`: by the missing records."""
+
+    topic: str
+    partition: int
+    before: datetime
+    why: str
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBeyond:
+    """What a topic has beyond the cut: target offsets from it on (read again), source offsets that are missing."""
+
+    topic: str
+    on_target: int
+    missing: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistentCut:
+    """The instant, the limits that set it (the lowest first, a few), what lies beyond, and what it cuts in two."""
+
+    instant: datetime
+    limits: tuple[Limit, ...]
+    beyond: tuple[TopicBeyond, ...] = ()
+    cuts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """What was read, by the source's names.
+
+    `target`: the tail of each partition there; `missing`: what isn't there, where the source answered.
+    """
+
+    target: Mapping[TopicPartition, Scanned]
+    missing: Mapping[TopicPartition, Scanned]
+
+
+def consistent_cut(world: World, tails: Tails, covered: Iterable[TopicPartition]) -> ConsistentCut:
+    """The latest consistent instant over these partitions.
+
+    Raises:
+        Refused: of a partition nothing is known that would bound what is missing; it is named.
+    """
+    limits = sorted((_limit(world, world.partitions[tp], tails) for tp in covered), key=lambda limit: limit.before)
+    if not limits:
+        raise Refused("no partition is mirrored", remedy="Run the mirror first")
+    instant = limits[0].before.replace(microsecond=limits[0].before.microsecond // 1000 * 1000)
+    return ConsistentCut(instant, tuple(limits[:_SHOWN]))
+
+
+def moment_of(cut: ConsistentCut) -> Moment:
+    """The cut as a moment to place groups at."""
+    return Moment("--consistent", cut.instant, "UTC", str(iso(cut.instant)))
+
+
+def beyond(world: World, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond, ...]:
+    """What each topic has beyond the cut, most first; the views know the first offset stamped from it on."""
+    held: dict[str, int] = defaultdict(int)
+    missing: dict[str, list[int | None]] = defaultdict(list)
+    for tp in covered:
+        view = world.partitions[tp]
+        end = view.target_end or 0
+        held[tp.topic] += end - min(end, end if view.at_offset is None else view.at_offset)
+        missing[tp.topic].append(view.lag)
+    topics = [TopicBeyond(topic, held[topic], _sum(missing[topic])) for topic in held]
+    return tuple(sorted(topics, key=lambda t: (-(t.missing or 0), -t.on_target, t.topic)))
+
+
+def streams_cut(world: World, covered: Sequence[TopicPartition]) -> list[str]:
+    """Streams applications whose state lies beyond the cut, one sentence each.
+
+    An application's internal topics are named after its group: `<application.id>-…-changelog`, `-repartition`. State is
+    restored from the whole changelog, so it is ahead of input positions that were moved back.
+    """
+    groups = {position.group for position in world.positions}
+    ahead: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for tp in covered:
+        view = world.partitions[tp]
+        owner = _owner(tp.topic, groups)
+        if owner is None or view.at_offset is None or view.target_end is None:
+            continue
+        ahead[owner][tp.topic] += max(0, view.target_end - view.at_offset)
+    sentences = []
+    for group, topics in sorted(ahead.items()):
+        logs = {topic: count for topic, count in topics.items() if topic.endswith(_CHANGELOG) and count}
+        if logs:
+            named = ", ".join(f"{topic} ({count:,} records)" for topic, count in sorted(logs.items()))
+            sentences.append(
+                f"{group} is a Streams application whose state goes beyond the cut: {named}; it counts again what it "
+                "reads again, unless its state is reset too (kafka-streams-application-reset, and its local state)"
+            )
+    return sentences
+
+
+def transactions_cut(
+    at_millis: int, around: Mapping[TopicPartition, Scanned], cut: Mapping[TopicPartition, int]
+) -> list[str]:
+    """Transactions with records on both sides of the cut, one sentence for each producer.
+
+    A transaction is open at a partition's cut where it has records below it and its marker at or after it. It is cut
+    in two where it also has records from the cut on, in that partition or in another one: those stamped no later than
+    its marker, for a later transaction's are.
+
+    Args:
+        at_millis: the instant.
+        around: the source's batches round the cut, by partition.
+        cut: the first source offset from the instant on, by partition.
+    """
+    ends: dict[int, int] = {}
+    below: dict[int, list[TopicPartition]] = defaultdict(list)
+    for tp, scanned in around.items():
+        for producer, marker in _open_at(scanned.batches, cut[tp]).items():
+            below[producer].append(tp)
+            ends[producer] = max(ends.get(producer, at_millis), marker)
+    sentences = []
+    for producer, tps in sorted(below.items()):
+        after = [
+            tp
+            for tp, scanned in around.items()
+            if any(
+                batch.producer == producer
+                and not batch.control
+                and batch.last_offset >= cut[tp]
+                and batch.earliest <= ends[producer]
+                for batch in scanned.batches
+            )
+        ]
+        if after:
+            sentences.append(
+                f"a transaction of producer {producer} is cut in two: records on {_listed(tps)} lie before the "
+                f"instant, records on {_listed(after)} from it on"
+            )
+    return sentences
+
+
+def _limit(world: World, view: PartitionView, tails: Tails) -> Limit:
+    tail = tails.target.get(view.tp)
+    late = timedelta(milliseconds=tail.late if tail is not None else 0)
+    lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
+    if view.lag is None:
+        raise _unknown(view, "nothing is known of what the source holds")
+    missing = tails.missing.get(view.tp)
+    if missing is not None and missing.reason is None and missing.earliest is not None:
+        first = from_millis(missing.earliest)
+        held = f"{view.lag:,} missing offsets" if view.lag else "what an open transaction holds back"
+        return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
+    if view.lag == 0:
+        live = view.source_end is not None
+        looked = world.observed_at if live else None if view.watermark is None else view.watermark.observed_at
+        if looked is None:
+            raise _unknown(view, "the mirror never looked at it")
+        return Limit(*view.tp, looked - late, f"nothing was missing when it was looked at, {iso(looked)}{lately}")
+    if missing is not None and missing.reason is None:
+        return Limit(*view.tp, world.observed_at - late, "no record is missing, only control records", exact=True)
+    if tail is None or tail.newest is None:
+        raise _unknown(view, f"{view.lag:,} offsets are missing and none is on the target")
+    newest = from_millis(tail.newest)
+    return Limit(
+        *view.tp,
+        newest - late,
+        f"{view.lag:,} offsets are missing; the newest record on the target is stamped {iso(newest)}{lately}",
+    )
+
+
+def _unknown(view: PartitionView, why: str) -> Refused:
+    return Refused(
+        f"no consistent instant is known: {view.tp}: {why}",
+        meaning="Any instant could lie after a record that is lost",
+        remedy="Give an instant yourself with --at, or leave the topic out with --topic",
+    )
+
+
+def _open_at(batches: Sequence[SeenBatch], cut: int) -> dict[int, int]:
+    """Producers with a transaction open at the cut, and when its marker is stamped (or the last batch seen)."""
+    open_now: set[int] = set()
+    ends: dict[int, int] = {}
+    for batch in batches:
+        if batch.producer is None:
+            continue
+        if batch.base_offset < cut:  # a batch may itself reach over the cut
+            (open_now.discard if batch.control else open_now.add)(batch.producer)
+        elif batch.producer in open_now and batch.producer not in ends and batch.control:
+            ends[batch.producer] = batch.latest
+    last = max((batch.latest for batch in batches), default=0)
+    return {producer: ends.get(producer, last) for producer in open_now}
+
+
+def _owner(topic: str, groups: set[str]) -> str | None:
+    """The group whose Streams application an internal topic belongs to: the longest name that fits."""
+    if not topic.endswith((_CHANGELOG, _REPARTITION)):
+        return None
+    return max((group for group in groups if topic.startswith(f"{group}-")), key=len, default=None)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _listed(tps: Sequence[TopicPartition]) -> str:
+    more = f" and {len(tps) - _SHOWN} more" if len(tps) > _SHOWN else ""
+    return ", ".join(map(str, sorted(tps)[:_SHOWN])) + more

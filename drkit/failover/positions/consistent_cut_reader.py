@@ -1,0 +1,141 @@
+"""`--consistent`: reading what the cut needs to know of both clusters. What it means is decided in `consistency.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import World
+from drkit.failover.positions.consistent_cut import (
+    ConsistentCut,
+    Tails,
+    beyond,
+    consistent_cut,
+    moment_of,
+    streams_cut,
+    transactions_cut,
+)
+from drkit.failover.positions.positions import Selection
+from drkit.failover.run.cluster_context import Estate
+from drkit.kafka.client.timestamp_scan import Scanned, Stretch
+from drkit.model.errors import DrkitError
+from drkit.model.topology import TopicPartition
+
+_TAIL_OFFSETS = 1000
+_SCAN_SECONDS = 10.0
+_SHOWN = 5
+
+
+def at_consistent_cut(estate: Estate, world: World, selection: Selection) -> tuple[World, ConsistentCut]:
+    """The latest instant up to which every selected topic is complete, and the world with its offsets by that time.
+
+    Raises:
+        Refused: no such instant is known.
+        DrkitError: the target can't be read.
+    """
+    covered = [
+        tp for tp in world.partitions if not selection.topics or any(chosen.covers(tp) for chosen in selection.topics)
+    ]
+    tails = Tails(_target_tails(estate, world, covered), _missing(estate, world, covered))
+    cut = consistent_cut(world, tails, covered)
+    world = stamped_from(estate, world, moment_of(cut))
+    cuts = [*_transactions(estate, world, covered, cut, tails), *streams_cut(world, covered)]
+    return world, replace(cut, beyond=beyond(world, covered), cuts=tuple(cuts))
+
+
+def stamped_from(estate: Estate, world: World, at: Moment) -> World:
+    """The world with each view's first target offset stamped at or after the moment."""
+    here = {view.target_tp: at.millis for view in world.partitions.values() if view.on_target}
+    found = estate.admin(world.link.id.target).offsets_for_times(here)
+    views = {tp: replace(view, at_offset=found.get(view.target_tp)) for tp, view in world.partitions.items()}
+    return replace(world, partitions=views)
+
+
+def _target_tails(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, Scanned]:
+    """The tail of each partition on the target, by the source's name."""
+    stretches = {}
+    for tp in covered:
+        view = world.partitions[tp]
+        if view.target_start is not None and view.target_end is not None:
+            begin = max(view.target_start, view.target_end - _TAIL_OFFSETS)
+            stretches[view.target_tp] = Stretch(begin, view.target_end)
+    found = estate.admin(world.link.id.target).scan(stretches, seconds=_SCAN_SECONDS)
+    return {tp: found[world.partitions[tp].target_tp] for tp in covered if world.partitions[tp].target_tp in found}
+
+
+def _missing(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, Scanned]:
+    """What isn't on the target yet, read from the source where it answers; what open transactions hold back, too."""
+    stretches = {}
+    ends = _true_ends(estate, world, covered)
+    for tp in covered:
+        view = world.partitions[tp]
+        through = view.source_start if view.watermark is None else view.watermark.source_through
+        end = max(view.source_end or 0, ends.get(tp, 0))
+        if view.source_end is not None and through is not None and through < end:
+            stretches[tp] = Stretch(through, end)
+    return _scan_source(estate, world, stretches)
+
+
+def _true_ends(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The source's high watermarks, beyond its last stable offsets; nothing where it doesn't answer."""
+    alias = world.link.id.source
+    if not world.source.reachable:
+        return {}
+    try:
+        admin = estate.admin(alias, may_be_gone=True)
+        return admin.end_offsets(covered, committed=False, partial=True)
+    except DrkitError:
+        return {}
+
+
+def _scan_source(
+    estate: Estate, world: World, stretches: dict[TopicPartition, Stretch]
+) -> dict[TopicPartition, Scanned]:
+    """As it answers; one that stopped answering says so for every partition."""
+    alias = world.link.id.source
+    if not world.source.reachable:
+        return {}
+    try:
+        admin = estate.admin(alias, may_be_gone=True)
+        return admin.scan(stretches, seconds=_SCAN_SECONDS)
+    except DrkitError as error:
+        return {tp: Scanned(stretch.begin, reason=str(error)) for tp, stretch in stretches.items()}
+
+
+def _transactions(
+    estate: Estate, world: World, covered: Sequence[TopicPartition], cut: ConsistentCut, tails: Tails
+) -> list[str]:
+    """Sentences about transactions that the cut divides, or why that isn't known."""
+    alias = world.link.id.source
+    millis = moment_of(cut).millis
+    bounds = {tp: (world.partitions[tp].source_start, world.partitions[tp].source_end) for tp in covered}
+    try:
+        admin = estate.admin(alias, may_be_gone=True)
+        found = admin.offsets_for_times(dict.fromkeys(covered, millis)) if world.source.reachable else {}
+    except DrkitError:
+        found = {}
+    cuts: dict[TopicPartition, int] = {}
+    stretches = {}
+    for tp, offset in found.items():
+        start, end = bounds[tp]
+        if start is not None and end is not None:
+            cuts[tp] = end if offset is None else offset
+            stretches[tp] = Stretch(max(start, cuts[tp] - _TAIL_OFFSETS), min(end, cuts[tp] + _TAIL_OFFSETS))
+    around = _scan_source(estate, world, stretches)
+    read = {tp: scanned for tp, scanned in around.items() if scanned.reason is None}
+    sentences = transactions_cut(millis, read, cuts)
+    blind = sorted({tp.topic for tp in covered if tp not in read and _transactional(world, tp, tails)})
+    if blind:
+        more = f" and {len(blind) - _SHOWN} more" if len(blind) > _SHOWN else ""
+        sentences.append(
+            f"whether the instant cuts a transaction in two can't be told on {', '.join(blind[:_SHOWN])}{more}: "
+            f"{alias} can't be read there, and these topics hold transactions, or had records removed"
+        )
+    return sentences
+
+
+def _transactional(world: World, tp: TopicPartition, tails: Tails) -> bool:
+    """Whether transactions may be on a partition: markers lie in the target's tail, or the mapping has holes."""
+    tail = tails.target.get(tp)
+    return len(world.partitions[tp].rows) > 1 or (tail is not None and any(batch.control for batch in tail.batches))

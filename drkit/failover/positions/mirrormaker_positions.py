@@ -1,0 +1,236 @@
+"""Positions from what MirrorMaker 2 keeps, and how imprecise they are. Pure, but for `look_at_mirrormaker`.
+
+MirrorMaker 2 records a pair of offsets (a sync) now and then. Of a commit `c` between two syncs
+
+    source   s1 ─────── c ─────── s2         the record at s1 is the record at d1, that at s2 is at d2
+    target   d1 ── ?  ? ? ? ───── d2
+
+everything that stands above s1 on the source stands above d1 on the target, so `d1 + 1` never passes an unread
+record (`d1` itself where c = s1). What lies between is read again: at most c - s1 - 1 records, as each source
+offset has at most one; at most d2 - (d1 + 1) offsets; and at most what the target's log holds from there.
+
+A checkpoint is such an answer of MirrorMaker 2's own (before 3.5.1 it could pass unread records, KAFKA-12468, so
+`skipped` isn't known of it). Of all answers for offsets at or below c the greatest holds. What lies beyond the
+last sync may not be on the target at all: what is lost isn't known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drkit.failover.plan.snapshot import World
+from drkit.failover.positions.positions import Position, Selection, Strategy
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.machine import Loss, Mode
+from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.offsets import Certainty, GroupPosition
+from drkit.model.topology import Link, TopicPartition
+
+WORD = "mm2"
+LOSS_UNKNOWN = Loss(None, None, None, reason="MirrorMaker 2 doesn't record how far it has mirrored")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A place on the target. `at_most`: records read again, None: no bound is known. `by_sync`: it rests on a pair of
+    offsets, so it surely passes no unread record; else on MirrorMaker 2's own translation.
+    """
+
+    target_offset: int
+    at_most: int | None
+    why: str
+    by_sync: bool
+
+
+def parse_positions_from(text: str | None) -> str | None:
+    """MirrorMaker 2's alias of the source: of `mm2:ALIAS`, or "" of `mm2` (as drkit calls it); None stays None.
+
+    Raises:
+        ConfigError: something else.
+    """
+    if text is None:
+        return None
+    word, _, alias = text.partition(":")
+    if word != WORD or (":" in text and not alias):
+        raise ConfigError(f"--positions-from {text!r} is not known", remedy=f"Write {WORD}, or {WORD}:ALIAS")
+    return alias
+
+
+def look_at_mirrormaker(estate: Estate, link: Link, alias: str) -> MirrorMakerOffsets:
+    """Read its topics on both clusters, bounded.
+
+    Raises:
+        DrkitError: there are none.
+        Unreachable: the target doesn't answer.
+    """
+    clusters = estate.config.clusters
+    return read_offsets(
+        clusters[link.id.source],
+        clusters[link.id.target],
+        (alias or link.id.source, link.id.target),
+        timeout_seconds=estate.timeout_seconds,
+        patience_seconds=estate.reach(link.id.source).seconds,
+    )
+
+
+def captured(link: Link, offsets: MirrorMakerOffsets) -> list[GroupPosition]:
+    """The checkpoints as positions on the source: what MirrorMaker 2 last saw of each group."""
+    found = []
+    for each in offsets.checkpoints:
+        topic = link.source_topic(each.tp.topic)
+        if topic is not None and link.covers_topic(topic) and link.covers_group(each.group):
+            position = GroupPosition(each.group, topic, each.tp.partition, each.upstream, each.metadata, each.at)
+            found.append(position)
+    return found
+
+
+def positions_by_mirrormaker(world: World, offsets: MirrorMakerOffsets, selection: Selection) -> tuple[Position, ...]:
+    """Where each selected group goes, sorted by group, topic, partition.
+
+    Raises:
+        ConfigError: a group that was named is nowhere.
+    """
+    known = {position.group for position in world.positions}
+    for group in selection.groups:
+        if group not in known:
+            raise ConfigError(
+                f"group {group} has neither a checkpoint of MirrorMaker 2 nor a position on {world.source.alias}",
+                remedy=f"Known: {', '.join(sorted(known)[:5]) or 'none'}",
+            )
+    checkpoints = {(each.group, each.tp): each for each in offsets.checkpoints}
+    placed = [
+        _place(world, position, checkpoints, offsets.syncs)
+        for position in world.positions
+        if selection.covers(position.group, position.tp)
+    ]
+    return tuple(sorted(placed, key=lambda p: (p.group, p.topic, p.partition)))
+
+
+def answer(
+    offset: int, syncs: Sequence[OffsetSync], checkpoint: Checkpoint | None, start: int, end: int
+) -> Answer | None:
+    """The greatest place that surely passes nothing unread below source offset `offset`; None: nothing is known.
+
+    Args:
+        offset: the group's committed offset on the source.
+        syncs: of the partition, ascending.
+        checkpoint: of the group and partition; it counts if it is of an offset at or below.
+        start: the target's log start.
+        end: the target's log end.
+    """
+    found: list[Answer] = []
+    place = bisect_right(syncs, offset, key=lambda sync: sync.upstream)
+    floor = syncs[place - 1] if place else None
+    following = syncs[place] if place < len(syncs) else None
+    if floor is not None and floor.upstream == offset:
+        found.append(
+            Answer(floor.downstream, 0, f"a sync says that source offset {offset} is {floor.downstream}", by_sync=True)
+        )
+    elif floor is not None:
+        passed = offset - floor.upstream - 1
+        why = f"{passed} source offsets after the last sync before it ({floor.upstream} is {floor.downstream})"
+        found.append(Answer(floor.downstream + 1, passed, why, by_sync=True))
+    known = floor is not None and floor.upstream == offset  # then a checkpoint can't say it better
+    if checkpoint is not None and checkpoint.upstream <= offset and not known:
+        why = f"the checkpoint says {checkpoint.downstream} for source offset {checkpoint.upstream}"
+        found.append(Answer(checkpoint.downstream, None, why, by_sync=False))
+    if not found:
+        return None
+    best = max(found, key=lambda each: (each.target_offset, each.at_most is not None))
+    if best.at_most is None and floor is not None and floor.upstream < offset:
+        # the place is at or beyond the sync's own, so no more than what that one would read lies before it
+        best = replace(best, at_most=offset - floor.upstream - 1)
+    bounds = [end - best.target_offset]
+    bounds += [] if best.at_most is None else [best.at_most]
+    bounds += [] if following is None else [following.downstream - best.target_offset]
+    best = replace(best, at_most=max(0, min(bounds)))
+    if best.target_offset < start:
+        return replace(best, target_offset=start, why=f"{best.why}; the target's log begins at {start}")
+    if best.target_offset > end:
+        return replace(best, target_offset=end, at_most=0, why=f"{best.why}; the target's log ends at {end}")
+    return best
+
+
+def _place(
+    world: World,
+    position: GroupPosition,
+    checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint],
+    syncs: Mapping[TopicPartition, Sequence[OffsetSync]],
+) -> Position:
+    view = world.partitions.get(position.tp)
+    base = replace(
+        Position.unplaced(position, world.link.target_topic(position.topic)),
+        existing=world.committed.get((position.group, position.tp)),
+    )
+    if view is None or view.target_start is None or view.target_end is None:
+        reason = f"{base.target_topic}:{position.partition} is not on {world.target.alias}"
+        return replace(base, reason=reason, why=reason)
+    found = answer(
+        position.offset,
+        syncs.get(position.tp, ()),
+        checkpoints.get((position.group, base.target_tp)),
+        view.target_start,
+        view.target_end,
+    )
+    if found is None:
+        reason = "MirrorMaker 2 has neither a checkpoint nor a sync at or below this offset"
+        return replace(base, reason=reason, why=reason)
+    exact = found.by_sync and found.at_most == 0 and found.target_offset < view.target_end
+    why = None if exact else f"by MirrorMaker 2: {found.why}; at most {found.at_most} records are read again"
+    if found.target_offset == view.target_end:
+        why = f"by MirrorMaker 2: {found.why}; it is the log's end: what is missing before it isn't known"
+    return replace(
+        base,
+        target_offset=found.target_offset,
+        strategy=Strategy.MIRRORMAKER,
+        translation=Certainty.EXACT if exact else Certainty.CONSERVATIVE,
+        reread=0 if found.at_most == 0 else None,
+        reread_at_most=found.at_most,
+        skipped=0 if found.by_sync else None,
+        reason=why,
+        why=why or found.why,
+    )
+
+
+def check_possible(world: World, mode: Mode) -> None:
+    """Raise `Refused` where nothing can be planned from what MirrorMaker 2 recorded."""
+    if not world.target.reachable:
+        raise world.target.refusal()
+    if mode is Mode.PLANNED:
+        raise Refused(
+            "a planned move can't rest on MirrorMaker 2",
+            meaning="It doesn't record how far it has mirrored, so that nothing is lost can't be shown",
+            remedy="Use drkit mirror for a planned move, or --unplanned",
+        )
+    if not world.positions:
+        raise Refused(
+            f"MirrorMaker 2 has no checkpoint of a group that {world.link.id} carries",
+            remedy="Check `groups` and `topics` of the link, and MirrorMaker 2's own `groups` and replication policy",
+        )
+
+
+def cautions(offsets: MirrorMakerOffsets, positions: Sequence[Position]) -> list[str]:
+    """What an operator has to know of positions that rest on MirrorMaker 2."""
+    said = list(offsets.notes)
+    bound = bound_of(positions)
+    if bound is None:
+        said.append("how much is read again isn't known")
+    elif bound:
+        said.append(f"at most {bound:,} records are read again: MirrorMaker 2 records offsets only now and then")
+    if any(position.target_offset is not None and position.skipped is None for position in positions):
+        said.append(
+            "some positions rest on checkpoints alone: those of MirrorMaker 2 before 3.5.1 may pass unread records "
+            "(KAFKA-12468)"
+        )
+    said.append("drkit can't stop MirrorMaker 2: stop it first, and its sync.group.offsets above all")
+    return said
+
+
+def bound_of(positions: Sequence[Position]) -> int | None:
+    """How many records are read again at most, over all; None: not known."""
+    bounds = [p.reread_at_most if p.reread is None else p.reread for p in positions if p.target_offset is not None]
+    known = [bound for bound in bounds if bound is not None]
+    return sum(known) if len(known) == len(bounds) else None

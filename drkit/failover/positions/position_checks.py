@@ -1,0 +1,116 @@
+"""What stands where groups are put: looked at when positions are chosen, and once more when they are committed. Pure.
+
+Many groups share a place, so places are kept beside the positions, each distinct one once. A plan freezes them; the
+verification compares the record that a group gets now with the record that stood there. What could not be read at
+either look is `UNKNOWN`, never a match.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from drkit.failover.positions.positions import Position
+from drkit.failover.run.machine import PlacesSeen
+from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.model.topology import TopicPartition
+
+
+class Standing(NamedTuple):
+    """A place on the target and the first record at or after it.
+
+    `topic` is the target's name. `record` is that record's offset, None where the log ended there;
+    `timestamp` in ms; `crc` the CRC-32C of its key, value and headers. `reason`: why it isn't known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    record: int | None
+    timestamp: int | None
+    crc: int | None
+    reason: str | None
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(TopicPartition(self.topic, self.partition), self.offset)
+
+    @property
+    def peeked(self) -> Peeked:
+        """What was seen there."""
+        return Peeked(self.record, self.timestamp, self.crc, self.reason)
+
+
+class Match(StrEnum):
+    """How what stands at a place compares with what stood there."""
+
+    SAME = "same"
+    END = "end"  # the log ended there, and still does
+    NEW = "new"  # the log ended there; what was written since comes next
+    GONE = "gone"  # the record isn't there any more: retention or compaction took it; the next one comes
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+
+
+def places_of(positions: Iterable[Position]) -> set[Place]:
+    """Every distinct place that these positions send a group to."""
+    distinct = {(p.target_topic, p.partition, p.target_offset) for p in positions}
+    return {
+        Place(TopicPartition(topic, partition), offset) for topic, partition, offset in distinct if offset is not None
+    }
+
+
+def standings_of(found: Mapping[Place, Peeked]) -> tuple[Standing, ...]:
+    """What was seen, in order."""
+    return tuple(
+        Standing(*place.tp, place.offset, seen.offset, seen.timestamp, seen.crc, seen.reason)
+        for place, seen in sorted(found.items())
+    )
+
+
+def compare(before: Peeked, now: Peeked, *, removable: bool) -> Match:
+    """One place, at two looks. `removable`: the topic's own cleanup may have removed the record in between."""
+    if before.reason is not None:
+        return Match.UNKNOWN
+    if now.reason is not None:
+        return Match.DIFFERENT if now.outside else Match.UNKNOWN
+    if before.offset is None:
+        return Match.END if now.offset is None else Match.NEW
+    if now == before:
+        return Match.SAME
+    gone = removable and (now.offset is None or now.offset > before.offset)
+    return Match.GONE if gone else Match.DIFFERENT
+
+
+def count(matches: Iterable[Match]) -> PlacesSeen:
+    """How many of each."""
+    counted = Counter(match.value for match in matches)
+    return PlacesSeen(**counted)
+
+
+def difference(place: Place, before: Peeked, now: Peeked) -> str:
+    """What differs, for people."""
+    return f"{place.tp} at {place.offset}: {describe(now)}, where {describe(before)} stood"
+
+
+def describe(peeked: Peeked) -> str:
+    """What stands at a place, in a few words."""
+    if peeked.reason is not None:
+        return peeked.reason
+    if peeked.offset is None:
+        return "the log's end"
+    return f"the record {peeked.offset} (stamped {peeked.timestamp}, CRC {peeked.crc or 0:08x})"
+
+
+def what_changed(before: Sequence[Standing], now: Sequence[Standing]) -> list[str]:
+    """Places of both lists that hold another record now, one sentence each. New records at an end are no change."""
+    known = {standing.place: standing.peeked for standing in before}
+    return [
+        difference(standing.place, known[standing.place], standing.peeked)
+        for standing in now
+        if standing.place in known
+        and compare(known[standing.place], standing.peeked, removable=True) is Match.DIFFERENT
+    ]

@@ -1,0 +1,491 @@
+"""Where each group goes on the target. Pure.
+
+What can be known of a group and a partition:
+
+- by mapping: what the group's committed source offset is on the target (`drkit.mapping.translate`);
+- by time (`--at`): the first target offset stamped at or after the moment asked for, the log end
+  where there is none. Everything below it is stamped earlier, but a group that lagged, or a record
+  that a slow clock stamped late, may leave something unread down there.
+
+- by the timeline (`--positions-at`): what the source offset that the group had committed at that
+  moment is on the target; where it isn't known what it had committed, it isn't placed.
+
+So with `--at` the position is the *earlier* of the two: at least back to that moment, and never past
+what was unread. Where only one is known it is taken, and the reason says so.
+
+- by order (`--to-earliest`, `--to-latest`, `--group NAME=earliest`): an end of the target's log, whatever that skips;
+  what it skips is counted.
+
+A group that commits its offsets in transactions goes, by mapping, after the last transaction whose output reached the
+target, wherever it was captured (`drkit.failover.positions.transactional_positions`).
+
+What a group never committed on the source is left alone on the target: the consumer's own
+`auto.offset.reset` decides there, as it would have on the source.
+
+`reread` counts target offsets between the position and where the group had got to; `lost` counts
+source offsets below the group's commit that never reached the target. A group that may have committed
+further since its position was captured reads an unknown number again: then `reread` is None, what the
+target holds from there on is the bound, and `captured_at` says how old the capture is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+
+from drkit.failover.plan.name_check import check_names
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import PartitionView, World
+from drkit.failover.positions.group_history import Key, PastPosition
+from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
+from drkit.failover.positions.transactional_positions import place_by_transactions
+from drkit.mapping import heed, translate
+from drkit.mapping.translate import unavailable
+from drkit.model.offsets import Certainty, GroupPosition, Translation
+from drkit.model.topology import TopicPartition
+
+__all__ = [
+    "Edge",
+    "Position",
+    "Selection",
+    "Strategy",
+    "TopicSelector",
+    "choose_positions",
+    "never_committed",
+    "parse_topic_selector",
+    "place",
+]
+
+_GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
+
+
+class Strategy(StrEnum):
+    """What decided a position; the contract's `strategy`."""
+
+    TIMESTAMP = "timestamp"
+    MAPPING = "mapping"
+    PRESERVED = "preserved"
+    MIRRORMAKER = "mirrormaker"  # what MirrorMaker 2 recorded (`drkit.failover.positions.mirrormaker_positions`)
+
+
+_NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A group's place on a target partition, with its certificate.
+
+    `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
+    offsets, None where not known. `why` always explains the choice; `reason` is None when the
+    translation is exact and nothing else moved the position. `existing` is what the group has
+    committed on the target already. `reread_at_most`: where `reread` isn't known exactly, a bound.
+    `transactional`: the group commits its offsets in transactions (`drkit.failover.positions.transactional_positions`);
+    `transactions_again`: how many of them are processed again; None: not known.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    target_topic: str
+    source_offset: int | None
+    target_offset: int | None
+    strategy: Strategy | None
+    translation: Certainty
+    reread: int | None
+    skipped: int | None
+    lost: int | None
+    reason: str | None
+    why: str
+    metadata: str = ""
+    existing: int | None = None
+    captured_at: datetime | None = None
+    reread_at_most: int | None = None
+    transactional: bool = False
+    transactions_again: int | None = None
+
+    @classmethod
+    def unplaced(
+        cls,
+        stands: GroupPosition,
+        target_topic: str,
+        reason: str | None = None,
+        *,
+        translation: Certainty = Certainty.UNAVAILABLE,
+        lost: int | None = None,
+    ) -> Position:
+        """Where a group stands, not placed on the target (yet)."""
+        return cls(
+            group=stands.group,
+            topic=stands.topic,
+            partition=stands.partition,
+            target_topic=target_topic,
+            source_offset=stands.offset,
+            target_offset=None,
+            strategy=None,
+            translation=translation,
+            reread=None,
+            skipped=None,
+            lost=lost,
+            reason=reason,
+            why=reason or "",
+            metadata=stands.metadata,
+            captured_at=stands.captured_at,
+        )
+
+    @property
+    def target_tp(self) -> TopicPartition:
+        """The partition, by its target topic."""
+        return TopicPartition(self.target_topic, self.partition)
+
+    @property
+    def rewinds(self) -> bool:
+        """Whether committing it would move an existing position of the target back."""
+        return self.target_offset is not None and self.existing is not None and self.existing > self.target_offset
+
+
+def choose_positions(
+    world: World, selection: Selection, at: Moment | None, *, final: bool = False
+) -> tuple[Position, ...]:
+    """The position of every selected group and partition, sorted by group, topic, partition.
+
+    `final`: the captured positions are of after the fence, so no group has committed since.
+
+    Raises:
+        ConfigError: a group or topic that was named is nowhere; the message names the known ones.
+    """
+    check_names(world, selection)
+    chosen = []
+    places = selection.where()
+    rule: Where | None = selection.edge or at
+    by_commits = isinstance(rule, Moment) and rule.by_commits
+    present = {(position.group, position.tp): position for position in world.positions} if by_commits else {}
+    known: dict[tuple[TopicPartition, int, Where | None], Position] = {}  # groups at one place go to one place
+    for position in _then(world, present) if by_commits else world.positions:
+        group, tp = position.group, position.tp
+        if not selection.covers(group, tp):
+            continue
+        where = places.get(group, rule)
+        if where is not rule:
+            position = present.get((group, tp), position)  # noqa: PLW2901 - not from where it stood in the past
+        existing = world.committed.get((group, tp))
+        if by_commits and where is rule:
+            placed = place(position, world.partitions.get(tp), world, where, present.get((group, tp)))
+            chosen.append(_bounded(replace(placed, existing=existing), world, final=final))
+            continue
+        by_transactions = _by_transactions(position, world) if where is None else None
+        if by_transactions is not None:
+            chosen.append(replace(by_transactions, existing=existing))
+            continue
+        key = (tp, position.offset, where)
+        if key not in known:
+            known[key] = place(position, world.partitions.get(tp), world, where)
+        chosen.append(_bounded(_as_of(known[key], position, existing), world, final=final))
+    chosen += _unmovable(world, selection)
+    return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
+
+
+def _unmovable(world: World, selection: Selection) -> list[Position]:
+    """Groups that commit no offsets, on each partition that they are known to read: none of them has a place."""
+    found = []
+    for group in world.unmovable:
+        for tp, start in group.starts.items():
+            if not selection.covers(group.group, tp):
+                continue
+            stands = GroupPosition(group.group, *tp, start or 0, "", group.captured_at)
+            topic = world.link.target_topic(tp.topic)
+            why = group.why(world.target.alias, TopicPartition(topic, tp.partition))
+            found.append(replace(Position.unplaced(stands, topic, why), source_offset=start))
+    return found
+
+
+def _as_of(placed: Position, position: GroupPosition, existing: int | None) -> Position:
+    """The same place for another group that stands where that one did."""
+    return Position(
+        position.group,
+        placed.topic,
+        placed.partition,
+        placed.target_topic,
+        placed.source_offset,
+        placed.target_offset,
+        placed.strategy,
+        placed.translation,
+        placed.reread,
+        placed.skipped,
+        placed.lost,
+        placed.reason,
+        placed.why,
+        position.metadata,
+        existing,
+        position.captured_at,
+    )
+
+
+def _bounded(placed: Position, world: World, *, final: bool) -> Position:
+    """The same, with a bound of what is read again where the group may have gone on since its position was captured."""
+    view = world.partitions.get(TopicPartition(placed.topic, placed.partition))
+    if placed.target_offset is None or placed.reread is None or final or view is None or view.target_end is None:
+        return placed
+    most = max(placed.reread, view.target_end - placed.target_offset)
+    if most == placed.reread or (world.positions_live and not world.source_members.get(placed.group)):
+        return placed
+    why = "it still reads" if world.positions_live else "it may have read on since its position was captured"
+    return replace(placed, reread=None, reread_at_most=most, reason=_and(placed.reason, why))
+
+
+def never_committed(world: World, selection: Selection) -> dict[str, list[TopicPartition]]:
+    """By group, the partitions of topics it reads on which it never committed anything."""
+    committed: dict[str, set[TopicPartition]] = defaultdict(set)
+    for position in world.positions:
+        committed[position.group].add(position.tp)
+    by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in sorted(world.partitions):
+        by_topic[tp.topic].append(tp)
+    missing = {}
+    for group, tps in sorted(committed.items()):
+        topics = sorted({tp.topic for tp in tps})
+        left = [tp for topic in topics for tp in by_topic[topic] if tp not in tps and selection.covers(group, tp)]
+        if left:
+            missing[group] = left
+    return missing
+
+
+def _then(world: World, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
+    """The positions that groups had at the moment asked for; of those not known, the present ones."""
+    found = dict(present)
+    for (group, tp), past in world.past.items():
+        if past.offset is not None:
+            seen_at = past.seen_at or world.observed_at
+            found[group, tp] = GroupPosition(group, *tp, past.offset, past.metadata, seen_at)
+    return [position for _, position in sorted(found.items())]
+
+
+def place(
+    position: GroupPosition,
+    view: PartitionView | None,
+    world: World,
+    where: Where | None,
+    present: GroupPosition | None = None,
+) -> Position:
+    """One group's position on one partition; `present`: where it stands now, if that is another one."""
+    target, topic = world.target.alias, world.link.target_topic(position.topic)
+    if view is not None and view.recreated:
+        reason = f"{position.topic} was recreated on {world.source.alias}: what is mirrored is of the one before"
+        return Position.unplaced(position, topic, reason)
+    if view is None or view.target_end is None:
+        reason = f"{topic}:{position.partition} is not on {target}"
+        if not world.target.reachable:
+            reason = f"{target} did not answer: {world.target.reason}"
+        return Position.unplaced(position, topic, reason)
+    if isinstance(where, Moment) and where.by_commits:
+        return _by_commits(Position.unplaced(position, topic), view, world, where, present)
+    mapped = _mapped(position.offset, view, world)
+    lost = _lost(position.offset, view)
+    base = Position.unplaced(position, topic, translation=mapped.certainty, lost=lost)
+    if where is None:
+        return _by_mapping(base, mapped, view)
+    if isinstance(where, Edge):
+        return _by_order(base, mapped, view, view.target_end, where)
+    stamped = world.stamped.get(where.millis)
+    found = view.at_offset if stamped is None else stamped.get(view.tp)
+    return _by_time(base, mapped, found, view, where)
+
+
+def _by_mapping(base: Position, mapped: Translation, view: PartitionView, because: str | None = None) -> Position:
+    """`because`: what else than the mapping speaks for this place."""
+    if mapped.target_offset is None:
+        reason = mapped.reason or "the source offset has no known place on the target"
+        return replace(base, reason=reason, why=reason)
+    exact = mapped.certainty is Certainty.EXACT
+    preserved = exact and bool(view.rows) and all(row.delta == 0 for row in view.rows)
+    return replace(
+        base,
+        target_offset=mapped.target_offset,
+        strategy=Strategy.PRESERVED if preserved else Strategy.MAPPING,
+        reread=mapped.reread,
+        skipped=mapped.skipped,
+        reason=_and(None if exact else mapped.reason, because),
+        why=because or _why_mapped(mapped, preserved=preserved),
+    )
+
+
+def _by_transactions(position: GroupPosition, world: World) -> Position | None:
+    """A group that commits in transactions, after the last one whose output reached the target; None: it isn't one, or
+    nothing is missing on the target, so that it goes on from where it stands."""
+    drained = world.source.reachable and world.positions_live and world.lag == 0
+    if world.transactions is None or drained or not world.link.committed:
+        return None
+    through = {tp: view.through for tp, view in world.partitions.items()}
+    found = place_by_transactions(world.transactions, position, through)
+    if found is None:
+        return None
+    stands = replace(position, offset=found.offset, metadata=found.metadata)
+    view = world.partitions.get(position.tp)
+    placed = replace(place(stands, view, world, None), transactional=True, transactions_again=found.again)
+    if placed.target_offset is None or view is None or view.target_end is None:
+        return placed
+    reread = placed.reread
+    if found.again is None:
+        reread = None
+    elif found.again and found.reached is not None:
+        upto = _mapped(found.reached, view, world).target_offset
+        reread = None if upto is None else max(0, upto - placed.target_offset)
+    return replace(
+        placed,
+        translation=placed.translation if found.reason is None else Certainty.CONSERVATIVE,
+        reread=reread,
+        reread_at_most=view.target_end - placed.target_offset if reread is None else None,
+        reason=_and(found.reason, placed.reason),
+        why=_and(found.reason or "after the last transaction whose output is on the target", placed.why) or "",
+    )
+
+
+def _by_commits(
+    base: Position, view: PartitionView, world: World, at: Moment, present: GroupPosition | None
+) -> Position:
+    """Where the group had committed at the moment, by mapping; `base` has that source offset."""
+    past = world.past.get((base.group, TopicPartition(base.topic, base.partition)), _NOT_KNOWN)
+    if past.offset is None:
+        reason = past.reason or str(_NOT_KNOWN.reason)
+        return replace(base, source_offset=None, metadata="", captured_at=None, reason=reason, why=reason)
+    mapped = _mapped(past.offset, view, world)
+    base = replace(base, translation=mapped.certainty, lost=_lost(past.offset, view))
+    placed = _by_mapping(base, mapped, view)
+    if placed.target_offset is None:
+        return placed
+    had = f"where {base.group} had committed at {at.local}: source offset {past.offset}"
+    stands = None if present is None else _mapped(present.offset, view, world)
+    reread, skipped = _since(placed.target_offset, mapped, stands)
+    exact = past.certainty is Certainty.EXACT and mapped.certainty is Certainty.EXACT
+    return replace(
+        placed,
+        strategy=Strategy.MAPPING,
+        translation=Certainty.EXACT if exact else Certainty.CONSERVATIVE,
+        reread=reread,
+        skipped=skipped,
+        reason=_and(_and(had, past.reason), placed.reason),
+        why=_and(had, past.reason) or had,
+    )
+
+
+def _since(target_offset: int, mapped: Translation, present: Translation | None) -> tuple[int | None, int | None]:
+    """What the group reads again, and what it skips, of all it has read until now; None: not known."""
+    if present is None or present.target_offset is None:
+        return None, mapped.skipped
+    back = present.target_offset - target_offset
+    if back < 0:  # it was put back since: what lies between is passed over
+        return 0, None if mapped.skipped is None else mapped.skipped - back
+    return None if present.reread is None else present.reread + back, mapped.skipped
+
+
+def _by_order(base: Position, mapped: Translation, view: PartitionView, end: int, edge: Edge) -> Position:
+    """At an end of the target's log because the operator says so; what that skips or reads again is counted."""
+    earliest = edge is Edge.EARLIEST
+    offset = (view.target_start or 0) if earliest else end
+    why = f"{'the log of the target begins' if earliest else 'the log of the target ends'} at {offset}: as told"
+    placed = replace(base, target_offset=offset, strategy=Strategy.TIMESTAMP, why=why)
+    if mapped.target_offset is None:
+        return replace(placed, reason=_and(why, f"what is skipped or read again is not known: {mapped.reason}"))
+    back = mapped.target_offset - offset
+    ahead = f"{-back} offsets that the group had not read are skipped" if back < 0 else None
+    return replace(
+        placed,
+        reread=None if mapped.reread is None else max(0, mapped.reread + back),
+        skipped=None if mapped.skipped is None else mapped.skipped + max(0, -back),
+        reason=_and(_and(mapped.reason, why), ahead),
+    )
+
+
+def _by_time(base: Position, mapped: Translation, found: int | None, view: PartitionView, at: Moment) -> Position:
+    end = view.target_end or 0
+    timed = end if found is None else min(found, end)
+    seen = f"nothing on the target is stamped at or after {at.local}, so its end {end}" if found is None else ""
+    by_time = seen or f"{timed} is the first offset stamped at or after {at.local}"
+    if mapped.target_offset is None:
+        return replace(
+            base,
+            target_offset=timed,
+            strategy=Strategy.TIMESTAMP,
+            reason=f"by time alone ({by_time}): the position by mapping isn't known: {mapped.reason}",
+            why=f"by time alone: {by_time}; what the group had not read of older records is not known",
+        )
+    if mapped.target_offset < timed:
+        unread = f"the group had read only up to here; by time it would be {timed}, past what was unread"
+        return _by_mapping(base, mapped, view, unread)
+    back = mapped.target_offset - timed
+    reason = f"{by_time}; {back} before where the group had got to ({mapped.target_offset})" if back else None
+    exact = mapped.certainty is Certainty.EXACT
+    return replace(
+        base,
+        target_offset=timed,
+        strategy=Strategy.TIMESTAMP,
+        reread=None if mapped.reread is None else mapped.reread + back,
+        skipped=mapped.skipped,
+        reason=_and(None if exact else mapped.reason, reason),
+        why=reason or f"{by_time}, which is where the group had got to",
+    )
+
+
+def _by_rows(offset: int, view: PartitionView) -> Translation:
+    rows, mark = view.rows, view.watermark
+    if not rows and mark is not None and offset <= mark.source_through:
+        if mark.source_through > mark.source_start:
+            why = "the store has lost rows, or the target has other writers"
+            return unavailable(offset, f"mirrored up to {mark.source_through}, and there is no mapping row: {why}")
+        # Watched, and nothing of it was ever produced: all that will be lands at the target's end.
+        return Translation(offset, Certainty.EXACT, mark.target_end)
+    at = bisect_right(rows, offset, key=lambda row: row.source_offset)
+    return translate(
+        offset,
+        floor=rows[at - 1] if at else None,
+        following=rows[at] if at < len(rows) else None,
+        watermark=view.watermark,
+        first=rows[0] if rows else None,
+    )
+
+
+def _mapped(offset: int, view: PartitionView, world: World) -> Translation:
+    """Translate by the view's rows, heed problems, then keep the answer inside the target's log as it is now."""
+    answer = heed(_by_rows(offset, view), world.problems, view.tp, lambda other: _by_rows(other, view))
+    target = world.target.alias
+    if answer.target_offset is None or view.target_start is None or view.target_end is None:
+        return answer
+    if answer.target_offset < view.target_start:
+        gone = view.target_start - answer.target_offset
+        return replace(
+            answer,
+            certainty=Certainty.CONSERVATIVE,
+            target_offset=view.target_start,
+            reason=f"target retention: {target} has deleted {gone} offsets from there on; its log starts here",
+        )
+    if answer.target_offset > view.target_end:
+        missing = answer.target_offset - view.target_end
+        return replace(
+            answer,
+            certainty=Certainty.CONSERVATIVE,
+            target_offset=view.target_end,
+            reason=f"{target} has lost {missing} acknowledged offsets; its log ends here",
+        )
+    return answer
+
+
+def _lost(offset: int, view: PartitionView) -> int | None:
+    if view.watermark is None or (view.unproven and offset > view.watermark.source_through):
+        return None
+    return max(0, offset - view.watermark.source_through)
+
+
+def _why_mapped(mapped: Translation, *, preserved: bool) -> str:
+    if preserved:
+        return "offsets are the same on both sides"
+    if mapped.certainty is Certainty.EXACT and mapped.target_offset is not None:
+        return f"source offset {mapped.source_offset} is {mapped.target_offset} on the target"
+    return mapped.reason or "the mapping's conservative answer"
+
+
+def _and(first: str | None, second: str | None) -> str | None:
+    return "; ".join(part for part in (first, second) if part) or None

@@ -1,0 +1,101 @@
+"""Which positions are meant, and where to, as an operator says it: `--group`, `--topic`, `--to-earliest`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drkit.failover.plan.point_in_time import Moment
+from drkit.model.errors import ConfigError
+from drkit.model.topology import TopicPartition
+
+
+class Edge(StrEnum):
+    """An end of the target's log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+Where = Moment | Edge
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelector:
+    """`--topic t` or `--topic t:0,1`; no partitions: all of them."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """Whether the partition is meant."""
+        return tp.topic == self.topic and (not self.partitions or tp.partition in self.partitions)
+
+    def __str__(self) -> str:
+        return self.topic + (":" + ",".join(map(str, self.partitions)) if self.partitions else "")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """`--group NAME=WHERE`: this group goes elsewhere than the others."""
+
+    group: str
+    where: Where
+
+    def __str__(self) -> str:
+        return f"{self.group}={self.where.local if isinstance(self.where, Moment) else self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which positions are meant (`groups` and `topics` empty: all of the link's) and where to.
+
+    `places` are the groups with a place of their own, `edge` (`--to-earliest`, `--to-latest`) is where the others go;
+    None: by mapping, or by the run's moment.
+    """
+
+    groups: tuple[str, ...] = ()
+    topics: tuple[TopicSelector, ...] = ()
+    places: tuple[GroupPlace, ...] = ()
+    edge: Edge | None = None
+
+    def covers(self, group: str, tp: TopicPartition) -> bool:
+        """Whether this group's position on this partition is meant."""
+        return (not self.groups or group in self.groups) and (
+            not self.topics or any(selector.covers(tp) for selector in self.topics)
+        )
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.groups and not self.topics
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every group that is named."""
+        return tuple(dict.fromkeys((*self.groups, *(place.group for place in self.places))))
+
+    @property
+    def moments(self) -> frozenset[int]:
+        """The timestamps (ms) of the groups that have a moment of their own."""
+        return frozenset(place.where.millis for place in self.places if isinstance(place.where, Moment))
+
+    def where(self) -> dict[str, Where]:
+        """Where each group with a place of its own goes."""
+        return {place.group: place.where for place in self.places}
+
+
+def parse_topic_selector(text: str) -> TopicSelector:
+    """Read `t` or `t:0,1`, as Kafka's own tools write it.
+
+    Raises:
+        ConfigError: not of that form.
+    """
+    topic, colon, listed = text.partition(":")
+    try:
+        partitions = tuple(sorted({int(part) for part in listed.split(",")})) if colon else ()
+    except ValueError:
+        partitions = (-1,)
+    if not topic or any(partition < 0 for partition in partitions):
+        raise ConfigError(f"--topic {text!r} is not a topic", remedy="Write it as NAME or NAME:0,1")
+    return TopicSelector(topic, partitions)

@@ -1,0 +1,95 @@
+"""Looking at what stands where groups are put: once when positions are chosen, once when they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from drkit.failover.positions.position_checks import (
+    Match,
+    Standing,
+    compare,
+    count,
+    difference,
+    places_of,
+    standings_of,
+)
+from drkit.failover.positions.positions import Position
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.machine import PlacesSeen
+from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.model.errors import DrkitError
+
+LOOK_SECONDS = 10.0
+"""At most so long; places not looked at by then are unknown, and said to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a second look found. `wrong`: a sentence for each place that holds another record than before."""
+
+    seen: PlacesSeen
+    wrong: tuple[str, ...]
+
+
+def look_at(
+    estate: Estate, alias: str, positions: Iterable[Position], known: Sequence[Standing] = ()
+) -> tuple[Standing, ...]:
+    """What stands at each distinct place of these positions, in order; what is `known` already isn't read again.
+
+    A place that can't be read says why.
+    """
+    places = places_of(positions)
+    kept = {standing.place: standing.peeked for standing in known if standing.reason is None}
+    found = {place: kept[place] for place in places if place in kept}
+    left = [place for place in places if place not in kept]
+    found.update(_peek(estate, alias, left))
+    return standings_of(found)
+
+
+def look_again(
+    estate: Estate, alias: str, places: Iterable[Place], before: Sequence[Standing], *, seconds: float = LOOK_SECONDS
+) -> Compared:
+    """Compare what stands at these places with what stood there before."""
+    known = {standing.place: standing.peeked for standing in before}
+    now = _peek(estate, alias, places, seconds=seconds)
+    nothing = Peeked(reason="it was not looked at before")
+    matches = {place: compare(known.get(place, nothing), here, removable=False) for place, here in now.items()}
+    odd = [place for place, match in matches.items() if match is Match.DIFFERENT]
+    for place in _cleaned(estate, alias, odd, known, now):
+        matches[place] = compare(known[place], now[place], removable=True)
+    wrong = [difference(place, known[place], now[place]) for place in sorted(odd) if matches[place] is Match.DIFFERENT]
+    return Compared(count(matches.values()), tuple(wrong))
+
+
+def _peek(estate: Estate, alias: str, places: Iterable[Place], *, seconds: float = LOOK_SECONDS) -> dict[Place, Peeked]:
+    """As the cluster answers; a cluster that refuses or fails makes every place unknown, with the reason."""
+    wanted = list(places)
+    if not wanted:
+        return {}
+    try:
+        return estate.admin(alias).peek(wanted, seconds=seconds)
+    except DrkitError as error:
+        return dict.fromkeys(wanted, Peeked(reason=str(error)))
+
+
+def _cleaned(
+    estate: Estate, alias: str, odd: Sequence[Place], known: dict[Place, Peeked], now: dict[Place, Peeked]
+) -> list[Place]:
+    """Those of the odd places whose records the topic's own cleanup may have removed in between."""
+    removed = [place for place in odd if _moved_on(known[place], now[place])]
+    if not removed:
+        return []
+    admin = estate.admin(alias)
+    policies = admin.topic_configs({place.tp.topic for place in removed}, keys=["cleanup.policy"])
+    starts = admin.start_offsets({place.tp for place in removed}, partial=True)
+    return [
+        place
+        for place in removed
+        if "compact" in policies.get(place.tp.topic, {}).get("cleanup.policy", "")
+        or starts.get(place.tp, 0) > (known[place].offset or 0)
+    ]
+
+
+def _moved_on(before: Peeked, now: Peeked) -> bool:
+    return now.reason is None and before.offset is not None and (now.offset is None or now.offset > before.offset)

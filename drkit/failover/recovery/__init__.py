@@ -1,0 +1,1 @@
+"""When something breaks during a run: which command leads on, rollback, abandon."""

@@ -1,0 +1,263 @@
+"""`drkit abandon`: ending a run that can neither continue nor be taken back, by what is there to be seen.
+
+A journal that is damaged, or a cluster that is gone for good, must not block a link for ever. So this looks at the
+link's state in the store, at the fence and at both clusters, and relies on the journal only as far as it is whole.
+Data, salvages and the record of the link stay as they are; what is decided is which cluster serves.
+
+| the link is | serves | what is done |
+|---|---|---|
+| active, paused | source | its fence is lifted |
+| sealed by this failover, before its commit (or its switch: target gone) | source | active, its fence is lifted |
+| sealed otherwise | target | its fence is lifted, should it have one |
+| reversed (a failback) | target | the way back is active again, the target's fence is lifted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from drkit.failover.fencing.cluster_fence import Gate, gate_record
+from drkit.failover.fencing.fence_context import GateContext, answers
+from drkit.failover.recovery.surroundings import strangers_of
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import FINAL_STATES, Kind, Outcome, State, abandon
+from drkit.failover.run.run_record import KINDS, RunRecord, load_run
+from drkit.failover.stages.stage import decide_link
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.fence import GateState, serving_cluster
+from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.link_state import Direction, LinkControl
+from drkit.model.topology import Link, LinkId
+
+KIND = "abandon"
+"""Kind of the run that journals it where the abandoned run's own journal can't be continued; and its stage."""
+_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """What came of it.
+
+    `serves`: the cluster that clients are to use; `open`: whether drkit keeps nobody out of it (None: not known, it
+    doesn't answer). `did`: what was changed. `stands`: what was left as it is. `journal`: why the run's journal
+    wasn't believed; None: it is whole. `journaled_in`: the run whose journal has this.
+    """
+
+    run: str
+    link: LinkId
+    state_before: str
+    serves: str
+    open: bool | None
+    did: tuple[str, ...]
+    stands: tuple[str, ...]
+    journal: str | None
+    journaled_in: str
+    salvage_path: str | None
+
+
+@dataclass(slots=True)
+class _Looked:
+    """The run as far as it can be known, and the world. `strangers`: not the clusters that were planned with."""
+
+    summary: RunSummary
+    entries: list[JournalEntry]
+    record: RunRecord | None
+    problem: str | None
+    control: LinkControl | None
+    answering: dict[str, bool]
+    strangers: frozenset[str] = frozenset()
+    did: list[str] = field(default_factory=list)
+    stands: list[str] = field(default_factory=list)
+
+    def begun(self, stage: str) -> bool:
+        """Whether a stage was begun, by entries that each are whole, or may be: they can't be counted on."""
+        return any(entry.stage == stage and entry.intact() for entry in self.entries)
+
+
+def abandon_run(estate: Estate, run: str, say: Callable[[str], None]) -> Abandoned:
+    """End a run where it stands; the cluster that is to serve is opened.
+
+    Raises:
+        Refused: no such run; it is over; somebody else acts on the link; or it can be taken to its end, its commit
+            having begun.
+        ConfigError: its link isn't configured.
+        Unreachable: the store doesn't answer.
+    """
+    summary = _summary(estate, run)
+    link = _link_of(estate, summary)
+    acting = new_run_id()
+    with RunLease(estate.store, link.id, acting) as lease:
+        looked = _look(estate, run, link)
+        _check(looked, link)
+        context = GateContext(estate, link, acting, lease, say)
+        direction = _decide(context, looked)
+        serves = serving_cluster(link, direction)
+        is_open = _open(context, looked, serves)
+        other = link.id.target if serves == link.id.source else link.id.source
+        _say_what_stands(estate, link, looked, other)
+        path = None if looked.record is None else looked.record.machine.facts.salvage_path
+        if path:
+            looked.stands.append(f"what only {link.id.source} held is kept in {path}")
+        before = looked.summary.state if looked.record is None else looked.record.machine.state.value
+        result = Abandoned(
+            run=run,
+            link=link.id,
+            state_before=before,
+            serves=serves,
+            open=is_open,
+            did=tuple(looked.did),
+            stands=tuple(looked.stands),
+            journal=looked.problem,
+            journaled_in=run if looked.problem is None else acting,
+            salvage_path=path,
+        )
+        _journal(estate, looked, result, acting)
+    return result
+
+
+def _summary(estate: Estate, run: str) -> RunSummary:
+    found = next((summary for summary in estate.store.runs() if summary.run == run), None)
+    if found is None:
+        raise Refused(f"there is no run {run}", remedy="`drkit runs` lists them")
+    if found.kind not in KINDS:
+        raise Refused(
+            f"run {run} is a {found.kind}: it holds no link",
+            meaning="Only a failover, a failback or a reprotect can be abandoned",
+            remedy=f"drkit resume {run} removes what a rehearsal left" if found.kind == "rehearsal" else "`drkit runs`",
+        )
+    return found
+
+
+def _link_of(estate: Estate, summary: RunSummary) -> Link:
+    name = summary.detail.split(" ")[0]
+    for configured in estate.config.links:
+        if str(configured.link().id) == name:
+            return configured.link()
+    raise ConfigError(f"no link {name} is configured", remedy="Put it back into the configuration")
+
+
+def _look(estate: Estate, run: str, link: Link) -> _Looked:
+    store = estate.store
+    summary, record, problem = _summary(estate, run), None, None
+    try:
+        record = load_run(store, run)
+    except (DrkitError, ValueError, KeyError) as error:  # JSON that can't be read, or has another shape
+        problem = error.what if isinstance(error, DrkitError) else f"it can't be read: {type(error).__name__}"
+    if not store.entries(run):
+        problem = "it is empty"
+    answering = {alias: answers(estate, alias) for alias in (link.id.source, link.id.target)}
+    strangers = frozenset() if record is None else strangers_of(estate, record.plan, answering)
+    entries, control = store.entries(run), store.link_control(link.id)
+    return _Looked(summary, entries, record, problem, control, answering, strangers)
+
+
+def _check(looked: _Looked, link: Link) -> None:
+    """Raise `Refused` where the run is over, or can be taken to its end."""
+    run, record = looked.summary.run, looked.record
+    if record is None:
+        if looked.summary.state in {State.CANCELLED, State.ABANDONED}:
+            raise Refused(f"run {run} is {looked.summary.state}: there is nothing to abandon", remedy="`drkit runs`")
+        return
+    if record.machine.finished:
+        raise Refused(f"run {run} is {record.machine.state}: there is nothing to abandon", remedy="`drkit runs`")
+    if record.machine.kind is not Kind.FAILOVER or not looked.begun("commit") or looked.begun("switch"):
+        return
+    target = link.id.target
+    if looked.answering[target] and not looked.strangers:
+        raise Refused(
+            f"run {run} can't be abandoned: its commit has begun, and {target} answers",
+            meaning="Groups may have moved already, so leaving it half done would cost more than its end",
+            remedy=f"drkit resume {run}",
+        )
+
+
+def _decide(context: GateContext, looked: _Looked) -> Direction:
+    """The link's direction from now on, decided anew where it has to be."""
+    link, store, record = context.link.id, context.estate.store, looked.record
+    control = looked.control
+    direction = Direction.ACTIVE if control is None else control.direction
+    ours = control is not None and control.run == looked.summary.run
+    before_commit = record is not None and not looked.begun("commit")
+    target_gone = record is not None and not looked.begun("switch") and not looked.answering[link.target]
+    if (
+        direction is Direction.SEALED
+        and ours
+        and looked.summary.kind == Kind.FAILOVER
+        and (before_commit or target_gone)
+    ):
+        paused = record is not None and record.plan.control == Direction.PAUSED
+        direction = Direction.PAUSED if paused else Direction.ACTIVE
+        _set(context, link, direction, looked, "its failover was abandoned")
+    elif direction is Direction.REVERSED:
+        back = store.link_control(link.reversed())
+        if back is not None and back.direction is Direction.SEALED:
+            _set(context, link.reversed(), Direction.ACTIVE, looked, "its failback was abandoned")
+        looked.stands.append(f"{link} is reversed: data flows {link.reversed()}")
+    elif direction in _AWAY:
+        looked.stands.append(f"{link} is {direction}")
+    if ours and record is None and control is not None and direction is control.direction:
+        _set(context, link, direction, looked, f"run {looked.summary.run}, which decided it, was abandoned")
+    return direction
+
+
+def _set(context: GateContext, link: LinkId, direction: Direction, looked: _Looked, reason: str) -> None:
+    decide_link(context.estate, link, direction, run=context.run, reason=reason, allowed=frozenset(Direction))
+    looked.did.append(f"{link} is {direction}")
+
+
+def _open(context: GateContext, looked: _Looked, serves: str) -> bool | None:
+    """Lift the fence of the cluster that is to serve; whether it is open."""
+    lift = f"drkit fence --lift --link '{context.link.id}'"
+    record = gate_record(context.estate.store, context.link.id, serves)
+    if not looked.answering[serves]:
+        closed = record is not None and record.state is not GateState.OPEN and record.stands
+        held = f"; its fence (epoch {record.epoch}) stands, and {lift} lifts it then" if closed and record else ""
+        looked.stands.append(f"{serves} does not answer{held}")
+        return False if closed else None
+    try:
+        done = Gate(context, serves).open()
+    except DrkitError as error:
+        looked.stands.append(f"the fence of {serves} stands: {error.what}; {lift} lifts it")
+        return False
+    if done:
+        looked.did.append(done)
+    return True
+
+
+def _say_what_stands(estate: Estate, link: Link, looked: _Looked, other: str) -> None:
+    record = gate_record(estate.store, link.id, other)
+    if record is not None and record.state is not GateState.OPEN:
+        looked.stands.append(f"{other} stays closed to clients ({record.state}, epoch {record.epoch})")
+    if not looked.answering[other]:
+        looked.stands.append(f"{other} does not answer")
+
+
+def _journal(estate: Estate, looked: _Looked, result: Abandoned, acting: str) -> None:
+    """In the run's own journal, if that is whole; else in one of its own. The listing of both."""
+    store, run, at = estate.store, result.run, now()
+    body = {
+        "serves": result.serves,
+        "open": result.open,
+        "did": list(result.did),
+        "stands": list(result.stands),
+        "was": result.state_before,
+        "problem": result.journal,
+    }
+    if looked.record is not None and looked.problem is None:
+        abandon(looked.record.machine, "by the operator")
+        journal = looked.record.journal
+        journal.anchor = estate.anchors.on(looked.record.plan.target.alias)
+        journal.intent(KIND)
+        journal.write(KIND, ABANDONED, body)
+    else:
+        journal = Journal(store, acting, anchor=estate.anchors.on(result.link.target))
+        journal.write(PLAN, PLAN, {"kind": KIND, "of": run, "link": str(result.link)})
+        journal.write(KIND, OUTCOME, {"outcome": Outcome.OK, "reason": result.journal, "seconds": 0.0, **body})
+        store.put_run(RunSummary(acting, KIND, State.CLOSED, at, at, f"{result.link} of run {run}"))
+    if looked.summary.state not in FINAL_STATES or looked.record is None:
+        found = looked.summary
+        store.put_run(RunSummary(run, found.kind, State.ABANDONED, found.started_at, at, found.detail))

@@ -1,0 +1,155 @@
+"""Taking a run back before its point of no return: the link as it was, the fence lifted, and journaled.
+
+The link goes on before the fence is lifted, so that no record is written that nobody would mirror. Each act
+can be repeated; a run whose `cancel` was begun is only ever cancelled (`drkit resume` finishes that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.fencing.cluster_fence import Gate, gate_record
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.journal import CANCELLED, Journal
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import (
+    BEHIND_THE_FENCE,
+    POINT_OF_NO_RETURN,
+    Facts,
+    InvariantBroken,
+    Kind,
+    Mode,
+    Run,
+    back_before_fence,
+    cancel,
+)
+from drkit.failover.run.run_record import Plan
+from drkit.failover.stages.stage import decide_link, wait_for
+from drkit.model.fence import GateRecord, GateState
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link
+
+CANCEL = "cancel"
+
+
+def point_of_no_return(plan: Plan) -> str:
+    """The stage from which on a run of this plan can only be taken to its end."""
+    if isinstance(plan, FailbackPlan) and plan.level:
+        return "reverse"  # its scrub deletes nothing
+    return POINT_OF_NO_RETURN[plan.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What a run is taken back with: it has the run's lease. `link` is the configured link."""
+
+    estate: Estate
+    link: Link
+    lease: RunLease
+    journal: Journal
+    plan: Plan
+    say: Callable[[str], None]
+
+    @property
+    def run(self) -> str:
+        """The run."""
+        return self.journal.run
+
+    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+        return wait_for(self.lease, done, seconds)
+
+    def take_back(self, machine: Run, why: str) -> tuple[Run, str]:
+        """Undo what the run has done and journal it; the run, cancelled, and what was undone.
+
+        Raises:
+            InvariantBroken: it is beyond the point of no return, or over.
+            DrkitError: something can't be undone now; doing it again goes on.
+        """
+        point = point_of_no_return(self.plan)
+        if self.journal.attempted(point):
+            raise InvariantBroken(
+                f"I9: {point} has begun: the run can't be cancelled any more", remedy=f"drkit resume {self.run}"
+            )
+        cancel(undone(machine), why)
+        self.journal.intent(CANCEL)
+        did = "; ".join(filter(None, (self._reopen(), self._lift()))) or "nothing was changed"
+        given_up = cancel(undone(machine, did), why).run
+        self.journal.write(CANCEL, CANCELLED, {"reason": why, "undone": did})
+        return given_up, did
+
+    def open_live(self, machine: Run, why: str) -> tuple[Run, str]:
+        """Let clients into the cluster that the run has closed, and go back before the fence; the run, what was done.
+
+        The data's way goes on before the cluster is opened, so nothing is written there that nobody would mirror.
+
+        Raises:
+            InvariantBroken: clients may have been switched.
+            DrkitError: it can't be opened now.
+        """
+        transition = back_before_fence(machine, why)
+        flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence doesn't stand any more")
+        live = live_cluster(self.plan)
+        record = gate_record(self.estate.store, self.link.id, live)
+        closed = record is not None and record.state is not GateState.OPEN  # whatever run has closed it
+        done = Gate(self, live).open() if closed else ""
+        self.journal.rewound(transition.run.facts, why)
+        return transition.run, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
+
+    def _reopen(self, reason: str = "the run was cancelled") -> str:
+        """The direction of the data's way as the plan found it, where this run has sealed it."""
+        way = self.link.id if self.plan.kind is Kind.FAILOVER else self.link.id.reversed()
+        control = self.estate.store.link_control(way)
+        if control is None or control.run != self.run or control.direction is not Direction.SEALED:
+            return ""
+        before = Direction.PAUSED if self.plan.control == Direction.PAUSED else Direction.ACTIVE
+        decide_link(
+            self.estate,
+            way,
+            before,
+            run=self.run,
+            reason=reason,
+            allowed=frozenset({Direction.SEALED}),
+        )
+        return f"{way} is {before} again"
+
+    def _lift(self) -> str:
+        """The fence of the source, whatever run has put it, unless the link was failed away from before."""
+        source = self.link.id.source
+        control = self.estate.store.link_control(self.link.id)
+        away = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+        record = gate_record(self.estate.store, self.link.id, source)
+        if away or record is None or record.state is GateState.OPEN:
+            return ""
+        return Gate(self, source).open()
+
+
+def live_cluster(plan: Plan) -> str:
+    """The cluster that clients use until the run switches them, and that its fence closes."""
+    return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
+
+
+def fence_is_gone(machine: Run, record: GateRecord | None) -> bool:
+    """Whether a run rests on a fence that doesn't stand any more, or on an unfenced cluster that was quiet once.
+
+    Args:
+        machine: the run.
+        record: the newest decision about the gate of its live cluster.
+    """
+    if machine.state not in BEHIND_THE_FENCE:
+        return False
+    facts = machine.facts
+    if not facts.fenced:
+        return facts.mode is Mode.PLANNED
+    stands = record is not None and record.state is GateState.CLOSED and record.proven
+    return not stands or record is None or record.epoch != facts.fence_epoch
+
+
+def undone(machine: Run, did: str | None = None) -> Run:
+    """The run as it is once nothing of it stands."""
+    facts: Facts = replace(
+        machine.facts, sealed=False, mirror_stopped=False, fenced=None, fence_reason=did, fenced_at=None
+    )
+    return replace(machine, facts=facts)

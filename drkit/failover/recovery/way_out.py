@@ -1,0 +1,325 @@
+"""Which command leads on when something breaks during a run, and what that costs. One pure function, `way_out`.
+
+`drkit doctor`, `drkit runs`, error messages and docs/recovery.md all say what it says. The model in
+`drkit.failover.recovery.adversary` shows that from every state its answer lets clients write somewhere, and destroys
+nothing that isn't kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from drkit.failover.run.machine import Kind, Mode, Run, State, next_step
+
+
+class Part(StrEnum):
+    """What can break. `source`, `target`: of the configured link (the old primary, and the cluster failed over to)."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    STORE = "store"
+    MIRROR = "mirror"
+    MACHINE = "machine"  # the operator's, which carries the run out and has the salvage folder
+    SALVAGE = "salvage"  # the folder with what only the source held
+
+
+class Condition(StrEnum):
+    """How a part is."""
+
+    UP = "up"
+    DOWN = "down"
+    FROZEN = "frozen"
+    BACK = "back"  # with its data
+    EMPTY = "back empty"
+    CUT = "back cut"  # without the end of its data
+    REPLACED = "replaced"  # by another one, which is empty
+    FULL = "full"
+    READ_ONLY = "read-only"
+
+
+ANSWERS = frozenset({Condition.UP, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED})
+WHOLE = frozenset({Condition.UP, Condition.BACK})
+_DATA = (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED)
+FAULTS: dict[Part, tuple[Condition, ...]] = {
+    Part.SOURCE: _DATA,
+    Part.TARGET: _DATA,
+    Part.STORE: _DATA,
+    Part.MIRROR: (Condition.DOWN, Condition.FROZEN),
+    Part.MACHINE: (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.REPLACED),
+    Part.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT, Condition.FULL, Condition.READ_ONLY),
+}
+"""In which ways each part breaks."""
+
+
+def faults_of(kind: Kind | None) -> dict[Part, tuple[Condition, ...]]:
+    """In which ways each part of a run breaks: a failover salvages nothing."""
+    salvages = kind in {Kind.FAILBACK, Kind.REPROTECT}
+    return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Part.SALVAGE}
+
+
+UNWRITABLE = frozenset({Condition.FULL, Condition.READ_ONLY})
+"""A folder that keeps what is in it and takes nothing more."""
+
+NOTHING_LOST = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where a run stands (`kind` None: none is unfinished, the link is active) and how the parts are.
+
+    A run that is closed is a situation too: the cluster it led clients to serves. A stage that was begun counts as
+    reached (`furthest`): it may have done all of it.
+    """
+
+    kind: Kind | None
+    mode: Mode
+    state: State
+    source: Condition = Condition.UP
+    target: Condition = Condition.UP
+    store: Condition = Condition.UP
+    mirror: Condition = Condition.UP
+    machine: Condition = Condition.UP
+    salvage: Condition = Condition.UP
+
+    def where(self, part: Part, condition: Condition) -> Situation:
+        """The same, where a part is so."""
+        changes: dict[str, Any] = {part.value: condition}
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """What leads on. `commands`: one after the other, with `RUN`, `LINK`, `SOURCE`, `TARGET` to be filled in.
+
+    `serves`: the cluster that clients write to then; None: no cluster answers, so one has to come back first.
+    `costs`: what is given up by it, or `nothing`.
+    """
+
+    commands: tuple[str, ...]
+    serves: Part | None
+    costs: str
+
+    def filled(self, run: str, link: str, source: str, target: str) -> WayOut:
+        """With the names put in."""
+        names = {"RUN": run, "LINK": f"'{link}'", "SOURCE": source, "TARGET": target}
+
+        def put(text: str) -> str:
+            for word, name in names.items():
+                text = text.replace(word, name)
+            return text
+
+        return WayOut(tuple(put(command) for command in self.commands), self.serves, put(self.costs))
+
+    def __str__(self) -> str:
+        return f"{'; then '.join(self.commands)} (costs: {self.costs})"
+
+
+RESUME = "drkit resume RUN"
+RESUME_ELSEWHERE = "drkit resume RUN --salvage-dir DIR"
+ABANDON = "drkit abandon RUN"
+CANCEL = "drkit resume RUN --cancel"
+UNPLANNED = "drkit resume RUN --unplanned"
+LIFT = "drkit fence --lift --link LINK"
+OPEN_SOURCE = "drkit fence --lift --cluster SOURCE --yes --link LINK"
+OPEN_TARGET = "drkit fence --lift --cluster TARGET --yes --link LINK"
+FAIL_OVER = "drkit failover --to TARGET --unplanned --accept-unfenced --link LINK"
+STATUS = "drkit status --link LINK"
+RECOVER = "drkit store recover --from TARGET --link LINK"
+RECOVER_WITHOUT_COPY = {
+    Part.SOURCE: "drkit store recover --from SOURCE --from-logs --link LINK",
+    Part.TARGET: "drkit store recover --from TARGET --from-logs --link LINK",
+}
+BY_HAND = "kafka-acls.sh --remove …"
+
+TARGET_ONLY = "what was written to TARGET since the failover stays on TARGET only, should that come back"
+AFTER_AUDIT = "what was written to TARGET after the last catching up stays on TARGET only, should that come back"
+UNMIRRORED = "what SOURCE took and the mirror had not brought over stays on SOURCE only, should that come back"
+_LOST_WITH_STORE = "the run's journal, where groups stood over time, digests; groups may read some records again"
+SALVAGE_GONE = "what only SOURCE held and was in the lost salvage: copy salvages elsewhere"
+GONE_WITH = "what only the lost data of the cluster held"
+SOURCE_HAS_OLD = f"SOURCE has what it held at the failover: {OPEN_SOURCE} goes there instead"
+SOURCE_HAS_COPY = f"SOURCE has what was brought back so far: {OPEN_SOURCE} goes there instead"
+
+_CHANGING = frozenset({"fence", "scrub", "reverse", "commit", "switch"})
+_CLOSED_SOURCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
+_SWITCHED = frozenset({State.SWITCHED, State.VERIFIED})
+_EARLY_BACK = frozenset({State.PLANNED, State.SALVAGED})
+_COPYING = frozenset({State.SCRUBBED, State.REVERSED, State.RESEEDED})
+_BEHIND = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED})
+
+
+def furthest(run: Run, *, begun: bool) -> State:
+    """The state that a run may have reached: that of its next stage, where that was begun and changes who may write or
+    what is where.
+    """
+    step, _ = next_step(run)
+    return step.reaches if begun and step is not None and step.stage in _CHANGING else run.state
+
+
+def way_out(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
+    """The commands that lead on from here, and what they cost."""
+    if now.source not in ANSWERS and now.target not in ANSWERS:
+        return WayOut((STATUS,), None, "no cluster answers: bring one back, then look here again")
+    if now.store not in ANSWERS:
+        return _without_store(now)
+    if now.store not in WHOLE:
+        return _store_lost(now)
+    if now.kind is None or (now.state is State.CLOSED and now.kind is Kind.FAILBACK):
+        return _mirroring(now)
+    if now.kind is Kind.FAILOVER:
+        return _failover(now)
+    if now.state is State.CLOSED:  # reprotect: the target is the source from now on
+        return _failed_over(now)
+    return _failback(now)
+
+
+def serving(now: Situation) -> Part:
+    """The cluster that clients use, as far as the run has come."""
+    if now.kind is None:
+        return Part.SOURCE
+    if now.kind is Kind.FAILOVER:
+        return Part.TARGET if now.state in _SWITCHED | {State.CLOSED} else Part.SOURCE
+    if now.kind is Kind.FAILBACK and now.state in _SWITCHED | {State.CLOSED}:
+        return Part.SOURCE
+    return Part.TARGET
+
+
+def closed(now: Situation) -> bool:
+    """Whether the run keeps clients out of the cluster that they use."""
+    if now.kind is Kind.FAILOVER:
+        return now.state in _CLOSED_SOURCE
+    return now.kind is Kind.FAILBACK and now.state in _BEHIND | {State.COMMITTED}
+
+
+def _condition(now: Situation, part: Part) -> Condition:
+    return now.source if part is Part.SOURCE else now.target
+
+
+def _mirroring(now: Situation) -> WayOut:
+    """No run: the source serves."""
+    if now.source not in ANSWERS:
+        return WayOut((FAIL_OVER,), Part.TARGET, UNMIRRORED)
+    if now.source not in WHOLE:
+        lost = f"{GONE_WITH} ({now.source}); TARGET has what was mirrored: {FAIL_OVER} goes there instead"
+        return WayOut((STATUS,), Part.SOURCE, lost)
+    return WayOut((STATUS,), Part.SOURCE, NOTHING_LOST)
+
+
+def _failed_over(now: Situation) -> WayOut:
+    """A failover is closed: the target serves, the source is closed."""
+    if now.target not in ANSWERS:
+        return WayOut((OPEN_SOURCE,), Part.SOURCE, TARGET_ONLY)
+    if now.target not in WHOLE:
+        return WayOut((STATUS,), Part.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
+    return WayOut((STATUS,), Part.TARGET, NOTHING_LOST)
+
+
+def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one answer a case
+    if now.state is State.CLOSED:
+        return _failed_over(now)
+    if now.target not in WHOLE:
+        if now.state in _SWITCHED:
+            if now.target not in ANSWERS:
+                return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, TARGET_ONLY)
+            return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
+        if now.state is State.COMMITTED and now.target is Condition.CUT:
+            beyond = "verify stops where groups stand beyond it and names them; the second command is for then"
+            return WayOut((RESUME, ABANDON), Part.TARGET, f"{GONE_WITH} ({now.target}); {beyond}")
+        if now.source in ANSWERS and now.state is not State.COMMITTED:
+            return WayOut((ABANDON,), Part.SOURCE, _of(now.source))
+        if now.target not in ANSWERS:
+            return WayOut((ABANDON,), Part.SOURCE, _of(now.source))
+        if now.state is State.COMMITTED and now.source in ANSWERS:
+            return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, _of(now.source))
+        return WayOut((ABANDON, OPEN_TARGET), Part.TARGET, f"{GONE_WITH} ({now.target}); {UNMIRRORED}")
+    if now.state in _SWITCHED | {State.COMMITTED}:
+        return WayOut((RESUME,), Part.TARGET, NOTHING_LOST)
+    if now.mode is Mode.UNPLANNED:
+        return WayOut((RESUME,), Part.TARGET, NOTHING_LOST if now.source in WHOLE else UNMIRRORED)
+    if now.source not in ANSWERS:
+        costs = UNMIRRORED if now.state in {State.PLANNED, State.FENCED} else NOTHING_LOST
+        return WayOut((ABANDON, FAIL_OVER), Part.TARGET, costs)
+    if now.source not in WHOLE:
+        return WayOut((ABANDON,), Part.SOURCE, f"{_of(now.source)}; TARGET has what was mirrored: {FAIL_OVER}")
+    if now.mirror is not Condition.UP and now.state in {State.PLANNED, State.FENCED}:
+        return WayOut((CANCEL,), Part.SOURCE, NOTHING_LOST)
+    return WayOut((RESUME,), Part.TARGET, NOTHING_LOST)
+
+
+def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
+    """A failback, or a reprotect: what it moves back onto is the configured source."""
+    if now.state in _SWITCHED:
+        if now.source not in ANSWERS:
+            return WayOut((ABANDON, FAIL_OVER), Part.TARGET, UNMIRRORED)
+        if now.source not in WHOLE:
+            return WayOut((ABANDON,), Part.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
+        return WayOut((RESUME,), Part.SOURCE, NOTHING_LOST)
+    if now.state is State.COMMITTED and now.source in WHOLE:  # the source has all of the target's, positions too
+        other = now.target is Condition.REPLACED
+        return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Part.SOURCE, NOTHING_LOST)
+    if now.target not in ANSWERS:
+        return _live_gone(now)
+    if now.target not in WHOLE:
+        copied = "" if now.state in _EARLY_BACK or now.source not in WHOLE else f"; {SOURCE_HAS_COPY}"
+        return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target}){copied}")
+    if now.source not in WHOLE:
+        early = now.state in _EARLY_BACK
+        again = "the copying so far; drkit failback begins anew once SOURCE is up"
+        lost = f"{GONE_WITH} ({now.source})" if now.source in ANSWERS else ""
+        costs = "; ".join(filter(None, (lost, "" if early else again))) or NOTHING_LOST
+        return WayOut((CANCEL,) if early else (ABANDON,), Part.TARGET, costs)
+    early = now.state in _EARLY_BACK
+    serves = Part.TARGET if now.kind is Kind.REPROTECT else Part.SOURCE
+    if early and now.salvage in UNWRITABLE:
+        return WayOut((RESUME_ELSEWHERE,), serves, NOTHING_LOST)
+    gone = now.salvage not in {Condition.UP, *UNWRITABLE} or now.machine is Condition.REPLACED
+    costs = SALVAGE_GONE if gone and not early else NOTHING_LOST
+    return WayOut((RESUME,), serves, costs)
+
+
+def _live_gone(now: Situation) -> WayOut:
+    """The cluster that served is gone while the old primary is being brought back."""
+    if now.source not in WHOLE:
+        return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, f"{TARGET_ONLY}; {GONE_WITH} ({now.source})")
+    if now.state in _EARLY_BACK:
+        return WayOut((CANCEL, OPEN_SOURCE), Part.SOURCE, TARGET_ONLY)
+    if now.state in _COPYING or now.kind is Kind.REPROTECT:
+        copied = "all but what was brought back so far stays on TARGET only, should that come back; groups start anew"
+        return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, copied)
+    return WayOut((UNPLANNED,), Part.SOURCE, AFTER_AUDIT)
+
+
+def _without_store(now: Situation) -> WayOut:
+    """The store doesn't answer: nothing is decided, so what serves goes on serving."""
+    part = serving(now)
+    waits = "no run, no failover and no new mapping until the store is back"
+    if _condition(now, part) not in ANSWERS or closed(now):
+        open_one = part if _condition(now, part) in ANSWERS else _other(part)
+        return WayOut((BY_HAND,), open_one, f"{waits}; which of the two is ahead is yours to know")
+    return WayOut((STATUS,), part, waits)
+
+
+def _store_lost(now: Situation) -> WayOut:
+    """The store is empty, cut or another one: runs are unknown; the target has a copy of the rest, and the fence's mark
+    is on the cluster.
+    """
+    part = serving(now)
+    part = part if _condition(now, part) in ANSWERS else _other(part)
+    command = OPEN_SOURCE if part is Part.SOURCE else OPEN_TARGET
+    if now.target not in WHOLE:
+        answering = Part.SOURCE if now.source in ANSWERS else Part.TARGET
+        lost = "the run, the mapping and captured positions: their copy is gone with TARGET"
+        return WayOut((RECOVER_WITHOUT_COPY[answering], command), part, lost)
+    if now.kind is None and part is Part.TARGET:
+        return WayOut((RECOVER, FAIL_OVER), part, f"{_LOST_WITH_STORE}; {UNMIRRORED}")
+    return WayOut((RECOVER, command), part, _LOST_WITH_STORE)
+
+
+def _other(part: Part) -> Part:
+    return Part.TARGET if part is Part.SOURCE else Part.SOURCE
+
+
+def _of(source: Condition) -> str:
+    return NOTHING_LOST if source in WHOLE else f"{GONE_WITH} ({source})"

@@ -1,0 +1,1 @@
+"""A run from plan to evidence: state machine, runner, journal, lease."""

@@ -1,0 +1,204 @@
+"""Heads of runs' journals, anchored where a writer of the store can't follow.
+
+That is a file of the operator's machine, and a topic of the cluster that the run leads to.
+
+A run isn't delayed by it and doesn't fail for it: a thread writes, and `close` waits a bounded time for the rest. What
+couldn't be anchored is told by whoever compares (`drkit runs RUN`).
+
+An anchor is one JSON object, a line of the file or the value of a record whose key is `RUN/SEQ`:
+`{"run", "seq", "hash", "at", "store", "cluster"}`. A reader leaves alone what it doesn't know: a
+signature will be one more key.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.client.small_topic import APPEND_ONLY, OwnTopic, read_topic
+from drkit.model.clock import iso
+from drkit.model.deadline import Deadline
+from drkit.model.errors import DrkitError
+from drkit.model.journal import Anchor, AnchorPlace, JournalEntry
+
+log = logging.getLogger(__name__)
+
+JOURNAL_TOPIC = "__drkit_journal"
+"""Where heads are anchored, on the cluster that a run leads to: internal by its name, so it is never mirrored."""
+
+_ASK_SECONDS = 5.0
+_CLOSE_SECONDS = 3.0
+
+
+def anchor_file() -> Path:
+    """The operator's file of anchors: `drkit/journal.anchor` in the user's state directory."""
+    return platformdirs.user_state_path("drkit") / "journal.anchor"
+
+
+def store_identity(url: str) -> str:
+    """What tells a store from others in anchors: a digest of its address without user and password.
+
+    A store in a file is told by the machine, too.
+    """
+    parts = urlsplit(url)
+    where = parts.netloc.rpartition("@")[2]
+    machine = platform.node() if parts.scheme == "sqlite" else ""
+    return sha256(f"{parts.scheme}|{machine}|{where}|{parts.path}".encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class _Job:
+    alias: str
+    anchor: Anchor
+
+
+class Anchors:
+    """Writes anchors. Any thread may hand over heads.
+
+    Args:
+        clusters: connections to the clusters.
+        store: what the store is called in anchors (`store_identity`).
+        file: where they are kept on this machine.
+    """
+
+    def __init__(self, clusters: Clusters, store: str, file: Path | None = None) -> None:
+        self._clusters = clusters
+        self._store = store
+        self._file = file
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._topics: dict[str, OwnTopic] = {}
+        self._gone: set[str] = set()
+
+    def on(self, alias: str) -> Callable[[JournalEntry], None]:
+        """What takes the heads of a run that leads to this cluster."""
+        return lambda entry: self.put(alias, entry)
+
+    def put(self, alias: str, entry: JournalEntry) -> None:
+        """Anchor a head, soon."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="drkit-anchors", daemon=True)
+                self._thread.start()
+        anchor = Anchor(entry.run, entry.seq, entry.hash, entry.at, self._store, alias)
+        self._jobs.put(_Job(alias, anchor))
+
+    def close(self) -> None:
+        """Wait, a bounded time, until all that was handed over is anchored."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join(_CLOSE_SECONDS)
+            if thread.is_alive():
+                log.warning("the journal's last heads may not be anchored: a cluster doesn't answer")
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                _append(self._file or anchor_file(), job.anchor)
+            except OSError as error:
+                self._failed("file", f"the journal's head isn't anchored in {self._file or anchor_file()}: {error}")
+                self._gone.add("file")
+            if job.alias in self._gone:
+                continue
+            try:
+                self._topic(job.alias).append([_record(job.anchor)], Deadline.after(_ASK_SECONDS))
+            except Exception as error:  # noqa: BLE001 - whatever it is: no run fails for it, and `drkit runs` tells
+                what = error.what if isinstance(error, DrkitError) else f"{type(error).__name__}: {error}"
+                self._failed(job.alias, f"the journal's head isn't anchored on {job.alias}: {what}")
+                self._gone.add(job.alias)
+        for topic in self._topics.values():
+            topic.close()
+        self._topics.clear()
+
+    def _failed(self, place: str, why: str) -> None:
+        log.log(logging.INFO if place in self._gone else logging.WARNING, "%s", why)
+
+    def _topic(self, alias: str) -> OwnTopic:
+        if alias not in self._topics:
+            admin = self._clusters.admin(alias, may_be_gone=True)
+            self._topics[alias] = OwnTopic(JOURNAL_TOPIC, self._clusters.config_of(alias), admin, APPEND_ONLY)
+        return self._topics[alias]
+
+
+def read_anchors(clusters: Clusters, aliases: Sequence[str], file: Path | None = None) -> list[AnchorPlace]:
+    """All that is anchored: in the file, and on each of these clusters, asked side by side. Nothing is raised."""
+    file = file or anchor_file()
+    with ThreadPoolExecutor(max(1, len(aliases)), "drkit-anchors") as pool:
+        found = list(pool.map(lambda alias: _on_cluster(clusters, alias), aliases))
+    return [_in_file(file), *found]
+
+
+def _in_file(file: Path) -> AnchorPlace:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return AnchorPlace(str(file), ())
+    except (OSError, UnicodeDecodeError) as error:
+        return AnchorPlace(str(file), None, reason=str(error))
+    return AnchorPlace(str(file), tuple(anchor for line in lines if (anchor := _anchor(line)) is not None))
+
+
+def _on_cluster(clusters: Clusters, alias: str) -> AnchorPlace:
+    name = f"{JOURNAL_TOPIC} on {alias}"
+    try:
+        if JOURNAL_TOPIC not in clusters.admin(alias, may_be_gone=True).topics([JOURNAL_TOPIC]):
+            return AnchorPlace(name, (), alias)
+        found = read_topic(clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS, lambda _, value, __: _anchor(value))
+    except DrkitError as error:
+        return AnchorPlace(name, None, alias, error.what)
+    return AnchorPlace(name, tuple(anchor for anchor in found or () if anchor is not None), alias)
+
+
+def _append(file: Path, anchor: Anchor) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(handle, f"{_text(anchor)}\n".encode())  # one write: lines of several operators don't mix
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _record(anchor: Anchor) -> tuple[bytes, bytes]:
+    return f"{anchor.run}/{anchor.seq}".encode(), _text(anchor).encode()
+
+
+def _text(anchor: Anchor) -> str:
+    body = {
+        "run": anchor.run,
+        "seq": anchor.seq,
+        "hash": anchor.hash,
+        "at": iso(anchor.at),
+        "store": anchor.store,
+        "cluster": anchor.cluster,
+    }
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _anchor(text: str | bytes) -> Anchor | None:
+    """An anchor read back; None: a line that a kill cut short, or something else."""
+    try:
+        body = json.loads(text)
+        at = datetime.fromisoformat(body["at"])
+        return Anchor(
+            str(body["run"]), int(body["seq"]), str(body["hash"]), at, str(body["store"]), str(body["cluster"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

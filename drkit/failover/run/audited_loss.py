@@ -1,0 +1,120 @@
+"""What a failover lost, counted on the old primary once it answers again: the run's evidence is completed with it.
+
+The store's watermarks are as the failover settled them until a failback begins the link's record anew; what lies at or
+beyond them on the old primary never reached the target. It is read, so compacted and expired records don't count.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from drkit.failover.plan.failover_plan import FailoverPlan
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.journal import AUDITED, LOSS
+from drkit.failover.run.machine import Facts, Loss, State, TopicLoss
+from drkit.failover.run.run_record import RunRecord, load_run
+from drkit.kafka.client.timestamp_scan import Scanned, Stretch
+from drkit.model.clock import from_millis, now
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.wording import and_more
+
+AUDIT_SECONDS = 60.0
+
+
+def complete_evidence(estate: Estate, link: Link, *, seconds: float = AUDIT_SECONDS) -> Loss | None:
+    """Count what the failover that sealed a link lost, and write it into its journal; None: it is known exactly.
+
+    Called by whoever holds the link's run lease.
+
+    Raises:
+        Unreachable: the old primary, or the store, doesn't answer.
+        Refused: another cluster answers at its address.
+    """
+    record = sealing_failover(estate, link)
+    if record is None or not needs_audit(record.machine.facts):
+        return None
+    loss = count_loss(estate, link, record, seconds=seconds)
+    record.journal.anchor = estate.anchors.on(record.plan.target.alias)
+    record.journal.write(AUDITED, AUDITED, LOSS.dump_json(loss).decode())
+    return loss
+
+
+def sealing_failover(estate: Estate, link: Link) -> RunRecord | None:
+    """The closed failover by which the link was failed away from; None: it wasn't."""
+    control = estate.store.link_control(link.id)
+    if control is None or control.run is None or control.direction is not Direction.SEALED:
+        return None
+    record = load_run(estate.store, control.run)
+    return record if isinstance(record.plan, FailoverPlan) and record.machine.state is State.CLOSED else None
+
+
+def needs_audit(facts: Facts) -> bool:
+    """Whether the loss is not known exactly yet."""
+    return facts.loss is not None and (facts.loss.lower_bound or facts.loss.records is None)
+
+
+def count_loss(estate: Estate, link: Link, record: RunRecord, *, seconds: float) -> Loss:
+    """The records of the old primary that never reached the target, and the age of the oldest at the fence.
+
+    Ages are by the records' timestamps. What retention removed there meanwhile can't be counted: then it is a lower
+    bound, and says so.
+
+    Raises:
+        Unreachable: the old primary, or the store, doesn't answer.
+        Refused: another cluster answers at its address.
+    """
+    source = link.id.source
+    admin = estate.admin(source, may_be_gone=True)
+    planned = record.plan.source.cluster_id if isinstance(record.plan, FailoverPlan) else None
+    found = admin.cluster_id()
+    if planned is not None and found != planned:
+        raise Refused(
+            f"{source} is another cluster now: its id is {found}, it was {planned}",
+            meaning="What the old primary lost can't be counted there",
+            remedy=f"Put the address of {source} right in the configuration",
+        )
+    fenced_at = record.machine.facts.fenced_at or record.started_at
+    states = estate.store.topic_states(link.id)
+    marks = {tp: mark for tp, mark in estate.store.watermarks(link.id).items() if not is_canary(tp.topic)}
+    topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name) and not is_canary(name)}
+    unsure = [
+        f"{name} is another topic than the one mirrored" if name in topics else f"{name} is not there any more"
+        for name in sorted({tp.topic for tp in marks} & set(states))
+        if name not in topics or topics[name].topic_id != states[name].source_topic_id
+    ]
+    tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
+    starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
+    stretches = {}
+    for tp in tps:
+        if tp not in starts or tp not in ends:
+            unsure.append(f"{tp} has no leader")
+            continue
+        through = marks[tp].source_through if tp in marks else starts[tp]
+        if starts[tp] > through:
+            unsure.append(f"{tp} begins at {starts[tp]:,} now: what was between {through:,} and that is gone")
+        stretches[tp] = Stretch(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
+    try:
+        scanned = admin.scan(stretches, seconds=seconds, most_bytes=None)
+    except DrkitError as error:
+        scanned = {tp: Scanned(stretch.begin, reason=error.what) for tp, stretch in stretches.items()}
+    unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in sorted(scanned.items()) if each.reason]
+    notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
+    by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp in scanned}))
+    return Loss(
+        records=sum(topic.records or 0 for topic in by_topic),
+        seconds=max((topic.seconds or 0.0 for topic in by_topic), default=0.0),
+        observed_at=now(),
+        by_topic=by_topic,
+        reason=and_more([*unsure, *notes], separator="; ") or None,
+        basis="audited",
+        lower_bound=bool(unsure),
+    )
+
+
+def _of_topic(name: str, scanned: dict[TopicPartition, Scanned], fenced_at: datetime) -> TopicLoss:
+    mine = [each for tp, each in scanned.items() if tp.topic == name]
+    earliest = [each.earliest for each in mine if each.earliest is not None]
+    age = max(0.0, (fenced_at - from_millis(min(earliest))).total_seconds()) if earliest else 0.0
+    return TopicLoss(name, sum(each.records for each in mine), age)

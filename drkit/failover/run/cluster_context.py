@@ -1,0 +1,60 @@
+"""What a run reads and acts on: configuration, store, and bounded connections to both clusters."""
+
+from __future__ import annotations
+
+from drkit.config import Config
+from drkit.directory import Directory, open_directories
+from drkit.failover.run.anchors import Anchors, store_identity
+from drkit.kafka.admin.clusters import PATIENCE_SECONDS, TIMEOUT_SECONDS, Clusters
+from drkit.model.errors import ConfigError
+from drkit.model.topology import Link, LinkId
+from drkit.store.api import Store
+
+
+class Estate(Clusters):
+    """A configured estate, opened.
+
+    Args:
+        config: clusters and links.
+        store: drkit's memory; the caller closes it.
+        timeout_seconds: the bound of every call to a cluster.
+        patience_seconds: the bound of connecting to a cluster that may be gone (`Clusters`).
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        super().__init__(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=patience_seconds)
+        self.config = config
+        self.store = store
+        self.anchors = Anchors(self, store_identity(config.store.plain_url))
+
+    def close(self) -> None:
+        """Finish what is being anchored; give up the connections."""
+        self.anchors.close()
+        super().close()
+
+    def endpoint(self, alias: str) -> str:
+        """Where clients find a cluster: its bootstrap servers."""
+        return ",".join(server.strip() for server in self.config.clusters[alias].bootstrap_servers.split(","))
+
+    def directories(self, link: LinkId) -> tuple[Directory, ...]:
+        """Where clients of a link look for their cluster; none: nothing is configured."""
+        return open_directories(self.config, link)
+
+    def link(self, wanted: LinkId) -> Link:
+        """The configured link of this name.
+
+        Raises:
+            ConfigError: it isn't configured (any more).
+        """
+        for configured in self.config.links:
+            link = configured.link()
+            if link.id == wanted:
+                return link
+        raise ConfigError(f"no link {wanted} is configured", remedy="Put it back into the configuration")

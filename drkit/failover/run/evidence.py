@@ -1,0 +1,167 @@
+"""What a run would lose, did lose, and how long it took. Pure.
+
+What isn't known is None. While the source is gone, what was written after the last look at it isn't counted: the
+records are a lower bound, and the age is that of the last look at least.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from drkit.config import Objectives
+from drkit.failover.plan.snapshot import PartitionView
+from drkit.failover.run.machine import Facts, Loss, TopicLoss
+from drkit.model.wording import and_more, counted
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The numbers a run ends with; the contract's `evidence`.
+
+    `rpo_lower_bound`: at least `rpo_records` were lost. `rpo_reason`: why the loss isn't known, or not exactly.
+    """
+
+    rpo_records: int | None
+    rpo_seconds: float | None
+    rpo_basis: str
+    observed_at: datetime | None
+    rto_seconds: float | None
+    fenced: bool | None
+    rpo_lower_bound: bool = False
+    rpo_reason: str | None = None
+
+
+def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
+    """What of these partitions isn't on the target, and its age at `moment` (the fence).
+
+    A partition whose source doesn't answer now may have got records ever since it was last looked at: the time since
+    then is what a loss can be old, whatever that look saw. The same holds for one that lags without a first sighting
+    of its lag: it was caught up when it was last looked at.
+    """
+    by_topic: dict[str, list[PartitionView]] = defaultdict(list)
+    for view in partitions:
+        by_topic[view.topic].append(view)
+    topics = tuple(_of_topic(topic, views, moment) for topic, views in sorted(by_topic.items()))
+    unknown = [topic.topic for topic in topics if topic.records is None]
+    seen = [
+        view.watermark.observed_at
+        for views in by_topic.values()
+        for view in views
+        if view.watermark is not None and view.source_end is None
+    ]
+    live = any(view.source_end is not None for views in by_topic.values() for view in views)
+    blind = [view for views in by_topic.values() for view in views if view.source_end is None]
+    reason = None
+    if not topics:
+        reason = "the link has no partitions yet"
+    elif unproven := sorted({view.topic for views in by_topic.values() for view in views if view.unproven}):
+        reason = (
+            "the store was lost and recovered: how much had landed on the target since its copy was written isn't "
+            f"known of {and_more(unproven)}"
+        )
+    elif unknown:
+        reason = f"nothing was recorded about {and_more(unknown)}"
+    elif blind:
+        ago = f"last looked at {(moment - min(seen)).total_seconds():,.1f} s before" if seen else "never looked at"
+        reason = (
+            f"the source does not answer for {counted(len(blind), 'partition')}, {ago}: what came since isn't counted"
+        )
+    return Loss(
+        records=_sum([topic.records for topic in topics]) if topics else None,
+        seconds=_max([topic.seconds for topic in topics]) if topics else None,
+        observed_at=min(seen, default=moment if live else None),
+        by_topic=topics,
+        reason=reason,
+        lower_bound=bool(blind),
+    )
+
+
+def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
+    """The evidence that a run's facts give.
+
+    `rto_seconds` runs from `since` to the verification. That is the run's start for a failover; for a
+    failback the moment the live cluster's writers had to be quiet: until then it went on serving.
+    """
+    loss = facts.loss
+    rto = None
+    if facts.verified_at is not None and since is not None:
+        rto = max(0.0, (facts.verified_at - since).total_seconds())
+    return replace(expected_evidence(loss), rto_seconds=rto, fenced=facts.fenced)
+
+
+def expected_evidence(loss: Loss | None) -> Evidence:
+    """What is known of a loss before a run, or after it, as evidence."""
+    if loss is None:
+        return Evidence(None, None, "observed", None, None, None)
+    return Evidence(
+        rpo_records=loss.records,
+        rpo_seconds=loss.seconds,
+        rpo_basis=loss.basis,
+        observed_at=loss.observed_at,
+        rto_seconds=None,
+        fenced=None,
+        rpo_lower_bound=loss.lower_bound,
+        rpo_reason=loss.reason,
+    )
+
+
+def missed_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
+    """Objectives of the configuration that the numbers show to be missed, one sentence each."""
+    pairs = (
+        ("RPO", "records", evidence.rpo_records, objectives.rpo_records),
+        ("RPO", "seconds", evidence.rpo_seconds, objectives.rpo_seconds),
+        ("RTO", "seconds", evidence.rto_seconds, objectives.rto_seconds),
+    )
+    return [
+        f"{name} {_number(value)} {unit}, objective {_number(limit)}"
+        for name, unit, value, limit in pairs
+        if value is not None and limit is not None and value > limit
+    ]
+
+
+def unproven_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
+    """Objectives of the configuration that can't be judged, each with its reason: none of them counts as met."""
+    why = evidence.rpo_reason or "nothing was recorded"
+    found = []
+    if objectives.rpo_records is not None:
+        if evidence.rpo_records is None:
+            found.append(f"RPO in records is not known: {why}")
+        elif evidence.rpo_lower_bound and evidence.rpo_records <= objectives.rpo_records:
+            found.append(f"RPO in records is only known to be {evidence.rpo_records:,} or more: {why}")
+    if objectives.rpo_seconds is not None and evidence.rpo_seconds is None:
+        found.append(f"RPO in seconds is not known: {why}")
+    if objectives.rto_seconds is not None and evidence.rto_seconds is None:
+        found.append("RTO in seconds is not known")
+    return found
+
+
+def _of_topic(topic: str, views: Sequence[PartitionView], moment: datetime) -> TopicLoss:
+    lags = [view.lag for view in views]
+    ages = [_age(view, lag, moment) for view, lag in zip(views, lags, strict=True)]
+    return TopicLoss(topic, _sum(lags), _max(ages))
+
+
+def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None:
+    if lag == 0 and view.source_end is not None:
+        return 0.0
+    if lag is None or view.watermark is None:
+        return None
+    since = view.watermark.behind_since or view.watermark.observed_at
+    return max(0.0, (moment - since).total_seconds())
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _max(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known, default=0.0) if len(known) == len(values) else None
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"

@@ -1,0 +1,169 @@
+"""Reading a run back from its journal: where it stands, what it planned, what it found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json
+from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json
+from drkit.failover.positions.position_checks import Standing
+from drkit.failover.positions.positions import Position
+from drkit.failover.run.journal import (
+    ABANDONED,
+    AUDITED,
+    CANCELLED,
+    CARRIED,
+    ESTABLISHED,
+    FACTS,
+    LOSS,
+    OUTCOME,
+    PLACE_LIST,
+    PLACES,
+    PLAN,
+    POSITION_LIST,
+    POSITIONS,
+    REWOUND,
+    Journal,
+    StageRecord,
+)
+from drkit.failover.run.machine import FINAL_STATES, PATHS, Facts, Kind, Outcome, Run, State, before_fence
+from drkit.model.clock import iso
+from drkit.model.errors import Refused
+from drkit.model.journal import RunSummary
+from drkit.store.api import Store
+
+Plan = FailoverPlan | FailbackPlan
+KINDS = frozenset(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A failover or failback as its journal tells it."""
+
+    journal: Journal
+    plan: Plan
+    machine: Run
+    started_at: datetime
+    stages: tuple[StageRecord, ...]
+    positions: tuple[Position, ...]
+    places: tuple[Standing, ...]
+    carried: tuple[Position, ...] = ()
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.journal.run
+
+    @property
+    def label(self) -> str:
+        """The run's line in the listing."""
+        return label_of(self.plan)
+
+
+def label_of(plan: Plan) -> str:
+    """What `drkit runs` shows of a run; it begins with the configured link."""
+    return f"{plan.link} {plan.mode} to {plan.target.alias}"
+
+
+def planned_places(plan: Plan) -> tuple[Standing, ...]:
+    """What the plan says stands where groups will be put; a failback knows only once the target is seeded again."""
+    return plan.places if isinstance(plan, FailoverPlan) else ()
+
+
+def begin(journal: Journal, plan: Plan, facts: Facts, started_at: datetime, plan_text: str) -> Run:
+    """Write a run's first entry: the plan, what it starts from, when. Returns the machine's first state."""
+    body = {
+        "kind": plan.kind,
+        "started_at": started_at.isoformat(),
+        "facts": FACTS.dump_python(facts, mode="json"),
+    }
+    frame = json.dumps(body, separators=(",", ":"))
+    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{plan_text}}}')  # as it is: it may be tens of megabytes
+    return Run(plan.kind, State.PLANNED, facts)
+
+
+def load_run(store: Store, run: str) -> RunRecord:
+    """A run from its journal.
+
+    Raises:
+        Refused: no such run, or it isn't a failover or failback.
+        DrkitError: its hash chain is broken.
+    """
+    journal = Journal.open(store, run)
+    text = journal.read(PLAN)
+    body = json.loads(text) if text is not None else {}
+    if not isinstance(body, dict) or body.get("kind") not in KINDS:
+        raise Refused(
+            f"run {run} is neither a failover nor a failback, or was killed before its plan was written",
+            remedy="Nothing was changed by it; plan anew",
+        )
+    kind = Kind(body["kind"])
+    plan_text = json.dumps(body["plan"])
+    plan: Plan = plan_from_json(plan_text) if kind is Kind.FAILOVER else failback_plan_from_json(plan_text)
+    first = FACTS.validate_python(body["facts"])
+    kept, seen, carried = journal.read(POSITIONS), journal.read(PLACES), journal.read(CARRIED)
+    return RunRecord(
+        journal=journal,
+        plan=plan,
+        machine=_replay(journal, Run(kind, State.PLANNED, first)),
+        started_at=datetime.fromisoformat(body["started_at"]),
+        stages=tuple(journal.stages()),
+        positions=() if kept is None else POSITION_LIST.validate_json(kept),
+        places=planned_places(plan) if seen is None else PLACE_LIST.validate_json(seen),
+        carried=() if carried is None else POSITION_LIST.validate_json(carried),
+    )
+
+
+def _replay(journal: Journal, run: Run) -> Run:
+    """The machine where the journal leaves it. What was journaled was checked when it happened."""
+    reaches = {step.stage: step.reaches for step in PATHS[run.kind]}
+    for happened in journal.events():
+        if happened.event == CANCELLED:
+            return replace(run, state=State.CANCELLED)
+        if happened.event == ABANDONED:
+            return replace(run, state=State.ABANDONED)
+        if happened.event == REWOUND:
+            facts = FACTS.validate_python(json.loads(happened.payload)["facts"])
+            run = replace(run, state=before_fence(run.kind), facts=facts)
+            continue
+        if happened.event == ESTABLISHED:
+            run = replace(run, facts=FACTS.validate_python(json.loads(happened.payload)["facts"]))
+        if happened.event == AUDITED:
+            run = replace(run, facts=replace(run.facts, loss=LOSS.validate_json(happened.payload)))
+            continue
+        if happened.event != OUTCOME or happened.stage not in reaches:  # hooks reach no state
+            continue
+        body = json.loads(happened.payload)
+        if Outcome(body["outcome"]) in {Outcome.OK, Outcome.SKIPPED}:
+            run = replace(run, state=reaches[happened.stage], facts=FACTS.validate_python(body["facts"]))
+    return run
+
+
+def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:
+    """Failovers and failbacks that are not over, newest first (of one configured link)."""
+    return [
+        summary
+        for summary in store.runs()
+        if summary.kind in KINDS
+        and summary.state not in FINAL_STATES
+        and (link is None or summary.detail.split(" ")[0] == link)
+    ]
+
+
+def run_to_resume(store: Store, run: str | None) -> str:
+    """The run that `drkit resume` means.
+
+    Raises:
+        Refused: it is finished, or none (or more than one) is unfinished and none was named.
+    """
+    if run is not None:
+        return run
+    left = unfinished(store)
+    if not left:
+        raise Refused("no run is unfinished", remedy="`drkit runs` lists what ran")
+    if len(left) > 1:
+        named = "; ".join(f"{s.run} ({s.kind} {s.detail}, {s.state}, begun {iso(s.started_at)})" for s in left)
+        raise Refused(f"{len(left)} runs are unfinished: {named}", remedy="Name one: drkit resume RUN")
+    return left[0].run

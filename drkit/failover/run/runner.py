@@ -1,0 +1,368 @@
+"""Carrying a plan out: intent, act, outcome, one stage after the other, under the run's lease.
+
+The machine says what comes next and whether a stage's facts allow the next state; the journal says
+what happened before. A run that was killed anywhere goes on from its journal: a stage whose outcome
+isn't written is carried out again, which every stage allows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+from drkit.failover.positions.position_checks import Standing
+from drkit.failover.positions.positions import Position
+from drkit.failover.recovery.rollback import CANCEL, Undo, live_cluster
+from drkit.failover.recovery.surroundings import Unfinished, advise
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.evidence import Evidence, evidence_of
+from drkit.failover.run.journal import CANCELLED, TAKEN, Journal, StageRecord
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import (
+    Facts,
+    Kind,
+    Mode,
+    Outcome,
+    Run,
+    State,
+    advance,
+    back_before_fence,
+    cancel,
+    next_step,
+)
+from drkit.failover.run.ports import Ports
+from drkit.failover.run.run_record import Plan
+from drkit.failover.stages.hooks import Hooks, When
+from drkit.failover.stages.stage import Stage, StageContext
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
+from drkit.model.journal import RunSummary
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link
+
+Watch = Callable[[str, StageRecord | None, str], None]
+"""Called as stages go: (stage, its record once it ended, what is going on)."""
+
+
+def nobody_watches(_stage: str, _record: StageRecord | None, _text: str) -> None:
+    """A watcher that looks away."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A run as it stands: the contract's document is made of it. `error`: why it stopped, if it did."""
+
+    run: str
+    machine: Run
+    started_at: datetime
+    stages: tuple[StageRecord, ...]
+    positions: tuple[Position, ...]
+    error: DrkitError | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """The numbers, as far as they are known."""
+        facts = self.machine.facts
+        return evidence_of(facts, facts.fenced_at if self.machine.kind is Kind.FAILBACK else self.started_at)
+
+
+@dataclass(slots=True)
+class Runner:
+    """Carries out one run.
+
+    `link` is the direction of the data while groups move; `configured` the link of the configuration,
+    on which one run at a time may act. `stages` are those of the run's path, in order. `before_fence` is asked
+    before a failback closes the live cluster to its clients; it raises `PartlyDone` where the run is to wait.
+    """
+
+    estate: Estate
+    link: Link
+    configured: Link
+    journal: Journal
+    machine: Run
+    stages: Sequence[Stage]
+    plan: Plan
+    lease: RunLease
+    label: str
+    started_at: datetime
+    positions: tuple[Position, ...] = ()
+    places: tuple[Standing, ...] = ()
+    carried: tuple[Position, ...] = ()
+    ports: Ports | None = None
+    watch: Watch = nobody_watches
+    hooks: Hooks = field(default_factory=Hooks)
+    before_fence: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.journal.anchor = self.estate.anchors.on(self.plan.target.alias)
+
+    def run(self) -> RunResult:
+        """Carry out every stage that is left.
+
+        The result's `error` says why it stopped, where it did: the cause itself where nothing was
+        changed (the run is then cancelled), else `PartlyDone` or `OutcomeUnknown`, and it can be resumed.
+        """
+        self._list()
+        while True:
+            step, _why = next_step(self.machine)
+            if step is None:
+                return self._result(None)
+            stage = next(stage for stage in self.stages if stage.name == step.stage)
+            try:
+                if self.machine.state is State.PLANNED:
+                    self._call(When.PRE)
+                if stage.name == "close":
+                    self._call(When.POST)
+                if stage.name == "fence" and self.machine.kind is Kind.FAILBACK and self.before_fence is not None:
+                    self.before_fence()
+                self._carry_out(stage)
+            except DrkitError as error:
+                return self._result(error)
+            except KeyboardInterrupt:
+                stopped = PartlyDone(
+                    f"interrupted in stage {stage.name}",
+                    meaning="What was done is journaled; this stage will be carried out again",
+                    remedy=f"drkit resume {self.journal.run}",
+                )
+                return self._result(self._live_opened(stage.name, stopped) or stopped)
+
+    def _call(self, when: When) -> None:
+        """Call the hooks of a moment, unless the journal has their end. A run that was killed calls them again."""
+        if not self.hooks.commands(when) or self._called(when):
+            return
+        self.lease.check()
+        self.journal.intent(when)
+        self.watch(when, None, "calling hooks")
+        began = time.monotonic()
+        try:
+            reason = self.hooks.call(when, self.machine.state)
+        except DrkitError as error:
+            if when is When.PRE:
+                raise self._failed(when, error, time.monotonic() - began) from error
+            self._record(StageRecord(when, Outcome.FAILED, f"{error} What was done stands", time.monotonic() - began))
+            return
+        self._record(StageRecord(when, Outcome.OK, reason, time.monotonic() - began))
+
+    def _called(self, when: When) -> bool:
+        ended = {record.name: record.outcome for record in self.journal.stages()}
+        return when in ended and (when is When.POST or ended[when] is Outcome.OK)
+
+    def _carry_out(self, stage: Stage) -> None:
+        self.lease.check()
+        again = self.journal.attempted(stage.name)
+        self.journal.intent(stage.name)
+        self.watch(stage.name, None, stage.explain())
+        began = time.monotonic()
+        context = StageContext(
+            estate=self.estate,
+            link=self.link,
+            run=self.journal.run,
+            facts=self.machine.facts,
+            positions=self.positions,
+            places=self.places,
+            again=again,
+            lease=self.lease,
+            ports=self.ports,
+            say=lambda text: self.watch(stage.name, None, text),
+            carried=self.carried,
+            establish=partial(self._establish, stage.name),
+        )
+        try:
+            report = stage.execute(context)
+            self.lease.check()
+            if report.positions is not None:
+                self.journal.places(stage.name, report.places)
+                self.journal.positions(stage.name, report.positions)
+            transition = advance(self.machine, stage.name, report.outcome, report.facts)
+        except DrkitError as error:
+            raise self._failed(stage.name, error, time.monotonic() - began) from error
+        if report.positions is not None:
+            self.positions, self.places = report.positions, report.places
+        self.machine = transition.run
+        self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
+
+    def _establish(self, stage: str, facts: Facts, carried: tuple[Position, ...]) -> None:
+        """Keep, before a stage destroys anything, what it will need when it is carried out again."""
+        self.lease.check()
+        if carried != self.carried:
+            self.journal.carried(stage, carried)
+        self.journal.established(stage, facts)
+        self.machine, self.carried = replace(self.machine, facts=facts), carried
+
+    def _failed(self, stage: str, error: DrkitError, seconds: float) -> DrkitError:
+        """Journal the failure, as far as the store takes it; the error that the operator sees."""
+        outcome = Outcome.UNKNOWN if isinstance(error, OutcomeUnknown) else Outcome.FAILED
+        with suppress(DrkitError):  # a store that is gone must not hide what failed; the stage is repeated anyway
+            self._record(StageRecord(stage, outcome, str(error), seconds))
+        opened = self._live_opened(stage, error)
+        if opened is not None:
+            return opened
+        if isinstance(error, PartlyDone | OutcomeUnknown):
+            return error
+        resume = f"drkit resume {self.journal.run}"
+        try:
+            if self._taken_back(error):
+                return error
+        except DrkitError as undoing:
+            if self.journal.attempted(CANCEL):
+                return PartlyDone(
+                    f"{stage} failed: {error.what}; and it can't be taken back now: {undoing.what}",
+                    meaning="Part of what the run did still stands",
+                    remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} goes on taking it back".lstrip("; "),
+                )
+        remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        if (way := self._way_out()) is not None:
+            remedy = f"{remedy.rstrip('. ')}. Or, as it is now: {way}"
+        return PartlyDone(
+            f"{stage} failed: {error.what}",
+            meaning=error.meaning or f"The run stays {self.machine.state}; what was done stands",
+            remedy=remedy,
+        )
+
+    def cancel(self, why: str) -> RunResult:
+        """Take the run back to where it began. The result's `error` says what is in the way of it, if anything is."""
+        try:
+            self._take_back(why)
+        except DrkitError as error:
+            remedy = f"{error.remedy.rstrip('. ')}; then drkit resume {self.journal.run} goes on taking it back"
+            return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy.lstrip("; ")))
+        return self._result(None)
+
+    def _live_opened(self, stage: str, error: DrkitError) -> DrkitError | None:
+        """Open the live cluster again where a failback stops after closing it; what the operator is told then.
+
+        None: the run doesn't stop between its fence and its switch.
+        """
+        if self.machine.kind is not Kind.FAILBACK or stage not in {"fence", "drain", "translate", "commit"}:
+            return None
+        live = live_cluster(self.plan)
+        resume = f"drkit resume {self.journal.run}"
+        try:
+            self.machine, did = self._undo().open_live(self.machine, f"{stage} failed: {error.what}")
+        except DrkitError as failed:
+            return PartlyDone(
+                f"{stage} failed: {error.what}; and {live} could not be opened to its clients again: {failed.what}",
+                meaning=f"Clients can't write to {live} as long as its fence stands",
+                remedy=self._way_out() or f"{resume}; or drkit abandon {self.journal.run}, which gives the run up",
+            )
+        with suppress(DrkitError):
+            self._list()
+        meaning = f"Clients go on with {live} ({did}); nothing has moved"
+        if (way := self._way_out()) is not None:
+            return PartlyDone(f"{stage} failed: {error.what}", meaning=f"Nothing has moved ({did})", remedy=way)
+        remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        told = OutcomeUnknown if isinstance(error, OutcomeUnknown) else PartlyDone
+        return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
+
+    def _way_out(self) -> str | None:
+        """What leads on where a cluster is gone or another one; None: both are there, or it can't be told."""
+        try:
+            left = Unfinished.of(self.journal, self.machine, self.plan)
+            advice = advise(self.estate, self.configured, left)
+        except DrkitError:
+            return None
+        return f"{'; '.join(advice.broken)}: {advice.way}" if advice.broken else None
+
+    def back_before_fence(self, why: str) -> None:
+        """Go back before the fence, which doesn't stand any more.
+
+        Raises:
+            DrkitError: it can't be done now.
+        """
+        self.machine, did = self._undo().open_live(self.machine, why)
+        self._list()
+        self.watch("fence", None, f"{why}: {did}")
+
+    def without_live(self, why: str) -> None:
+        """Go on as an unplanned move from before the fence: the live cluster is gone."""
+        run = back_before_fence(self.machine, why).run
+        self.machine = replace(run, facts=replace(run.facts, mode=Mode.UNPLANNED, unfenced_accepted=True))
+        self.journal.rewound(self.machine.facts, why)
+        self._list()
+
+    def as_planned(self, why: str) -> None:
+        """Go back before the fence, and take the live cluster into account again.
+
+        Raises:
+            DrkitError: it can't be done now.
+        """
+        facts = replace(self.machine.facts, mode=Mode.PLANNED, unfenced_accepted=False)
+        self.machine = replace(self.machine, facts=facts)
+        self.back_before_fence(why)
+
+    def _taken_back(self, error: DrkitError) -> bool:
+        """Give up a planned move (it loses nothing or does nothing), and any run that has not parted the link.
+
+        Raises:
+            DrkitError: it is beyond that, or something can't be undone now.
+        """
+        control = self.estate.store.link_control(self.configured.id)
+        parted = control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE
+        if parted and (self.machine.kind is not Kind.FAILOVER or self.machine.facts.mode is not Mode.PLANNED):
+            return False
+        self._take_back(error.what)
+        return True
+
+    def _take_back(self, why: str) -> None:
+        """See `Undo.take_back`."""
+        self.machine, did = self._undo().take_back(self.machine, why)
+        with suppress(DrkitError):  # the journal has it; the listing is a convenience
+            self._list()
+        self.watch(CANCEL, StageRecord(CANCEL, Outcome.OK, did, 0.0), did)
+
+    def _undo(self) -> Undo:
+        return Undo(
+            estate=self.estate,
+            link=self.configured,
+            lease=self.lease,
+            journal=self.journal,
+            plan=self.plan,
+            say=lambda text: self.watch(CANCEL, None, text),
+        )
+
+    def _record(self, record: StageRecord) -> None:
+        self.journal.outcome(record, self.machine.facts)
+        self._list()
+        self.watch(record.name, record, record.reason)
+
+    def _list(self) -> None:
+        self.estate.store.put_run(
+            RunSummary(
+                run=self.journal.run,
+                kind=self.machine.kind,
+                state=self.machine.state,
+                started_at=self.started_at,
+                updated_at=now(),
+                detail=self.label,
+            )
+        )
+
+    def _result(self, error: DrkitError | None) -> RunResult:
+        return RunResult(
+            run=self.journal.run,
+            machine=self.machine,
+            started_at=self.started_at,
+            stages=tuple(self.journal.stages()),
+            positions=self.positions,
+            error=error,
+        )
+
+
+def give_up(estate: Estate, journal: Journal, machine: Run, summary: RunSummary, why: str) -> None:
+    """Cancel a run that changed nothing, because another one takes its place.
+
+    Raises:
+        InvariantBroken: it has changed something.
+    """
+    cancel(machine, why)
+    journal.write(CANCEL, CANCELLED, {"reason": why})
+    estate.store.put_run(replace(summary, state=State.CANCELLED, updated_at=now()))
+
+
+def take_over(journal: Journal, owner: str) -> None:
+    """Say in the journal who goes on with the run."""
+    journal.write("resume", TAKEN, {"by": owner})

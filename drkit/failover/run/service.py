@@ -1,0 +1,398 @@
+"""Starting and resuming runs: what the command line, the demo and drills call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.failback.planner import failback_stages
+from drkit.failover.fencing.cluster_fence import gate_record
+from drkit.failover.fencing.fence_context import answers
+from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
+from drkit.failover.plan.planner import Request, failover_stages, make_plan
+from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.journal import Journal, new_run_id
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
+from drkit.failover.run.ports import Ports
+from drkit.failover.run.run_record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
+from drkit.failover.run.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
+from drkit.failover.stages.hooks import Hooks, hooks_of
+from drkit.failover.stages.stage import Stage
+from drkit.model.acls import Acl, fence_rules_kind
+from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
+from drkit.model.topology import Link
+
+
+def plan_again(
+    estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = False, accept_loss: AcceptedLoss = None
+) -> FailoverPlan:
+    """The plan that a plan file asks for, made anew on the world as it is now.
+
+    Raises:
+        StalePlan: it would decide otherwise; the message says what moved.
+    """
+    request = Request(
+        to=planned.link.target,
+        mode=planned.mode,
+        at=planned.at,
+        selection=planned.selection,
+        allow_rewind=allow_rewind or planned.allow_rewind,
+        link=estate.link(planned.link),
+        mirrormaker=planned.mirrormaker,
+        catch_up=planned.catch_up,
+        accept_loss=planned.accept_loss if accept_loss is None else accept_loss,
+    )
+    fresh = replace(make_plan(estate, request), cut=planned.cut)
+    moved = what_moved(planned, fresh)
+    if moved:
+        raise StalePlan(
+            f"the plan of {planned.made_at:%Y-%m-%d %H:%M:%S} UTC is stale: {shown(moved)}",
+            meaning="Applying it would act on a world that is no more",
+            remedy="Make a new one: --dry-run --out FILE",
+        )
+    return fresh
+
+
+def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
+    """What stands in the way of a plan, but for what the flags given waive."""
+    return [obstacle for obstacle in plan.obstacles if obstacle.waived_by not in waived]
+
+
+def without_loss_obstacles(plan: FailoverPlan) -> FailoverPlan:
+    """The plan once somebody has accepted whatever loss it names."""
+    left = tuple(obstacle for obstacle in plan.obstacles if obstacle.waived_by != ACCEPT_LOSS)
+    return replace(plan, accept_loss="unknown", obstacles=left)
+
+
+def run_failover(
+    estate: Estate,
+    plan: FailoverPlan,
+    *,
+    accept_unfenced: bool,
+    started_at: datetime | None = None,
+    watch: Watch = nobody_watches,
+) -> RunResult:
+    """Carry a failover out. `started_at`: where the recovery time begins (default: when the plan was made).
+
+    Raises:
+        Refused: a precondition does not hold, or somebody else acts on the link; nothing was changed.
+        Unreachable: the store doesn't answer; nothing was changed.
+    """
+    waived = frozenset({ACCEPT_UNFENCED}) if accept_unfenced else frozenset()
+    facts = Facts(mode=plan.mode, unfenced_accepted=accept_unfenced)
+    link = estate.link(plan.link)
+    return _start(
+        estate,
+        plan,
+        link,
+        facts,
+        plan_json(plan),
+        waived,
+        started_at or plan.made_at,
+        failover_stages(plan),
+        None,
+        watch,
+    )
+
+
+def run_failback(
+    estate: Estate,
+    plan: FailbackPlan,
+    ports: Ports,
+    *,
+    cluster_id: str,
+    accept_unfenced: bool = False,
+    accept_salvage_only: bool = False,
+    started_at: datetime | None = None,
+    watch: Watch = nobody_watches,
+    before_fence: Callable[[], None] | None = None,
+) -> RunResult:
+    """Carry a failback out; `cluster_id` is what the operator typed or gave. `before_fence`: see `Runner`.
+
+    `accept_unfenced`: move although the live cluster can't be fenced. `accept_salvage_only`: what the live cluster
+    lacks of what was mirrored, as the plan names it, shall be in the salvage only.
+
+    Raises:
+        Refused: it is another cluster's id, a precondition does not hold, or somebody else acts on the
+            link; nothing was changed.
+        Unreachable: the store doesn't answer; nothing was changed.
+    """
+    confirm_cluster(plan, cluster_id)
+    facts = Facts(
+        mode=plan.mode,
+        cluster_confirmed=cluster_id,
+        unfenced_accepted=accept_unfenced,
+        salvage_only=plan.gaps if accept_salvage_only else (),
+    )
+    flags = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only}
+    link = estate.link(plan.link).reversed()
+    return _start(
+        estate,
+        plan,
+        link,
+        facts,
+        failback_plan_json(plan),
+        frozenset(flag for flag, given in flags.items() if given),
+        started_at or plan.made_at,
+        failback_stages(plan),
+        ports,
+        watch,
+        before_fence,
+    )
+
+
+def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:
+    """Raise `Refused` unless the id given is the old primary's."""
+    if cluster_id != plan.target.cluster_id:
+        raise Refused(
+            f"{cluster_id!r} is not the id of {plan.target.alias}",
+            meaning=f"A failback deletes topics of {plan.target.alias}; its id shows that you mean this cluster",
+            remedy=f"Read the id from {plan.target.alias} itself (kafka-cluster cluster-id) and give it",
+        )
+
+
+def resume_run(
+    estate: Estate,
+    run: str,
+    ports: Ports | None,
+    *,
+    accept_unfenced: bool = False,
+    accept_salvage_only: bool = False,
+    watch: Watch = nobody_watches,
+    before_fence: Callable[[], None] | None = None,
+    unplanned: bool = False,
+) -> RunResult:
+    """Take an interrupted run to its end. A finished one is returned as it ended.
+
+    One that rests on a fence that doesn't stand any more goes back before it first. `accept_unfenced`,
+    `accept_salvage_only`: as a failback's, for what the run has come upon since. `unplanned`: a failback whose live
+    cluster is gone; it moves groups to what was brought back and audited.
+
+    Raises:
+        Refused: no such run, somebody else is carrying it out, or its target is another cluster now.
+        DrkitError: its journal is broken.
+        Unreachable: the store doesn't answer.
+    """
+    record = load_run(estate.store, run)
+    link = estate.link(record.plan.link)
+    with RunLease(estate.store, link.id, run) as lease:
+        record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
+        runner = _runner(estate, record, link, lease, ports, watch)
+        if record.machine.finished:
+            return runner.run()
+        _check_cluster(estate, record.plan)
+        take_over(record.journal, lease.owner)
+        if record.journal.attempted(CANCEL):
+            return runner.cancel("a cancelling that was interrupted")
+        live = live_cluster(record.plan)
+        gone = fence_is_gone(record.machine, gate_record(estate.store, link.id, live)) or (
+            record.machine.state in BEHIND_THE_FENCE and _rules_are_gone(estate, link, live)
+        )
+        if unplanned:
+            _check_live_gone(estate, record, live)
+            runner.without_live(f"{live} is gone")
+        elif _was_unplanned(record):
+            runner.as_planned(f"{live} may be back")
+        elif gone and not record.journal.attempted("switch"):
+            runner.back_before_fence(f"{live} may have been written since it was quiet")
+        facts = _accepted(runner.machine.facts, record.plan, accept_unfenced, accept_salvage_only)
+        runner.machine = replace(runner.machine, facts=facts)
+        runner.before_fence = before_fence
+        return runner.run()
+
+
+def _accepted(facts: Facts, plan: Plan, unfenced: bool, salvage_only: bool) -> Facts:
+    """The run's facts with what an operator accepts now; it is journaled with the next stage."""
+    if unfenced:
+        facts = replace(facts, unfenced_accepted=True)
+    if salvage_only and isinstance(plan, FailbackPlan):
+        facts = replace(facts, salvage_only=tuple(topic.topic for topic in plan.topics))
+    return facts
+
+
+def _was_unplanned(record: RunRecord) -> bool:
+    """Whether an earlier attempt took a failback on without its live cluster, and hasn't switched clients."""
+    machine = record.machine
+    alone = machine.kind is Kind.FAILBACK and machine.facts.mode is Mode.UNPLANNED
+    return alone and not record.journal.attempted("switch")
+
+
+def _rules_are_gone(estate: Estate, link: Link, cluster: str) -> bool:
+    """Whether somebody has taken rules of the fence away by hand; False: they stand, or it can't be seen."""
+    noted = {Acl.parse(key) for key in estate.store.notes(link.id, fence_rules_kind(cluster))}
+    if not noted:
+        return False
+    try:
+        return bool(noted - estate.admin(cluster, may_be_gone=True).acls())
+    except DrkitError:
+        return False
+
+
+def _check_live_gone(estate: Estate, record: RunRecord, live: str) -> None:
+    """Raise `Refused` unless a failback has been audited, isn't switched yet, and its live cluster doesn't answer."""
+    run, machine = record.run, record.machine
+    remedy = f"drkit resume {run}"
+    if machine.kind is not Kind.FAILBACK or record.journal.attempted("switch"):
+        raise Refused(f"run {run} is no failback that waits for its live cluster", remedy=remedy)
+    if answers(estate, live):
+        raise Refused(
+            f"{live} answers", meaning="What was written there would be left behind; nothing has to be", remedy=remedy
+        )
+    if machine.state is not State.AUDITED and machine.state not in BEHIND_THE_FENCE:
+        raise Refused(
+            f"run {run} is {machine.state}: what was brought back isn't audited",
+            meaning=f"{record.plan.target.alias} may hold a part only",
+            remedy=f"Bring {live} back; or drkit abandon {run}, then drkit fence --lift --cluster "
+            f"{record.plan.target.alias} --yes",
+        )
+
+
+def _check_cluster(estate: Estate, plan: Plan) -> None:
+    """Raise `Refused` where another cluster answers at the target's address than when the plan was made."""
+    try:
+        found = estate.admin(plan.target.alias).cluster_id()
+    except Unreachable:
+        return  # the stage that needs it says so
+    if plan.target.cluster_id is not None and found != plan.target.cluster_id:
+        raise Refused(
+            f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
+            f"{plan.target.cluster_id}",
+            meaning="Positions of one cluster mean nothing on another",
+            remedy=f"Put the address of {plan.target.alias} right in the configuration",
+        )
+
+
+def cancel_run(estate: Estate, run: str, *, watch: Watch = nobody_watches) -> RunResult:
+    """Take a run back to where it began: the link as it was, the fence lifted.
+
+    Raises:
+        Refused: no such run, it is over or beyond its point of no return, or somebody else is carrying it out.
+        DrkitError: its journal is broken.
+        Unreachable: the store doesn't answer.
+    """
+    record = load_run(estate.store, run)
+    link = estate.link(record.plan.link)
+    with RunLease(estate.store, link.id, run) as lease:
+        record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
+        point = point_of_no_return(record.plan)
+        if record.machine.finished:
+            raise Refused(f"run {run} is {record.machine.state}: there is nothing to cancel", remedy="`drkit runs`")
+        if record.journal.attempted(point):
+            raise Refused(
+                f"run {run} can't be cancelled any more: {point} has begun",
+                meaning="What it has done can't be taken back without loss; it can only go on",
+                remedy=f"drkit resume {run}",
+            )
+        take_over(record.journal, lease.owner)
+        return _runner(estate, record, link, lease, None, watch).cancel(f"cancelled by {lease.owner}")
+
+
+def _runner(
+    estate: Estate, record: RunRecord, link: Link, lease: RunLease, ports: Ports | None, watch: Watch
+) -> Runner:
+    plan = record.plan
+    stages: tuple[Stage, ...]
+    if isinstance(plan, FailbackPlan):
+        stages, moving = failback_stages(plan), link.reversed()
+    else:
+        stages, moving = failover_stages(plan), link
+    return Runner(
+        estate=estate,
+        link=moving,
+        configured=link,
+        journal=record.journal,
+        machine=record.machine,
+        stages=stages,
+        plan=plan,
+        lease=lease,
+        label=record.label,
+        started_at=record.started_at,
+        positions=record.positions,
+        places=record.places,
+        carried=record.carried,
+        ports=ports,
+        watch=watch,
+        hooks=_hooks(estate, plan, record.run),
+    )
+
+
+def _hooks(estate: Estate, plan: Plan, run: str) -> Hooks:
+    told = {
+        "DRKIT_RUN": run,
+        "DRKIT_KIND": plan.kind.value,
+        "DRKIT_MODE": plan.mode.value,
+        "DRKIT_LINK": str(plan.link),
+        "DRKIT_PLAN_DIGEST": plan.digest,
+        "DRKIT_CLUSTER": plan.target.alias,
+        "DRKIT_BOOTSTRAP_SERVERS": plan.endpoint,
+    }
+    return hooks_of(estate.config.hooks, Kind(plan.kind), told)
+
+
+def _start(
+    estate: Estate,
+    plan: Plan,
+    link: Link,
+    facts: Facts,
+    text: str,
+    waived: frozenset[str],
+    started_at: datetime,
+    stages: tuple[Stage, ...],
+    ports: Ports | None,
+    watch: Watch,
+    before_fence: Callable[[], None] | None = None,
+) -> RunResult:
+    standing = standing_obstacles(plan, waived=waived)
+    if standing:
+        raise standing[0].refusal()
+    if [stage.name for stage in stages] != [step.stage for step in PATHS[Kind(plan.kind)]]:
+        raise DrkitError("the stages of the plan are not those of the machine", remedy="This is a defect; report it")
+    run = new_run_id()
+    with RunLease(estate.store, plan.link, run) as lease:
+        _clear_the_way(estate, plan)
+        journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.target.alias))
+        machine = begin(journal, plan, facts, started_at, text)
+        runner = Runner(
+            estate=estate,
+            link=link,
+            configured=estate.link(plan.link),
+            journal=journal,
+            machine=machine,
+            stages=stages,
+            plan=plan,
+            lease=lease,
+            label=label_of(plan),
+            started_at=started_at,
+            places=planned_places(plan),
+            ports=ports,
+            watch=watch,
+            hooks=_hooks(estate, plan, run),
+            before_fence=before_fence,
+        )
+        return runner.run()
+
+
+def _clear_the_way(estate: Estate, plan: Plan) -> None:
+    """Other runs on the link: those that changed nothing are given up, one that did has to be resumed."""
+    for summary in unfinished(estate.store, str(plan.link)):
+        try:
+            record = load_run(estate.store, summary.run)
+            if record.machine.finished:
+                estate.store.put_run(replace(summary, state=record.machine.state))
+                continue
+            control = estate.store.link_control(plan.link)
+            if control is not None and control.run == summary.run:
+                raise Refused(f"run {summary.run} holds the link {plan.link}")
+            record.journal.anchor = estate.anchors.on(record.plan.target.alias)
+            give_up(estate, record.journal, record.machine, summary, "another run took its place")
+        except DrkitError as error:
+            raise Refused(
+                f"run {summary.run} ({summary.kind}, {summary.state}) is unfinished: {error.what}",
+                meaning="Its work has to be complete, or given up, before something else begins on this link",
+                remedy=f"drkit resume {summary.run}; or drkit abandon {summary.run}, which gives it up",
+            ) from error

@@ -1,0 +1,95 @@
+"""The stage that proves the old primary to be a copy of the live cluster before groups move back onto it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.live_log import lost_since
+from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
+from drkit.failover.run.machine import Outcome
+from drkit.failover.stages.scrub_topics import live_logs
+from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.model.errors import ExitCode, PartlyDone
+from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
+
+
+class CopyDeviates(PartlyDone):
+    """The audit found that the old primary doesn't hold what the live cluster holds. Exit code 5."""
+
+    exit_code = ExitCode.DEVIATION
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Compare what was re-seeded, record by record; anything but clean stops the run."""
+
+    live: str
+    cluster: str
+    topics: tuple[ScrubTopic, ...] = ()
+    name: str = "audit"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"audit {self.live}->{self.cluster}; nothing moves unless it is clean"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Audit."""
+        lost = self._lost_since_the_scrub(context)
+        verdict = context.rooms.auditor.audit(context.link)
+        if verdict.verdict != "clean":
+            where = f"; findings: {verdict.path}" if verdict.path else ""
+            raise CopyDeviates(
+                f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
+                meaning=f"{self.cluster} doesn't hold what {self.live} holds, so nothing is moved back onto it",
+                remedy=f"Find the cause, re-seed what deviates, then drkit resume {context.run}",
+            )
+        facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
+        return StageReport(Outcome.OK, f"clean: {verdict.detail}{lost}", facts)
+
+    def _lost_since_the_scrub(self, context: StageContext) -> str:
+        """What the live cluster held alone once its copy was scrubbed, and doesn't any more, nor was brought back.
+
+        Raises:
+            CopyDeviates: a topic was deleted or made anew there meanwhile, and nobody accepted that.
+        """
+        estate, link = context.estate, context.link
+        kept = {
+            topic.topic: (topic, context.facts.kept[topic.topic].live)
+            for topic in self.topics
+            if self._kept(context, topic)
+        }
+        marks = estate.store.watermarks(link.id)
+        logs = live_logs(estate.admin(self.live), [topic for topic, _ in kept.values()])
+        states = estate.store.topic_states(link.id)
+        torn, retired = [], []
+        for name, (topic, live) in kept.items():
+            missing = 0
+            still = logs[name].topic_id == live.topic_id
+            for number in live.starts:
+                tp = TopicPartition(topic.live_topic, number)
+                mark = marks.get(tp)
+                state = states.get(topic.live_topic)
+                same = state is not None and state.source_topic_id == live.topic_id
+                rows = estate.store.mappings(link.id, tp, mark.epoch) if mark is not None and same else []
+                if still:  # what it holds now the audit compares; what retention took before it could be read is gone
+                    missing += max(0, rows[0].source_offset - live.starts[number]) if rows else 0
+                else:
+                    missing += lost_since(live, mark if same else None, rows, number)
+            if missing and not still and name not in context.facts.salvage_only:
+                torn.append(f"{topic.live_topic} ({missing:,} offsets)")
+            elif missing:
+                retired.append(f"{topic.live_topic} ({missing:,} offsets)")
+        if torn:
+            raise CopyDeviates(
+                f"{and_more(torn)}: deleted or made anew on {self.live} after {self.cluster} was scrubbed",
+                meaning="Until it was brought back, what stood there stood nowhere else; the salvage has the rest",
+                remedy=f"Put it back on {self.live} from where you have it; or, if it was meant, "
+                f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
+            )
+        return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
+
+    def _kept(self, context: StageContext, topic: ScrubTopic) -> bool:
+        kept = context.facts.kept.get(topic.topic)
+        return kept is not None and kept.live.topic_id is not None

@@ -1,0 +1,470 @@
+"""The stages that bring the old primary level and turn the link round: reverse, reseed, and the planned
+move back's own fence, drain and turn.
+
+    dr->primary (the way back)     primary->dr (the configured link)
+      paused, its old data gone      sealed
+      active  ── reverse ─────────▶  reversed
+      sealed  ── drain                 │
+        └─────── turn ────────────▶  active, new epoch: the way back's rows, exchanged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.reverse_mapping import Before, keep_turned, turn_round
+from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
+from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
+from drkit.failover.plan.snapshot import PartitionView, lag_of
+from drkit.failover.plan.take_snapshot import mirror_at_work, observe
+from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.machine import Facts, Mode, Outcome
+from drkit.failover.stages.directory_update import publish
+from drkit.failover.stages.failover_stages import publication
+from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
+from drkit.failover.stages.late_writes import looked_for_late_writes
+from drkit.failover.stages.promote_topics import release
+from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
+from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
+from drkit.failover.stages.stage import StageContext, StageReport, decide_link
+from drkit.model.clock import now
+from drkit.model.errors import PartlyDone, Refused, Unreachable
+from drkit.model.link_state import Direction, Problem, TopicState
+from drkit.model.offsets import GroupPosition
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
+from drkit.store.transactions import forget_transactions
+
+MIRROR_SECONDS = 60.0
+CATCH_UP_SECONDS = 3600.0
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reverse:
+    """Let data flow the way back: the old primary becomes the target.
+
+    `level`: of these topics it holds all that was mirrored: their record is turned round, not begun anew. Else they
+    were scrubbed: the mirror takes the new ones as of its own making, so that their offsets are preserved.
+    `for_good`: the way back is to be the link of the configuration: its versions (which are the epochs of what
+    directories say) go on above those of the link that it replaces.
+    """
+
+    configured: LinkId
+    topics: tuple[ScrubTopic, ...]
+    level: bool = False
+    for_good: bool = False
+    name: str = "reverse"
+
+    def explain(self) -> str:
+        """What it will do."""
+        back = self.configured.reversed()
+        record = "with the record turned round, too" if self.level else "with a fresh record"
+        return f"turn the data round: {self.configured} is reversed, {back} becomes active {record}"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Forget the way back's old record, then decide both links."""
+        store = context.estate.store
+        back = self.configured.reversed()
+        control = store.link_control(back)
+        admitted = Gate(context, self.configured.source).admit_mirror()
+        if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+            decide_link(
+                context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
+            )
+            store.forget_link_data(back)
+            forget_transactions(store, back)
+            if self.level:  # of other topics the mirror begins a record of its own
+                to_be_aligned(context, back, (), for_good=self.for_good)
+                forward = context.link.reversed()
+                before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.topics}
+                reason = f"turned round by failback {context.run}"
+                keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
+            else:
+                made = self._made_anew(context)
+                names = {state.topic for state in made}
+                topics = [topic for topic in self.topics if topic.live_topic in names]
+                to_be_aligned(context, back, topics, for_good=self.for_good)
+                store.put_topic_states(back, made)
+        turned = decide_link(
+            context.estate,
+            self.configured,
+            Direction.REVERSED,
+            run=context.run,
+            reason=f"failback: data flows {back}",
+            allowed=frozenset({Direction.SEALED, Direction.REVERSED}),  # reversed by a failback that was given up
+        )
+        decide_link(
+            context.estate,
+            back,
+            Direction.ACTIVE,
+            run=context.run,
+            reason=f"{'turned round for good' if self.for_good else 'failback'}: {self.configured}",
+            allowed=frozenset({Direction.PAUSED}),
+            above=turned.version if self.for_good else 0,
+        )
+        what = "; ".join(filter(None, (f"data flows {back}", admitted)))
+        return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
+
+    def _made_anew(self, context: StageContext) -> list[TopicState]:
+        """The scrubbed topics as the way back's own; one that isn't on the live cluster any more isn't mirrored."""
+        ids = context.facts.scrubbed or {}
+        scrubbed = {topic.live_topic: topic for topic in self.topics if topic.topic in ids}
+        live = context.estate.admin(self.configured.target).topics(scrubbed)
+        return [
+            TopicState(
+                topic=name,
+                target_topic=scrubbed[name].topic,
+                source_topic_id=info.topic_id,
+                target_topic_id=ids[scrubbed[name].topic],
+                epoch=1,
+                partitions=info.partitions,
+                created_by_drkit=True,
+                reason=f"made anew by failback {context.run}",
+            )
+            for name, info in live.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Reseed:
+    """Mirror the way back until the old primary holds all that the live cluster held at the start.
+
+    `by_spark`: what there is at the start is brought over by Spark's tasks, the rest by the mirror.
+    """
+
+    live: str
+    cluster: str
+    cluster_id: str
+    by_spark: bool = False
+    name: str = "reseed"
+
+    def explain(self) -> str:
+        """What it will do."""
+        way = f"{self.live}->{self.cluster}"
+        how = f"bring {way} over by Spark, then mirror it" if self.by_spark else f"mirror {way}"
+        return f"{how} until it has caught up; {self.live} goes on serving"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Catch up."""
+        check_cluster(context, self.cluster, self.cluster_id)
+        reason, records = catch_up(context, by_spark=self.by_spark)
+        return StageReport(Outcome.OK, reason, replace(context.facts, reseeded=records))
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the way back as it is: the live cluster is the source for good."""
+
+    configured: LinkId
+    name: str = "close"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"leave it so for good: groups and clients stay on {self.configured.target}"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Say what is left to be done in the configuration."""
+        back = self.configured.reversed()
+        return StageReport(
+            Outcome.OK,
+            f"{self.configured.target} is the primary for good; in the configuration, give this link "
+            f'source = "{back.source}" and target = "{back.target}"',
+            context.facts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuietFence:
+    """Keep clients out of the live cluster where that can be done, and show that nobody writes there."""
+
+    live: str
+    name: str = "fence"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return (
+            f"deny writing and reading on {self.live} where that can be done; show that nobody writes there for "
+            f"{QUIET_SECONDS:g} s (stop its producers now)"
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Close its gate; look twice."""
+        since = now()  # from here on, at the latest, the live cluster's writers were idle
+        proof = Gate(context, self.live).close()
+        if context.facts.mode is Mode.UNPLANNED:
+            facts = replace(context.facts, fenced=proof.proven, fence_epoch=proof.epoch, fenced_at=since)
+            reason = f"UNFENCED: {proof.reason}"
+            return StageReport(Outcome.OK, reason, replace(facts, fence_reason=reason))
+        if not proof.proven and not context.facts.unfenced_accepted:
+            raise PartlyDone(
+                f"{self.live} is not fenced: {proof.reason}",
+                meaning="Whoever still writes there when groups move writes what is lost; nothing has moved yet",
+                remedy=f"Remove the cause, then drkit resume {context.run}; or make sure that nobody writes there, "
+                f"then drkit resume {context.run} {ACCEPT_UNFENCED}",
+            )
+        ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
+        still = f"UNFENCED: its {len(ends)} log ends stand still; {proof.reason}"
+        reason = proof.reason if proof.proven else still
+        facts = replace(
+            context.facts,
+            fenced=proof.proven,
+            fence_reason=reason,
+            fence_epoch=proof.epoch,
+            fenced_at=since,
+            ends=ends,
+        )
+        return StageReport(Outcome.OK, reason, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBack:
+    """Bring the last records over, then stop the way back for good."""
+
+    live: str
+    cluster: str
+    cluster_id: str
+    name: str = "drain"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return (
+            f"bring the rest over to {self.cluster}, show that nothing came meanwhile, seal {self.live}->{self.cluster}"
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Catch up until nothing is left, seal, look once more."""
+        check_cluster(context, self.cluster, self.cluster_id)
+        link = context.link
+        if context.facts.mode is Mode.UNPLANNED:
+            return self._as_it_is(context)
+        ends = self._level(context) if not self._sealed_before(context) else ends_of(context, link)
+        decide_link(
+            context.estate,
+            link.id,
+            Direction.SEALED,
+            run=context.run,
+            reason="failback: all of it is back",
+            allowed=frozenset({Direction.ACTIVE}),
+        )
+        wait_for_mirror(context, MIRROR_SECONDS)
+        world = observe(context.estate, link, settle=True, target_groups=False)
+        ends_now = ends_of(context, link)
+        late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(world, ends_now)
+        if late:
+            decide_link(
+                context.estate,
+                link.id,
+                Direction.ACTIVE,
+                run=context.run,
+                reason="failback: late writes are brought over",
+                allowed=frozenset({Direction.SEALED}),
+            )
+            raise still_written(self.live, late)
+        settle_watermarks(context, world)
+        left = [view for view in world.partitions.values() if not _given_up(context.facts, view)]
+        facts = replace(
+            context.facts,
+            mirror_stopped=True,
+            ends=ends,
+            lag=lag_of(left),
+            loss=loss_at(left, context.facts.fenced_at or now()),
+        )
+        return StageReport(Outcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
+
+    def _as_it_is(self, context: StageContext) -> StageReport:
+        """The live cluster is gone: what was brought over is all there is."""
+        decide_link(
+            context.estate,
+            context.link.id,
+            Direction.SEALED,
+            run=context.run,
+            reason=f"failback: {self.live} is gone",
+            allowed=frozenset({Direction.ACTIVE}),
+        )
+        wait_for_mirror(context, MIRROR_SECONDS)
+        world = observe(context.estate, context.link, settle=True, target_groups=False)
+        settle_watermarks(context, world)
+        loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
+        facts = replace(context.facts, mirror_stopped=True, lag=world.lag, loss=loss)
+        left = "what was written there since" if loss.records is None else f"{loss.records:,} records or more"
+        return StageReport(Outcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
+
+    def _sealed_before(self, context: StageContext) -> bool:
+        control = context.estate.store.link_control(context.link.id)
+        return control is not None and control.direction is Direction.SEALED and control.run == context.run
+
+    def _level(self, context: StageContext) -> dict[str, int]:
+        """Mirror until the ends stand still and nothing lags; the ends."""
+        late: list[str] = []
+        for _ in range(_ROUNDS):
+            ends = ends_of(context, context.link)
+            if _behind(context, ends):
+                catch_up(context)
+            world = observe(context.estate, context.link, settle=False, target_groups=False)
+            if world.left:
+                raise Refused(
+                    f"{', '.join(world.left[:3])} left the topics of the link during the failback",
+                    meaning=f"Scrubbed on {self.cluster} and not seeded again: it would be empty there",
+                    remedy="Put it back into the link's topics, run the mirror, then drkit resume",
+                )
+            late = differing(ends, ends_of(context, context.link)) or behind(world, ends)
+            if not late:
+                return ends
+        raise still_written(self.live, late)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Turn the configured link round again: the way back's rows, exchanged, are its new epoch."""
+
+    configured: LinkId
+    endpoint: str
+    cluster: str
+    topics: tuple[ScrubTopic, ...]
+    directories: tuple[str, ...] = ()
+    name: str = "switch"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"{self.configured} becomes active again in a new epoch; " + publication(
+            self.directories, self.cluster, self.endpoint
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Write the new epoch, activate, then let clients know."""
+        store = context.estate.store
+        forward = context.link.reversed()
+        control = store.link_control(self.configured)
+        if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+            restore_configs(context.estate.admin(self.cluster), self.topics)
+            before = {topic.topic: Before(topic.epoch, topic.created_by_drkit) for topic in self.topics}
+            reason = f"turned round by failback {context.run}"
+            turned = turn_round(store, context.link, before, reason, only_known=False)
+            store.forget_link_data(self.configured)
+            forget_transactions(store, self.configured)
+            store.put_group_positions(self.configured, _group_positions(context, forward))
+            keep_turned(store, self.configured, turned)
+            decide_link(
+                context.estate,
+                self.configured,
+                Direction.ACTIVE,
+                run=context.run,
+                reason=f"failed back to {self.cluster}",
+                allowed=frozenset({Direction.REVERSED}),
+            )
+        facts, late = self._late(context)
+        # in this order: where the old primary can be written again, the cluster left behind can't be
+        lifted = Gate(context, self.cluster).open()
+        own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
+        rules = release(store, context.link, context.estate.admin(self.cluster), settled=own)
+        admitted = self._admit_mirror(context)
+        facts = replace(facts, endpoint=self.endpoint)
+        published = publish(context, self.configured, self.cluster, self.endpoint, "source")
+        what = f"{self.configured} is active again{late}"
+        said = filter(None, (what, lifted, str(rules), admitted, published.reason))
+        return StageReport(Outcome.OK, "; ".join(said), facts)
+
+    def _admit_mirror(self, context: StageContext) -> str:
+        """Let the mirror write to the cluster left behind; where it is gone meanwhile nobody waits for it."""
+        left = self.configured.target
+        try:
+            return Gate(context, left).admit_mirror()
+        except Unreachable as error:
+            lift = "the mirror can't write there before its fence is narrowed: drkit failover does that"
+            return f"{left} does not answer ({error.what}); {lift}"
+
+    def _late(self, context: StageContext) -> tuple[Facts, str]:
+        """What was written to the live cluster, unfenced, after all of it was brought back; it is salvaged.
+
+        Looked for here, before the mirror of the link may write there again; the close looks once more.
+        """
+        facts, said = looked_for_late_writes(context, turned=True)
+        if facts.late == context.facts.late:
+            return facts, said
+        topics = sorted({tp.rpartition(":")[0] for tp in facts.late})
+        kept = context.rooms.salvager.salvage(
+            context.link, topics, (), free_folder(context.rooms.salvage_root / f"{context.run}-late")
+        )
+        context.establish(facts, context.carried)
+        said = f"{said}; {sum(kept.records.values()):,} records of these topics are kept in {kept.path}"
+        hidden = unreadable_places(kept)
+        return facts, f"{said}, not what can't be read: {and_more(hidden)}" if hidden else said
+
+
+def _given_up(facts: Facts, view: PartitionView) -> bool:
+    """Whether a partition went from the live cluster before anything of it was brought back, and that was accepted."""
+    return view.source_end is None and view.watermark is None and view.target_topic in facts.salvage_only
+
+
+def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:
+    """Bring the way back level with its source, in this process, or wait for the mirror that does it already."""
+    before = _through(context)
+    ends = ends_of(context, context.link)
+    while (worker := mirror_at_work(context.estate, context.link)) is not None:
+        # What a mirror held outlives it for a while where it was killed.
+        context.say(f"{worker} is at work on {context.link.id}: waiting until it has caught up, or is gone")
+        said: set[str] = set()
+        begun = now()
+        over = partial(_caught_up_or_gone, context, ends, said, begun)
+        in_time = context.wait(over, CATCH_UP_SECONDS)
+        halted = _halted(context, begun)
+        if halted and _behind(context, ends):
+            raise PartlyDone(
+                f"{worker} does not catch up on {context.link.id}: {halted[0].reason}",
+                remedy=f"{halted[0].remedy.rstrip('.')}. Then drkit resume {context.run}",
+            )
+        if not in_time:
+            raise PartlyDone(
+                f"{worker} did not catch up on {context.link.id} in {CATCH_UP_SECONDS:g} s",
+                remedy=f"See `drkit status`, then drkit resume {context.run}",
+            )
+        if not _behind(context, ends):
+            return f"{worker} has caught up", _through(context) - before
+    rooms = context.rooms
+    mirror = rooms.seeder if by_spark and rooms.seeder is not None else rooms.mirror
+    result = mirror.catch_up(context.link, context.say)
+    return result.reason, result.records
+
+
+def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
+    return bool(behind(observe(context.estate, context.link, settle=False, target_groups=False), ends))
+
+
+def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set[str], begun: datetime) -> bool:
+    for problem in context.estate.store.problems(context.link.id):
+        if problem.halted and problem.reason not in said:
+            said.add(problem.reason)
+            context.say(f"{context.link.id} waits: {problem.reason}. {problem.remedy}")
+    over = mirror_at_work(context.estate, context.link) is None or bool(_halted(context, begun))
+    return over or not _behind(context, ends)
+
+
+def _halted(context: StageContext, begun: datetime) -> list[Problem]:
+    """Problems for which partitions of the way back stand still for so long by now that waiting on is in vain."""
+    if now() - begun < timedelta(seconds=MIRROR_SECONDS):
+        return []
+    since = now() - timedelta(seconds=MIRROR_SECONDS)
+    return [each for each in context.estate.store.problems(context.link.id) if each.halted and each.since <= since]
+
+
+def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:
+    """Where groups stand on the old primary now, as the configured link's captured positions."""
+    at = now()
+    return [
+        GroupPosition(p.group, p.target_topic, p.partition, p.target_offset, p.metadata, at)
+        for p in context.positions
+        if p.target_offset is not None and forward.covers_group(p.group)
+    ]
+
+
+def _through(context: StageContext) -> int:
+    return sum(mark.source_through for mark in context.estate.store.watermarks(context.link.id).values())
+
+
+_ANY_DIRECTION = frozenset(Direction)

@@ -1,0 +1,399 @@
+"""The stages that move groups: translate, commit, switch, verify, close. Failover and failback share them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drkit.failover.failback.carried_offsets import as_stands, with_carried
+from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.fencing.unfenced_topics import close_gaps
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.take_snapshot import observe
+from drkit.failover.positions.mirrormaker_positions import (
+    LOSS_UNKNOWN,
+    captured,
+    look_at_mirrormaker,
+    positions_by_mirrormaker,
+)
+from drkit.failover.positions.positions import Position, Selection, choose_positions
+from drkit.failover.positions.target_positions import look_again, look_at
+from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.machine import Facts, Mode, Outcome
+from drkit.failover.stages.directory_update import publish
+from drkit.failover.stages.late_writes import looked_for_late_writes
+from drkit.failover.stages.promote_topics import release
+from drkit.failover.stages.remove_filler import trim_filler
+from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.kafka.client.record_probe import Place
+from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more, counted
+
+_GROUPS_AT_ONCE = 500
+_MOMENT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Translate:
+    """Compute the final positions, now that nothing moves under them."""
+
+    source: str
+    target: str
+    at: Moment | None
+    selection: Selection
+    allow_rewind: bool
+    expected: int
+    mirrormaker: str | None = None
+    name: str = "translate"
+
+    def explain(self) -> str:
+        """What it will do."""
+        how = "by mapping"
+        if self.at is not None:
+            how = f"by time ({self.at.local}), never past what was unread"
+            if self.at.by_commits:
+                how = f"by mapping from where each group had committed at {self.at.local}"
+        if self.mirrormaker is not None:
+            how = "by what MirrorMaker 2 recorded"
+        return f"compute the final positions {how}; {self.expected} as of now"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Remove filler that is left, observe once more, choose the positions, refresh the store's."""
+        estate, link = context.estate, context.link
+        trimmed = trim_filler(context)
+        offsets = None if self.mirrormaker is None else look_at_mirrormaker(estate, link, self.mirrormaker)
+        seen = as_stands(context.carried) if offsets is None else captured(link, offsets)
+        world = observe(
+            estate,
+            link,
+            at=self.at,
+            selection=self.selection,
+            settle=False,
+            seen=seen,
+            source_groups=not (_just_captured(context.facts) and context.facts.fenced),
+        )
+        if not world.target.reachable:
+            raise DrkitError(
+                f"{self.target} does not answer: {world.target.reason}", remedy="Bring it back, then drkit resume"
+            )
+        if context.facts.mode is Mode.PLANNED and not world.positions_live:
+            raise DrkitError(
+                f"{self.source} does not answer: {world.source.reason}",
+                meaning="A planned move takes groups from where they stand, not from where they were last seen",
+                remedy=f"Bring {self.source} back",
+            )
+        if context.facts.mode is Mode.PLANNED and world.notes:
+            raise DrkitError(
+                world.notes[0],
+                meaning="A planned move takes groups from where they stand, not from where they were last seen",
+                remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
+            )
+        context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
+        if offsets is None:
+            final = bool(context.facts.fenced) and context.facts.captured_at is not None
+            chosen = choose_positions(world, self.selection, self.at, final=final)
+            positions = with_carried(chosen, context.carried, _gone(world))
+        else:
+            positions = positions_by_mirrormaker(world, offsets, self.selection)
+        placed = [position for position in positions if position.target_offset is not None]
+        rewound = sorted({position.group for position in placed if position.rewinds})
+        if rewound and not self.allow_rewind:
+            raise Refused(
+                f"{and_more(rewound)} would be moved back on {self.target}",
+                meaning="They committed further on the target since the plan was made",
+                remedy="Decide what is right for them; --allow-rewind moves them back",
+            )
+        loss = LOSS_UNKNOWN
+        if offsets is None:
+            loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
+        facts = replace(context.facts, placed=len(placed), loss=loss)
+        places = look_at(context.estate, self.target, placed, context.places)
+        left = len(positions) - len(placed)
+        unplaced = f"; {left} have no place, each with its reason" if left else ""
+        moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
+        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}{trimmed}", facts, positions, places)
+
+
+def _gone(world: World) -> dict[TopicPartition, int]:
+    """Partitions that a source that answers doesn't have, and where the target's logs of them begin."""
+    views = world.partitions.values() if world.source.reachable else ()
+    return {view.tp: view.target_start for view in views if view.source_end is None and view.target_start is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit the positions on the target, several groups at a time."""
+
+    target: str
+    groups: int
+    positions: int
+    cluster_id: str | None = None
+    name: str = "commit"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"commit {self.positions} positions of {self.groups} groups on {self.target}"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Commit group by group; what an earlier attempt did, and consumers moved on from, stays."""
+        _same_cluster(context, self.target, self.cluster_id)
+        wanted = by_group(context.positions)
+        done = self._done_before(context, wanted) if context.again else {}
+        todo = {group: positions for group, positions in wanted.items() if group not in done}
+        failures = commit_groups(context.estate.groups(self.target), todo, context.lease.check)
+        if failures:
+            group, first = next(iter(failures.items()))
+            left = len(wanted) - len(failures)
+            are = "is" if len(failures) == 1 else "are"
+            others = (
+                f"The other {left} {'is' if left == 1 else 'are'}"
+                if left
+                else f"None is: nothing moved on {self.target}"
+            )
+            raise PartlyDone(
+                f"{len(failures)} of {counted(len(wanted), 'group')} {are} not committed, {group}: {first.what}",
+                meaning=". ".join(filter(None, (others, first.meaning))),
+                remedy=f"{first.remedy}; then drkit resume {context.run}",
+            )
+        count = sum(len(positions) for positions in wanted.values())
+        kept = f"; {len(done)} groups were committed before" if done else ""
+        facts = replace(context.facts, committed=count)
+        return StageReport(Outcome.OK, f"{count} positions of {len(wanted)} groups{kept}", facts)
+
+    def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[Position]]) -> dict[str, str]:
+        """Groups that an interrupted attempt committed: they stand where they should, or have read on from there."""
+        coordinator = context.estate.groups(self.target)
+        found = committed_offsets(context, self.target, wanted)
+        members = coordinator.members(list(wanted))
+        done = {}
+        for group, positions in wanted.items():
+            if all(found.get((group, p.target_tp)) == p.target_offset for p in positions):
+                done[group] = "committed"
+            elif all(_read_on(p, found.get((group, p.target_tp))) for p in positions):
+                done[group] = "read on" if members.get(group) else "read on, then stopped"
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Let the target's topics be its own, then point clients at it: by the directories, or by naming the address."""
+
+    target: str
+    endpoint: str
+    directories: tuple[str, ...] = ()
+    name: str = "switch"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"put the source's settings and access rules on the topics of {self.target}; " + publication(
+            self.directories, self.target, self.endpoint
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Release the topics, publish the address, read it back."""
+        lifted = Gate(context, self.target).open()
+        released = release(context.estate.store, context.link, context.estate.admin(self.target))
+        facts = replace(context.facts, endpoint=self.endpoint)
+        published = publish(context, context.link.id, self.target, self.endpoint, "target")
+        outcome = Outcome.OK if published.configured else Outcome.SKIPPED
+        return StageReport(outcome, "; ".join(filter(None, (lifted, str(released), published.reason))), facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Read every committed offset back, then the record at each place, and compare both with what was planned.
+
+    `source`: the cluster that was fenced, where topics may have been made since; None: none is looked for.
+    """
+
+    target: str
+    source: str | None = None
+    name: str = "verify"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return f"read every position back from {self.target}, and the record that stands there, and compare"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Compare; a group that has read on since is where it should be."""
+        wanted = by_group(context.positions)
+        found = committed_offsets(context, self.target, wanted)
+        wrong = []
+        read_on = set()
+        standing = set()
+        count = 0
+        for group, positions in wanted.items():
+            for position in positions:
+                tp = position.target_tp
+                stands = found.get((group, tp))
+                if stands != position.target_offset and not _read_on(position, stands):
+                    wrong.append(f"{group} {tp}: {stands}, not {position.target_offset}")
+                    continue
+                count += 1
+                if stands != position.target_offset:
+                    read_on.add(group)
+                elif stands is not None:
+                    standing.add((tp, stands))
+        if wrong:
+            raise DrkitError(
+                f"{len(wrong)} positions on {self.target} are not as committed: {and_more(wrong, separator='; ')}",
+                meaning="Somebody else committed there, or the cluster lost it",
+                remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
+            )
+        compared = look_again(context.estate, self.target, {Place(*each) for each in standing}, context.places)
+        if compared.wrong:
+            raise DrkitError(
+                f"{len(compared.wrong)} places on {self.target} don't hold what was planned: "
+                f"{and_more(compared.wrong, separator='; ')}",
+                meaning="Records were lost or replaced there since the positions were chosen",
+                remedy=f"Look at these with drkit audit; move the groups that stand there "
+                f"(drkit runs {context.run} has them) on by hand, then drkit resume",
+            )
+        facts = replace(context.facts, verified=count, verified_at=now(), places=compared.seen)
+        more = f"; {len(read_on)} groups have read on already" if read_on else ""
+        here = f"; {compared.seen}" if standing else ""
+        facts, closed = self._still_fenced(context, facts)
+        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}{here}{closed}", facts)
+
+    def _still_fenced(self, context: StageContext, facts: Facts) -> tuple[Facts, str]:
+        """The fence reaches topics that were made after it, too; what was done, "" for nothing.
+
+        Raises:
+            PartlyDone: it can't be shown.
+        """
+        if self.source is None or not facts.fenced:
+            return facts, ""
+        try:
+            found = close_gaps(context, self.source)
+        except Unreachable as error:
+            return facts, f"; whether topics were made on {self.source} since its fence isn't known: {error.what}"
+        if found is None:
+            return facts, ""
+        if not found.proof.proven and not facts.unfenced_accepted:
+            raise PartlyDone(
+                f"{self.source} is not fenced any more: {found.proof.reason}",
+                meaning=f"{and_more(found.topics)} were made after the fence; whoever writes there writes what is lost",
+                remedy=f"Remove the cause, then drkit resume {context.run}",
+            )
+        proof = found.proof
+        facts = replace(facts, fenced=proof.proven, fence_reason=proof.reason, fence_epoch=proof.epoch)
+        return facts, f"; {found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Write down the evidence. `turned`: it is a failback's, whose link flows again.
+
+    Where a planned move was not fenced, the cluster that groups left is looked at once more: what was written there
+    since is lost to the move, and counts.
+    """
+
+    turned: bool = False
+    name: str = "close"
+
+    def explain(self) -> str:
+        """What it will do."""
+        return "write down the evidence: what was lost, what is read again, how long it took"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Sum up."""
+        facts, late = looked_for_late_writes(context, turned=self.turned)
+        loss = facts.loss
+        lost = "loss not known" if loss is None or loss.records is None else counted(loss.records, "record") + " lost"
+        if loss is not None and loss.lower_bound:
+            lost += " or more"
+        if loss is not None and loss.reason:
+            lost += f" ({loss.reason})"
+        return StageReport(Outcome.OK, f"{lost}; {_read_again(context)}{late}", facts)
+
+
+def _read_again(context: StageContext) -> str:
+    """What groups read again, as far as it is known, and how old the knowledge was at the fence."""
+    placed = [position for position in context.positions if position.target_offset is not None]
+    again = sum(position.reread or 0 for position in placed)
+    unsure = [position for position in placed if position.reread is None]
+    if not unsure:
+        return f"{counted(again, 'record')} {'is' if again == 1 else 'are'} read again"
+    most = [position.reread_at_most for position in unsure]
+    bound = "" if None in most else f", at most {again + sum(each or 0 for each in most):,}"
+    captured = [position.captured_at for position in unsure if position.captured_at is not None]
+    age = ""
+    if captured and context.facts.fenced_at is not None:
+        seconds = max(0.0, (context.facts.fenced_at - min(captured)).total_seconds())
+        age = f", captured up to {seconds:,.1f} s before the fence"
+    return f"{again:,} or more records are read again{bound} ({counted(len(unsure), 'position')} not certain{age})"
+
+
+def _just_captured(facts: Facts) -> bool:
+    """Whether an unplanned move's drain kept all positions a moment ago: nobody is waited for, so that is the state."""
+    at = facts.captured_at
+    return facts.mode is Mode.UNPLANNED and at is not None and abs((now() - at).total_seconds()) < _MOMENT_SECONDS
+
+
+def _same_cluster(context: StageContext, alias: str, planned: str | None) -> None:
+    """Raise `Refused` where another cluster answers at the alias than when the plan was made (None: not known)."""
+    found = None if planned is None else context.estate.admin(alias).cluster_id()
+    if found != planned:
+        raise Refused(
+            f"{alias} is another cluster now: its id is {found}, the plan was made on {planned}",
+            meaning="Positions of one cluster mean nothing on another",
+            remedy=f"Put the address of {alias} right in the configuration",
+        )
+
+
+def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
+    """What a switch will do about clients."""
+    if not directories:
+        return f"no cluster directory is configured: point clients at {endpoint} ({cluster})"
+    return f"publish {cluster} ({endpoint}) in {', '.join(directories)} and read it back"
+
+
+def commit_groups(
+    coordinator: GroupAdmin, wanted: Mapping[str, Sequence[Position]], check: Callable[[], None]
+) -> dict[str, DrkitError]:
+    """Commit positions by group, many groups at once; why, by group, for those that failed.
+
+    `check` is called before each lot, and raises where nothing more may be done.
+    """
+    failures: dict[str, DrkitError] = {}
+    names = list(wanted)
+    for start in range(0, len(names), _GROUPS_AT_ONCE):
+        check()
+        offsets = {group: _offsets(wanted[group]) for group in names[start : start + _GROUPS_AT_ONCE]}
+        failures.update(coordinator.commit_many(offsets))
+    return failures
+
+
+def _offsets(positions: Sequence[Position]) -> dict[TopicPartition, tuple[int, str]]:
+    return {p.target_tp: (p.target_offset, p.metadata) for p in positions if p.target_offset is not None}
+
+
+def by_group(positions: Sequence[Position]) -> dict[str, list[Position]]:
+    """The placed positions by group."""
+    groups: dict[str, list[Position]] = defaultdict(list)
+    for position in positions:
+        if position.target_offset is not None:
+            groups[position.group].append(position)
+    return dict(groups)
+
+
+def committed_offsets(
+    context: StageContext, alias: str, groups: Mapping[str, object]
+) -> dict[tuple[str, TopicPartition], int]:
+    """What these groups have committed on a cluster, by its own partitions."""
+    return {(found.group, found.tp): found.offset for found in context.estate.groups(alias).committed(sorted(groups))}
+
+
+def _read_on(position: Position, stands: int | None) -> bool:
+    """Whether consumers took over from the position: further on, and not where the group stood before."""
+    return (
+        stands is not None
+        and position.target_offset is not None
+        and stands >= position.target_offset
+        and (stands == position.target_offset or stands != position.existing)
+    )

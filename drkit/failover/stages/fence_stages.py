@@ -1,0 +1,323 @@
+"""The stages that part a link: fence and drain. After them nothing of it lands on the target any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
+from drkit.failover.plan.failover_plan import AcceptedLoss
+from drkit.failover.plan.preconditions import ACCEPT_LOSS, within
+from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.take_snapshot import mirror_at_work, observe
+from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.machine import Mode, Outcome
+from drkit.failover.stages.stage import StageContext, StageReport, decide_link
+from drkit.failover.stages.tails_equal import compare_tails
+from drkit.model.clock import now
+from drkit.model.errors import PartlyDone, Refused, Unreachable
+from drkit.model.fence import Means
+from drkit.model.link_state import Direction
+from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more, counted
+
+MIRROR_SECONDS = 60.0
+DRAIN_SECONDS = 300.0
+CATCH_UP_SECONDS = 60.0
+_OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Part the old cluster from what comes: deny its clients, show that they are out, seal the link (unplanned).
+
+    `reachable` is what the plan saw, `means` by what it found that the cluster can be fenced. `already_sealed`
+    names the run that sealed the link before. `catch_up`: before the link is sealed, wait at most `seconds` until the
+    mirror has brought over what the source holds; `accept_loss` may be missing then.
+    """
+
+    source: str
+    target: str
+    mode: Mode
+    reachable: bool
+    already_sealed: str | None = None
+    means: str = Means.NONE
+    catch_up: bool = False
+    accept_loss: AcceptedLoss = None
+    seconds: float = CATCH_UP_SECONDS
+    name: str = "fence"
+
+    def explain(self) -> str:
+        """What it will do."""
+        if not self.reachable:
+            denial = f"{self.source} does not answer: nothing can be denied there (UNFENCED)"
+        elif self.means == Means.NONE:
+            denial = f"drkit can't deny writes on {self.source} (UNFENCED)"
+        else:
+            how = "access rules deny" if self.means == Means.ACL else "its command keeps"
+            what = "writing and reading" if self.means == Means.ACL else "clients out"
+            denial = (
+                f"{how} {what} on {self.source}; every broker must turn a writer away, and the log ends stand still "
+                f"for {QUIET_SECONDS:g} s"
+            )
+        if self.mode is Mode.PLANNED:
+            quiet = f"show that nobody writes to {self.source} for {QUIET_SECONDS:g} s; "
+            return denial if self.reachable and self.means != Means.NONE else f"{quiet}{denial}"
+        if self.already_sealed:
+            return f"{denial}; the link is sealed by run {self.already_sealed} already"
+        wait = ""
+        if self.catch_up:
+            wait = f"wait at most {self.seconds:g} s until the mirror has brought over what {self.source} holds; "
+        return f"{denial}; {wait}seal {self.source}->{self.target}: its mirror exits"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Close the old cluster's gate, show it; then seal the link, or (planned) show the quiet."""
+        proof = Gate(context, self.source).close()
+        if not proof.proven and not context.facts.unfenced_accepted:
+            raise Refused(
+                f"{self.source} is not fenced: {proof.reason}",
+                meaning="Whoever still writes there writes what is lost",
+                remedy="Remove the cause; or make sure that nobody writes there, then give --accept-unfenced",
+            )
+        reason = proof.reason if proof.proven else f"UNFENCED: {proof.reason}"
+        facts = replace(
+            context.facts, fenced=proof.proven, fence_reason=reason, fence_epoch=proof.epoch, fenced_at=now()
+        )
+        if self.mode is Mode.PLANNED:
+            ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
+            still = f"{len(ends)} log ends of {self.source} stood still for {QUIET_SECONDS:g} s"
+            said = reason if proof.proven else f"{still}; {reason}"
+            return StageReport(Outcome.OK, said, replace(facts, ends=ends))
+        if self.already_sealed:
+            what = f"sealed by run {self.already_sealed} already"
+        else:
+            caught_up = self._catch_up(context, proof.ends) if self.catch_up else ""
+            decide_link(
+                context.estate,
+                context.link.id,
+                Direction.SEALED,
+                run=context.run,
+                reason=f"failed over to {self.target}",
+                allowed=_OPEN,
+            )
+            what = f"{caught_up}link sealed"
+        return StageReport(Outcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
+
+    def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
+        """Until the target has what the source held when it was closed; a source that goes away meanwhile ends it.
+
+        Raises:
+            Refused: the source goes on answering, and more than is accepted is missing when the time is up.
+        """
+        context.say(f"waiting until the mirror has brought over what {self.source} holds")
+        seen: list[World] = []
+        left: list[str] = []
+        try:
+            ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link)
+        except Unreachable as error:
+            return f"{error.what}: what was not mirrored is lost; "
+
+        def over() -> bool:
+            world = observe(context.estate, context.link, source_groups=False, target_groups=False)
+            seen[:] = [world]
+            left[:] = behind(world, ends) if world.source.reachable else []
+            return not left or world.mirror is None
+
+        context.wait(over, self.seconds)
+        world = seen[0]
+        if not world.source.reachable:
+            return f"{self.source} stopped answering: what was not mirrored is lost; "
+        if not left:
+            return f"the mirror has brought over what {self.source} held; "
+        if within(world.lag, self.accept_loss):
+            return f"{and_more(left)} not brought over, as accepted; "
+        lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
+        why = "no mirror runs any more" if world.mirror is None else f"the mirror had {self.seconds:g} s"
+        raise Refused(
+            f"{lag} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
+            meaning="While the source answers, nothing need be lost; nothing was changed",
+            remedy=f"--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, goes without them",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Wait until the last record of the link has landed, and settle what the store says about it."""
+
+    source: str
+    target: str
+    mode: Mode
+    seconds: float = DRAIN_SECONDS
+    mirror_seconds: float = MIRROR_SECONDS
+    name: str = "drain"
+
+    def explain(self) -> str:
+        """What it will do."""
+        if self.mode is Mode.PLANNED:
+            return (
+                f"wait until the mirror has brought all of {self.source} over (at most {self.seconds:g} s), seal the "
+                "link, compare the last records of both sides"
+            )
+        return f"wait until no mirror writes to {self.target} any more; at most {self.mirror_seconds:g} s"
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Drain, seal (planned), wait for the mirror to stop, settle the watermarks."""
+        facts = context.facts
+        if self.mode is Mode.PLANNED:
+            if not self._sealed_before(context):
+                self._to_zero(context)
+            decide_link(
+                context.estate,
+                context.link.id,
+                Direction.SEALED,
+                run=context.run,
+                reason=f"planned move to {self.target}",
+                allowed=_OPEN,
+            )
+            facts = replace(facts, sealed=True)
+        wait_for_mirror(context, self.mirror_seconds)
+        world = observe(context.estate, context.link, settle=True, target_groups=False)
+        equal = ""
+        if self.mode is Mode.PLANNED:
+            self._still_whole(context, world)
+            equal = f"; {compare_tails(context.estate, world)}"
+        settled = settle_watermarks(context, world)
+        if world.positions_live:  # the newest there are, should the source go before they are translated
+            context.estate.store.put_group_positions(context.link.id, world.positions)
+        facts = replace(
+            facts,
+            mirror_stopped=True,
+            captured_at=world.observed_at if world.positions_live else None,
+            lag=world.lag,
+            loss=loss_at(world.partitions.values(), facts.fenced_at or now()),
+        )
+        return StageReport(Outcome.OK, f"{_drained(world, settled)}{equal}", facts)
+
+    def _sealed_before(self, context: StageContext) -> bool:
+        """Whether an interrupted attempt of this run had sealed the link: then its mirror can't be waited for."""
+        control = context.estate.store.link_control(context.link.id)
+        return control is not None and control.direction is Direction.SEALED and control.run == context.run
+
+    def _to_zero(self, context: StageContext) -> None:
+        """Until every partition's watermark reaches its frozen end."""
+        left: list[str] = []
+
+        def drained() -> bool:
+            world = observe(context.estate, context.link, target_groups=False)
+            if not world.source.reachable:
+                raise Refused(
+                    f"{self.source} stopped answering: {world.source.reason}",
+                    meaning="A planned move needs both clusters; nothing was changed",
+                    remedy="Bring it back, or fail over with --unplanned",
+                )
+            left[:] = behind(world, self._ends(context))
+            if left and world.mirror is None:
+                raise Refused(
+                    f"no mirror runs on {context.link.id} and {len(left)} partitions lag: {and_more(left)}",
+                    meaning="Nothing was changed",
+                    remedy=f"Run drkit mirror --link '{context.link.id}', then try again",
+                )
+            return not left
+
+        if not context.wait(drained, self.seconds):
+            raise Refused(
+                f"the lag of {context.link.id} did not drain to zero in {self.seconds:g} s: {and_more(left)}",
+                meaning="Nothing was changed",
+                remedy="Stop the producers, let the mirror catch up (drkit status), then try again",
+            )
+        moved = [] if context.facts.fenced else differing(context.facts.ends, ends_of(context, context.link))
+        if moved:
+            raise still_written(self.source, moved)
+
+    def _ends(self, context: StageContext) -> Mapping[str, int]:
+        """Up to where it is drained. In a fenced cluster only the ends of transactions still land: they count too."""
+        return ends_of(context, context.link) if context.facts.fenced else context.facts.ends
+
+    def _still_whole(self, context: StageContext, world: World) -> None:
+        """Sealed: what was written in the last moment would be lost, so then the link is opened again."""
+        ends = ends_of(context, context.link)
+        moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
+        late = moved or behind(world, ends)
+        if not late:
+            return
+        decide_link(
+            context.estate,
+            context.link.id,
+            Direction.ACTIVE,
+            run=context.run,
+            reason="a planned move found late writes and gave up",
+            allowed=frozenset({Direction.SEALED}),
+        )
+        raise still_written(self.source, late)
+
+
+def behind(world: World, ends: Mapping[str, int]) -> list[str]:
+    """Partitions whose mirrored part doesn't reach their end, as `topic:partition (offsets missing)`.
+
+    The end is the high watermark: what an open transaction holds back counts too.
+    """
+    missing = []
+    for tp, end in ends.items():
+        topic, _, partition = tp.rpartition(":")
+        view = world.partitions.get(TopicPartition(topic, int(partition)))
+        mark = None if view is None else view.watermark
+        through = mark.source_through if mark is not None else view.source_start if view is not None else None
+        if through is None or through < end:
+            missing.append(f"{tp} ({'all' if through is None else end - through})")
+    return missing
+
+
+def wait_for_mirror(context: StageContext, seconds: float) -> None:
+    """Until no mirror holds the link: it gave up its lease, or the lease of a dead one ran out.
+
+    Raises:
+        PartlyDone: one goes on renewing.
+    """
+    holder: list[str] = []
+
+    def gone() -> bool:
+        found = mirror_at_work(context.estate, context.link)
+        holder[:] = [found] if found else []
+        return found is None
+
+    if mirror_at_work(context.estate, context.link) is not None:
+        context.say("waiting for the mirror to stop")
+    if not context.wait(gone, seconds):
+        raise PartlyDone(
+            f"a mirror still works on {context.link.id} after {seconds:g} s: {holder[0]}",
+            meaning="It could write below the positions that are to be committed",
+            remedy=f"Stop that process, then drkit resume {context.run}",
+        )
+
+
+def settle_watermarks(context: StageContext, world: World) -> int:
+    """Record how far the target really is, before clients write there; returns how many watermarks moved.
+
+    From here on the store's watermarks are final: the target's log ends belong to its new writers. All
+    partitions are claimed first, so that a mirror that was stopped, and wakes up, changes nothing.
+    """
+    store, link = context.estate.store, world.link.id
+    kept = store.watermarks(link)
+    settled = {
+        tp: (view.epoch, view.watermark, view.target_end)
+        for tp, view in world.partitions.items()
+        if view.watermark is not None and view.target_end is not None and tp in kept
+    }
+    if not settled:
+        return 0
+    generation = store.next_generation(link)
+    places = {(tp, known) for tp, (epoch, mark, _) in settled.items() for known in (epoch, mark.epoch)}
+    store.claim(link, sorted(places), generation)
+    claims = dict.fromkeys(settled, generation)
+    for tp, (epoch, _, target_end) in settled.items():
+        store.supersede_mappings(link, tp, epoch, target_end, claims)
+    moved = [mark for tp, (_, mark, _) in settled.items() if mark != kept[tp]]
+    store.put_watermarks(link, moved, claims)
+    return len(moved)
+
+
+def _drained(world: World, settled: int) -> str:
+    lag = "lag not known" if world.lag is None else f"{world.lag:,} records not on {world.target.alias}"
+    corrected = f"; {settled} watermarks settled by the logs' ends" if settled else ""
+    return f"no mirror at work; {lag}{corrected}"

@@ -1,0 +1,67 @@
+"""What was written, unfenced, to the cluster that groups left after the last look: looked for again, told, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from drkit.failover.fencing.quiescence import ends_of
+from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.run.machine import Facts, Loss, Mode, TopicLoss
+from drkit.failover.stages.stage import StageContext
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.wording import and_more
+
+
+def looked_for_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str]:
+    """The facts with what came since the ends were frozen, and what is said of it ("": nothing was to be looked for).
+
+    Args:
+        context: its link's source is the cluster that groups leave.
+        turned: it is a failback whose link was turned round: that cluster may be mirrored to again.
+    """
+    facts = context.facts
+    if facts.mode is not Mode.PLANNED or facts.fenced is not False or not facts.ends:
+        return facts, ""
+    source = context.link.id.source
+    worker = mirror_at_work(context.estate, context.link.reversed()) if turned else None
+    if worker is not None:
+        return facts, f"; {worker} mirrors to {source} again: whatever else is written there it reports (drkit status)"
+    try:
+        after = ends_of(context, context.link)
+    except DrkitError as error:
+        why = f"{source} isn't fenced, and whether anything was written there since its last look isn't known"
+        loss = replace(facts.loss or Loss(None, None, None), records=None, seconds=None, reason=f"{why}: {error.what}")
+        return replace(facts, loss=loss), f"; {why}: {error.what}"
+    late = {tp: (facts.ends.get(tp, 0), end) for tp, end in after.items() if end > facts.ends.get(tp, 0)}
+    if not late:
+        return facts, f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
+    count = sum(end - before for before, end in late.values())
+    named = [f"{tp} ({before} to {end})" for tp, (before, end) in sorted(late.items())]
+    facts = replace(facts, loss=_with(facts, late), late=facts.late | late)
+    what = and_more(named)
+    return facts, f"; UNFENCED: {count:,} offsets were written to {source} after the last look: {what}"
+
+
+def _with(facts: Facts, late: Mapping[str, tuple[int, int]]) -> Loss:
+    """The loss with what came late, none of it counted before: the move had drained everything up to the ends."""
+    loss = facts.loss or Loss(None, None, None)
+    by_topic: dict[str, int] = {}
+    for tp, (before, end) in late.items():
+        begun = facts.late.get(tp, (before, before))[1]
+        by_topic[tp.rpartition(":")[0]] = by_topic.get(tp.rpartition(":")[0], 0) + end - max(begun, before)
+    since = None if facts.fenced_at is None else max(0.0, (now() - facts.fenced_at).total_seconds())
+    topics = {each.topic: each for each in loss.by_topic}
+    for name, count in by_topic.items():
+        known = topics.get(name, TopicLoss(name, 0, 0.0))
+        topics[name] = TopicLoss(name, None if known.records is None else known.records + count, since)
+    records = None if loss.records is None else loss.records + sum(by_topic.values())
+    seconds = since if loss.seconds is None or since is None else max(loss.seconds, since)
+    return replace(
+        loss,
+        records=records,
+        seconds=seconds,
+        observed_at=now(),
+        by_topic=tuple(topics[name] for name in sorted(topics)),
+    )

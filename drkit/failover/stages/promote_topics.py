@@ -1,0 +1,124 @@
+"""A standby's topics become a cluster's own: settings and access rules that were held back until the switch.
+
+All of it comes from what the mirror noted in the store while the source was there. What the target refuses
+is said and holds the switch up for nothing else: clients are waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.acls import ACL_NOTES, Acl, AclRole
+from drkit.model.errors import DrkitError
+from drkit.model.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
+from drkit.model.topic_policy import AclMode
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+_Act = Callable[[Store, Link, ClusterAdmin], "Released"]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What was done: topics whose settings were changed, rules put, rules removed; and what failed, in words."""
+
+    topics: int = 0
+    put: int = 0
+    removed: int = 0
+    failures: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = []
+        if self.topics:
+            parts.append(f"{self.topics} topics have their source's settings")
+        if self.put or self.removed:
+            parts.append(f"{self.put} access rules put, {self.removed} removed")
+        if self.failures:
+            more = f" and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
+            parts.append(f"NOT DONE: {self.failures[0]}{more}")
+        return "; ".join(parts)
+
+
+def release(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str] = frozenset()) -> Released:
+    """Put what was held back on the target's topics. Doing it again changes nothing.
+
+    Args:
+        store: the notes.
+        link: the direction of the data until now: its target is a standby no longer.
+        target: that cluster.
+        settled: topics of it that have their own settings already.
+    """
+    settings = _attempt(partial(_settings, settled=settled), store, link, target)
+    rules = activate_or_say(store, link, target)
+    return Released(settings.topics, rules.put, rules.removed, settings.failures + rules.failures)
+
+
+def activate_or_say(store: Store, link: Link, target: ClusterAdmin) -> Released:
+    """As `activate`; what keeps it from being done is among the failures."""
+    return _attempt(activate, store, link, target)
+
+
+def activate(store: Store, link: Link, target: ClusterAdmin) -> Released:
+    """Put the access rules that hold after a switch, and remove those that stood in for them.
+
+    A mirror that runs again on this link, with `acls = "standby"`, takes them back.
+
+    Raises:
+        DrkitError: the target or the store doesn't answer, or there is no authorizer.
+    """
+    noted = {Acl.parse(key): AclRole(role) for key, role in store.notes(link.id, ACL_NOTES).items()}
+    if link.acls is AclMode.OFF or not noted:
+        return Released()
+    there = target.acls()
+    due = {rule for rule, role in noted.items() if role is not AclRole.UNTIL_SWITCH} - there
+    store.put_notes(link.id, ACL_NOTES, {rule.key: AclRole.ON.value for rule in due})  # ours before it is there
+    store.forget_notes(
+        link.id, ACL_NOTES, [rule.key for rule, role in noted.items() if role is AclRole.DUE and rule in there]
+    )
+    failures = target.create_acls(due)
+    until = {rule for rule, role in noted.items() if role is AclRole.UNTIL_SWITCH}
+    kept = target.delete_acls(until & there)
+    store.forget_notes(link.id, ACL_NOTES, [rule.key for rule in until - set(kept)])
+    return Released(
+        put=len(due) - len(failures),
+        removed=len(until & there) - len(kept),
+        failures=tuple(f"the rule '{rule}': {why}" for rule, why in {**failures, **kept}.items()),
+    )
+
+
+def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str]) -> Released:
+    """The settings that a topic has only while it is a standby give way to its source's."""
+    noted = store.notes(link.id, SOURCE_SETTINGS)
+    states = store.topic_states(link.id)
+    names = {state.target_topic: noted[topic] for topic, state in states.items() if topic in noted}
+    names = {name: text for name, text in names.items() if name not in settled}
+    topics_aligning = store.notes(link.id, ALIGNING)
+    aligning = {states[topic].target_topic for topic in topics_aligning if topic in states}
+    infos = target.topics(names)
+    effective = target.topic_configs(infos, keys=(*RELEASED, *UNCOMPACTED))
+    wanted = {
+        name: release_settings(
+            read_note(text),
+            effective[name],
+            target_replicas=infos[name].replication_factor,
+            aligning=name in aligning,
+        )
+        for name, text in names.items()
+        if name in effective
+    }
+    changed = {name: settings for name, settings in wanted.items() if settings}
+    failures = target.set_many_topic_configs(changed)
+    return Released(
+        topics=len(changed) - len(failures),
+        failures=tuple(f"settings of {name}: {why}" for name, why in failures.items()),
+    )
+
+
+def _attempt(act: _Act, store: Store, link: Link, target: ClusterAdmin) -> Released:
+    try:
+        return act(store, link, target)
+    except DrkitError as error:
+        return Released(failures=(error.what,))

@@ -1,0 +1,236 @@
+"""The stage that keeps what only the old primary holds, and what tells later whether that is still all of it.
+
+A salvage compares both logs as they are. What it saw of them when it began (log ends, the live topic's id and bounds,
+committed offsets) is journaled with it: where any of that has changed before the scrub, it is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from drkit.failover.failback.carried_offsets import carried, documents, offsets_digest
+from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.live_log import LiveLog, TopicKept
+from drkit.failover.failback.topic_mapping import mappings_of
+from drkit.failover.fencing.quiescence import differing, still_written
+from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
+from drkit.failover.positions.positions import Position
+from drkit.failover.run.audited_loss import complete_evidence
+from drkit.failover.run.machine import Facts, Outcome
+from drkit.failover.run.ports import Salvaged
+from drkit.failover.stages.scrub_topics import live_logs, looked_again, mapped_topics
+from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
+from drkit.model.errors import DrkitError, FolderUnusable, Refused
+from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """Keep what only the old primary holds."""
+
+    cluster: str
+    cluster_id: str
+    live: str
+    topics: tuple[ScrubTopic, ...]
+    level: bool = False
+    name: str = "salvage"
+
+    def explain(self) -> str:
+        """What it will do."""
+        if self.level:
+            return f"nothing to keep: nothing is deleted on {self.cluster}"
+        count = sum(topic.only_here for topic in self.topics)
+        return (
+            f"compare both logs of {len(self.topics)} topics and keep every record that {self.live} doesn't hold "
+            f"({count:,} offsets by what is known now), as Parquet and in a replayable form, and all committed offsets"
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Write them out."""
+        check_cluster(context, self.cluster, self.cluster_id)
+        with suppress(Refused):  # another cluster stands there: what the failover lost can't be told any more
+            complete_evidence(context.estate, context.link.reversed())
+        if self.level or not self.topics:
+            facts = replace(context.facts, salvaged=0)
+            return StageReport(Outcome.SKIPPED, f"nothing is deleted on {self.cluster}", facts)
+        facts, _, said = keep(context, self.cluster, self.live, self.topics)
+        refuse_gaps(context, self.live, self.topics, facts)
+        return StageReport(Outcome.OK, said, facts)
+
+
+def keep(
+    context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]
+) -> tuple[Facts, tuple[Position, ...], str]:
+    """Salvage of these topics what only the old primary holds; facts and carried offsets, journaled, and what was done.
+
+    It goes to a new folder: what an attempt before has kept is never written over.
+
+    Raises:
+        Refused: it is still written, or open transactions hide records.
+        FolderUnusable: the folder takes nothing.
+        DrkitError: the salvage doesn't hold all of it.
+    """
+    names = {topic.topic: topic for topic in topics}
+    seen = look(context, cluster, live, topics)
+    offsets = committed_on(context.estate.groups(cluster), names)
+    mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
+    again = {topic.topic: topic for topic in looked_again(context, live, topics, mappings)}
+    fresh = carried(mappings, offsets, again)
+    out = free_folder(context.rooms.salvage_root / context.run)
+    try:
+        kept = context.rooms.salvager.salvage(context.link.reversed(), sorted(names), documents(offsets, fresh), out)
+    except FolderUnusable as error:
+        raise FolderUnusable(
+            error.what,
+            meaning=f"What only {cluster} holds can't be kept there, so nothing is deleted",
+            remedy="Make room there, or give --salvage-dir DIR on a disk with room",
+        ) from error
+    moved = differing(_written(seen), _written(look(context, cluster, live, topics)))
+    if moved:
+        raise still_written(cluster, moved)
+    if kept.unreadable:
+        raise Refused(
+            f"{cluster} can't be read at {and_more(unreadable_places(kept))}: batches there fail their checksum",
+            meaning="They are compared with nothing and can't be kept; a scrub would delete the last there is of them",
+            remedy="Bring these partitions back from a replica or a backup that can be read (the rest is kept in "
+            f"{kept.path}), or delete the topics on {cluster} yourself where they may be lost; then try again",
+        )
+    if kept.uncommitted:
+        where = [f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items())]
+        raise Refused(
+            f"transactions are still open on {cluster}: {and_more(where)}",
+            meaning="What stands behind their first record can't be read yet, and would be deleted unread",
+            remedy="Wait until they are over (transaction.timeout.ms, 15 minutes at most by default), or end them with "
+            "kafka-transactions.sh abort; then try again",
+        )
+    made = {
+        name: TopicKept(kept.path, kept.records.get(name, 0), at.ends, at.live, at.offsets) for name, at in seen.items()
+    }
+    everything = {**context.facts.kept, **made}
+    facts = replace(
+        context.facts,
+        kept=everything,
+        salvaged=sum(each.records for each in everything.values()),
+        salvage_path=kept.path,
+    )
+    others = tuple(each for each in context.carried if each.target_topic not in names)
+    carry = (*others, *fresh)
+    context.establish(facts, carry)
+    records = sum(kept.records.values())
+    return facts, carry, f"{records:,} records and {len(offsets):,} committed offsets are kept in {kept.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A topic of the old primary at one moment: its log ends, the live cluster's log, a digest of committed offsets."""
+
+    ends: dict[int, int]
+    live: LiveLog
+    offsets: str
+
+
+def look(context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]) -> dict[str, Seen]:
+    """These topics as they are now on both clusters."""
+    ends: dict[str, dict[int, int]] = {topic.topic: {} for topic in topics}
+    for tp, end in ends_now(context, cluster, topics).items():
+        ends[tp.topic][tp.partition] = end
+    logs = live_logs(context.estate.admin(live), topics)
+    offsets = committed_on(context.estate.groups(cluster), ends)
+    return {
+        name: Seen(of, logs[name], offsets_digest(each for each in offsets if each.topic == name))
+        for name, of in ends.items()
+    }
+
+
+def stale(context: StageContext, facts: Facts, now: Mapping[str, Seen]) -> dict[str, str]:
+    """Topics whose salvage isn't all that only the old primary holds now, or can't be read back; why, by topic."""
+    unreadable: dict[str, str] = {}
+    for path in sorted({kept.path for name, kept in facts.kept.items() if name in now}):
+        try:
+            context.rooms.salvager.check(path)
+        except DrkitError as error:
+            unreadable[path] = error.what
+    found = {}
+    for name, seen in now.items():
+        kept = facts.kept.get(name)
+        if kept is None:
+            found[name] = "it isn't salvaged"
+        elif kept.path in unreadable:
+            found[name] = f"its salvage can't be read back: {unreadable[kept.path]}"
+        elif kept.ends != seen.ends:
+            found[name] = "it was written after it was salvaged"
+        elif not seen.live.holds_all_of(kept.live):
+            found[name] = "the live cluster no longer holds what it held when it was salvaged"
+        elif kept.offsets != seen.offsets:
+            found[name] = "groups have committed on it after it was salvaged"
+    return found
+
+
+def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], facts: Facts) -> None:
+    """Raise `Refused` where the live cluster lacks, by now, what was mirrored of a topic, and nobody accepted that."""
+    mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
+    gaps = [
+        topic
+        for topic in looked_again(context, live, topics, mappings)
+        if topic.gap and topic.topic not in facts.salvage_only
+    ]
+    if not gaps:
+        return
+    named = [f"{topic.live_topic} {topic.gap} ({topic.only_here:,} offsets)" for topic in gaps]
+    raise Refused(
+        f"on {live}, {and_more(named)}",
+        meaning=f"After a failback these records would be in the salvage only ({facts.salvage_path})",
+        remedy=f"Put them back on {live}, or give {ACCEPT_SALVAGE_ONLY}",
+    )
+
+
+def unreadable_places(kept: Salvaged) -> list[str]:
+    """What the salvage could not read of its source, in words."""
+    return [
+        f"{place} from offset {first} to {until - 1}"
+        for place, ranges in sorted(kept.unreadable.items())
+        for first, until in ranges
+    ]
+
+
+def committed_on(groups: GroupAdmin, topics: Iterable[str]) -> list[CommittedOffset]:
+    """What any group has committed on these topics, of whatever link."""
+    names = set(topics)
+    listed = [name for name, info in groups.list_groups().items() if info.commits_offsets]
+    return [found for found in groups.committed(listed) if found.topic in names]
+
+
+def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
+    """Raise `Refused` unless the cluster behind the alias is the one that was confirmed."""
+    found = context.estate.admin(alias).cluster_id()
+    if found != cluster_id:
+        raise Refused(
+            f"{alias} is cluster {found}, not {cluster_id}",
+            meaning="The address leads to another cluster than the one that was confirmed; nothing there is touched",
+            remedy="Mend bootstrap_servers, or plan anew",
+        )
+
+
+def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) -> dict[TopicPartition, int]:
+    """The log ends (high watermarks) of these topics on a cluster."""
+    tps = [TopicPartition(topic.topic, partition) for topic in topics for partition in range(topic.partitions)]
+    return context.estate.admin(alias).end_offsets(tps, committed=False)
+
+
+def _written(seen: Mapping[str, Seen]) -> dict[str, int]:
+    return {str(TopicPartition(name, number)): end for name, at in seen.items() for number, end in at.ends.items()}
+
+
+def free_folder(folder: Path) -> Path:
+    """The folder, or with a number behind its name the first that isn't there yet."""
+    number = 1
+    free = folder
+    while free.exists():
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free

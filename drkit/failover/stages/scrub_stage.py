@@ -1,0 +1,214 @@
+"""The stage that makes the old primary a fresh target: it deletes what was salvaged, or is on the live cluster.
+
+Only what the plan names is touched, and only while it is what the plan saw: the cluster by its id,
+each topic by the id of its incarnation. A topic of another id that is empty is the one an
+interrupted attempt created; one that holds records belongs to somebody, and stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.fencing.quiescence import differing
+from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.run.machine import Facts, Outcome
+from drkit.failover.stages.salvage_stage import (
+    check_cluster,
+    committed_on,
+    ends_now,
+    keep,
+    look,
+    refuse_gaps,
+    stale,
+)
+from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.wording import and_more
+
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Delete the covered topics of the old primary and create them anew; delete the groups' offsets on them."""
+
+    cluster: str
+    cluster_id: str
+    live: str
+    configured: LinkId
+    topics: tuple[ScrubTopic, ...]
+    offsets: int
+    level: bool = False
+    name: str = "scrub"
+
+    def explain(self) -> str:
+        """What it will do."""
+        if self.level:
+            return f"nothing is deleted: all that {self.cluster} holds was mirrored, so it is only brought up to date"
+        records = sum(topic.records for topic in self.topics)
+        return (
+            f"on {self.cluster} ({self.cluster_id}) delete and recreate {len(self.topics)} topics "
+            f"({records:,} offsets) and delete {self.offsets} committed offsets; nothing else"
+        )
+
+    def execute(self, context: StageContext) -> StageReport:
+        """Check again, delete, create, delete offsets."""
+        admin = context.estate.admin(self.cluster)
+        check_cluster(context, self.cluster, self.cluster_id)
+        forward = context.link.reversed()
+        worker = mirror_at_work(context.estate, forward)
+        if worker is not None:
+            raise Refused(f"a mirror works on {self.configured}: {worker}", remedy="Stop it")
+        if self.level:
+            return self._spared(context)
+        found = admin.topics([topic.topic for topic in self.topics])
+        old = tuple(topic for topic in self.topics if _is_old(topic, found))
+        _check_new(admin, self.cluster, [info for name, info in found.items() if name not in {t.topic for t in old}])
+        facts = self._all_kept(context, old)
+        context.lease.check()
+        admin.delete_topics([topic.topic for topic in old])
+        ids = recreate(admin, self.topics)
+        delete_offsets(context, self.cluster, set(ids))
+        facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
+        gone = self._unreadable(context, facts, {topic.topic for topic in old})
+        return StageReport(
+            Outcome.OK,
+            f"{len(ids)} topics deleted and created anew, {self.offsets} committed offsets gone{gone}",
+            facts,
+        )
+
+    def _unreadable(self, context: StageContext, facts: Facts, checked: set[str]) -> str:
+        """What to say where the salvage of topics that an interrupted attempt deleted can't be read here any more."""
+        found = []
+        for path in sorted({kept.path for name, kept in facts.kept.items() if name not in checked}):
+            try:
+                context.rooms.salvager.check(path)
+            except DrkitError as error:
+                found.append(error.what)
+        return f"; a salvage of topics deleted before can't be read back here: {'; '.join(found)}" if found else ""
+
+    def _spared(self, context: StageContext) -> StageReport:
+        """Nothing is deleted, if it still is as the plan saw it."""
+        found = context.estate.admin(self.cluster).topics([topic.topic for topic in self.topics])
+        planned = {str(TopicPartition(t.topic, number)): end for t in self.topics for number, end in t.ends.items()}
+        found_ends = {str(tp): end for tp, end in ends_now(context, self.cluster, self.topics).items()}
+        moved = differing(planned, found_ends)
+        gone = [topic.topic for topic in self.topics if not _is_old(topic, found)]
+        if moved or gone:
+            raise Refused(
+                f"{self.cluster} is not as planned: {and_more((*gone, *moved))}",
+                meaning="It was written since, or topics were made anew: what is there now has to be kept first",
+                remedy="Stop what writes there, then plan the failback anew",
+            )
+        return StageReport(
+            Outcome.SKIPPED,
+            f"{self.cluster} holds nothing that isn't elsewhere: nothing is deleted",
+            context.facts,
+        )
+
+    def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:
+        """Each topic's salvage was read back, and still is all that only the old primary holds; else it is made anew.
+
+        Both logs and the committed offsets are looked at last here, right before the topics are deleted.
+        """
+        facts, why = context.facts, ""
+        for _ in range(_ROUNDS):
+            behind = stale(context, facts, look(context, self.cluster, self.live, old))
+            if not behind:
+                refuse_gaps(context, self.live, old, facts)
+                return facts
+            name, why = next(iter(behind.items()))
+            context.say(f"{name}: {why}; salvaging it again")
+            again = replace(context, facts=facts)
+            facts, carried, _ = keep(again, self.cluster, self.live, [t for t in old if t.topic in behind])
+            context = replace(context, facts=facts, carried=carried)
+        raise Refused(
+            f"{name} can't be kept as it is: {why}, {_ROUNDS} times in a row",
+            meaning="What is deleted has to be what was kept",
+            remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
+        )
+
+
+def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
+    """Create those that are missing, configure all as they were; their new ids by name.
+
+    Compacted ones are made so only when they begin where the live cluster's do: by the mirror (`reverse` notes them).
+    Only settings that differ from what the cluster gives a new topic are set, so that broker
+    defaults stay defaults.
+    """
+    found = admin.topics([topic.topic for topic in topics])
+    missing = [topic for topic in topics if topic.topic not in found]
+    failures = admin.create_topics([NewTopic(t.topic, t.partitions, t.replication_factor) for t in missing])
+    if failures:
+        name, why = next(iter(failures.items()))
+        raise DrkitError(
+            f"topic {name} can't be created anew: {why}", remedy="Remove the cause named; nothing of it is lost"
+        )
+    waiting = [replace(t, config={**t.config, **UNCOMPACTED}) if is_compacted(t.config) else t for t in topics]
+    restore_configs(admin, waiting)
+    return {name: info.topic_id for name, info in admin.topics([topic.topic for topic in topics]).items()}
+
+
+def restore_configs(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
+    """Give topics the effective configuration that they had when the plan was made."""
+    effective = admin.topic_configs([topic.topic for topic in topics])
+    changes = {}
+    for topic in topics:
+        have = effective.get(topic.topic, {})
+        changes[topic.topic] = {
+            name: value for name, value in topic.config.items() if name in have and have[name] != value
+        }
+    failures = admin.set_many_topic_configs(changes)
+    if failures:
+        name, why = next(iter(failures.items()))
+        raise DrkitError(f"topic {name} can't be configured as it was: {why}", remedy="Remove the cause named")
+
+
+def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTopic], *, for_good: bool) -> None:
+    """Note the compacted ones: the mirror compacts them once they begin where the live cluster's do.
+
+    `for_good`: nothing configures them after it, so it also gives back what `recreate` held back and its link's
+    policy doesn't let follow.
+    """
+    store = context.estate.store
+    settings = context.estate.admin(back.source).topic_configs([t.live_topic for t in topics], keys=("cleanup.policy",))
+    held_back = {
+        topic.live_topic: own_note(topic.config) for topic in topics if for_good and is_compacted(topic.config)
+    }
+    compacted = {topic.live_topic for topic in topics if is_compacted(settings.get(topic.live_topic, {}))}
+    for kind, notes in ((OWN_SETTINGS, held_back), (ALIGNING, dict.fromkeys(compacted | held_back.keys(), ""))):
+        store.forget_notes(back, kind, sorted(store.notes(back, kind).keys() - notes))
+        store.put_notes(back, kind, notes)
+
+
+def delete_offsets(context: StageContext, alias: str, topics: set[str]) -> None:
+    """Delete what groups have committed on these topics, which were made anew, and on nothing else."""
+    coordinator = context.estate.groups(alias)
+    by_group: dict[str, list[TopicPartition]] = {}
+    for found in committed_on(coordinator, topics):
+        by_group.setdefault(found.group, []).append(found.tp)
+    for group, tps in by_group.items():
+        context.lease.check()
+        coordinator.delete_offsets(group, tps)
+
+
+def _is_old(topic: ScrubTopic, found: Mapping[str, TopicInfo]) -> bool:
+    return topic.topic in found and found[topic.topic].topic_id == topic.topic_id
+
+
+def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> None:
+    """Topics of another incarnation must be those an interrupted attempt created: empty."""
+    tps = [TopicPartition(info.name, partition) for info in infos for partition in range(info.partitions)]
+    written = {tp: end for tp, end in admin.end_offsets(tps, committed=False).items() if end}
+    if written:
+        tp, end = next(iter(written.items()))
+        raise Refused(
+            f"{tp} on {alias} holds {end} offsets, but it is not the topic that the plan saw",
+            meaning="Somebody deleted and recreated it, and writes there; it is not touched",
+            remedy="Find out who; delete it by hand if nothing of it is needed",
+        )

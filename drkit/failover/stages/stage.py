@@ -1,0 +1,175 @@
+"""What a stage is, and what it is given. The runner carries stages out; the plan shows their `explain`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from drkit.failover.positions.position_checks import Standing
+from drkit.failover.positions.positions import Position
+from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.machine import Facts, Outcome
+from drkit.failover.run.ports import Ports
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, OutcomeUnknown, Refused, Unreachable
+from drkit.model.link_state import Direction, LinkControl
+from drkit.model.topology import Link, LinkId
+
+POLL_SECONDS = 0.2
+_CAS_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """How a stage ended well: `ok`, or `skipped` with the reason.
+
+    `positions`: the final ones, if it found them; then `places` is what stands there.
+    """
+
+    outcome: Outcome
+    reason: str
+    facts: Facts
+    positions: tuple[Position, ...] | None = None
+    places: tuple[Standing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """What a stage acts on.
+
+    `link` is the direction of the data while groups move: source = where they leave. `positions` are
+    the final ones once translated, `places` what the plan (once translated: the journal) says stands where they
+    are. `again` says that the stage was begun before and may be half done.
+    `ports` are what a failback needs of other rooms. `carried`: committed offsets that the old primary had, with their
+    places on the live cluster. `establish` journals facts and what is carried before the stage ends.
+    """
+
+    estate: Estate
+    link: Link
+    run: str
+    facts: Facts
+    positions: tuple[Position, ...]
+    places: tuple[Standing, ...]
+    again: bool
+    lease: RunLease
+    ports: Ports | None
+    say: Callable[[str], None]
+    carried: tuple[Position, ...]
+    establish: Callable[[Facts, tuple[Position, ...]], None]
+
+    @property
+    def rooms(self) -> Ports:
+        """The ports; a failback always has them.
+
+        Raises:
+            DrkitError: it was started without.
+        """
+        if self.ports is None:
+            raise DrkitError("a failback needs a mirror, a salvager and an auditor", remedy="Run `drkit failback`")
+        return self.ports
+
+    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+        return wait_for(self.lease, done, seconds)
+
+
+def wait_for(lease: RunLease, done: Callable[[], bool], seconds: float) -> bool:
+    """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        lease.check()
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+class Stage(Protocol):
+    """One step of a run: a small dataclass that holds what it needs of the plan.
+
+    `execute` is idempotent: after a kill it is carried out again.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name in the journal and the contract's `stages`."""
+
+    def explain(self) -> str:
+        """What it will do, one sentence, for the plan."""
+
+    def execute(self, context: StageContext, /) -> StageReport:
+        """Do it.
+
+        Raises:
+            Refused: a precondition does not hold.
+            OutcomeUnknown: it was attempted and the answer never came.
+            DrkitError: it failed.
+        """
+
+
+def decide_link(
+    estate: Estate,
+    link: LinkId,
+    direction: Direction,
+    *,
+    run: str,
+    reason: str,
+    allowed: frozenset[Direction],
+    above: int = 0,
+) -> LinkControl:
+    """Change a link's direction by compare-and-set, from one of the `allowed` ones (none kept: active).
+
+    Deciding what this run has decided already changes nothing. Pausing or resuming at the same
+    moment is not a conflict: it is tried again on what is kept then. The new version is greater than `above`.
+
+    Raises:
+        Refused: the link's direction isn't an allowed one.
+        OutcomeUnknown: the store took the change and never answered.
+    """
+    for _ in range(_CAS_ATTEMPTS):
+        kept = estate.store.link_control(link)
+        current = kept.direction if kept is not None else Direction.ACTIVE
+        if kept is not None and current is direction and kept.run == run:
+            return kept
+        if current not in allowed:
+            by = f" by run {kept.run}" if kept is not None and kept.run else ""
+            raise Refused(
+                f"the link {link} is {current}{by}",
+                meaning=f"It can become {direction} only from {', '.join(sorted(allowed))}",
+                remedy="`drkit status` and `drkit runs` show what happened",
+            )
+        wanted = LinkControl(
+            link=link,
+            direction=direction,
+            version=max(0 if kept is None else kept.version, above) + 1,
+            changed_at=now(),
+            reason=reason,
+            run=run,
+            paused_topics=frozenset() if kept is None else kept.paused_topics,
+        )
+        try:
+            taken = estate.store.set_link_control(wanted, expected_version=None if kept is None else kept.version)
+        except Unreachable as error:
+            found = _look_again(estate, link, error)
+            if found is not None and found.run == run and found.direction is direction:
+                return found
+            continue
+        if taken:
+            return wanted
+    raise DrkitError(
+        f"the state of link {link} changed {_CAS_ATTEMPTS} times while it was being decided",
+        remedy="Find what changes it (`drkit link pause`, another run), then try again",
+    )
+
+
+def _look_again(estate: Estate, link: LinkId, error: Unreachable) -> LinkControl | None:
+    try:
+        return estate.store.link_control(link)
+    except Unreachable:
+        raise OutcomeUnknown(
+            f"the store did not say whether the link {link} was changed: {error.what}",
+            remedy="Once the store answers: drkit resume",
+        ) from error

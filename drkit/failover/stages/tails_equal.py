@@ -1,0 +1,108 @@
+"""Whether the ends of a link's logs hold the same records on both sides: what a planned move shows before it moves.
+
+The last offsets of each target partition are read, and for each record there the source record that the mapping
+gives its place; key, value and headers are compared by checksum. Together with the watermarks (everything below the
+source's ends is recorded as mirrored) this shows that the mapping fits the logs where groups are put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drkit.failover.plan.snapshot import PartitionView, World
+from drkit.failover.run.cluster_context import Estate
+from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.model.errors import Refused
+from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
+
+OFFSETS = 100
+"""How many of a partition's last offsets are looked at."""
+_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class Compared:
+    """What was compared: records that are equal, those that the source holds no more, and what is wrong."""
+
+    equal: int = 0
+    gone: int = 0
+    wrong: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+def compare_tails(estate: Estate, world: World) -> str:
+    """Compare; what was shown, in words.
+
+    Raises:
+        Refused: they differ, or could not all be read.
+        Unreachable: a cluster doesn't answer.
+    """
+    link = world.link
+    if link.alters or link.shares_target:
+        why = "the link alters records" if link.alters else "its target has other writers"
+        return f"records are not compared ({why})"
+    views = {view.target_tp: view for view in world.partitions.values() if view.rows and view.target_end}
+    ours = estate.admin(link.id.target).peek(last_places(views), seconds=_SECONDS)
+    places = {
+        place: origin(views[place.tp], place.offset) for place, seen in ours.items() if seen.offset == place.offset
+    }
+    theirs = estate.admin(link.id.source).peek(set(places.values()), seconds=_SECONDS)
+    compared = compare(ours, theirs, places)
+    if compared.unread:
+        raise Refused(
+            f"the ends of {len(compared.unread)} places can't be read: {and_more(compared.unread, separator='; ')}",
+            meaning="A planned move shows that both sides hold the same before it moves",
+            remedy="Try again once all brokers answer",
+        )
+    if compared.wrong:
+        raise Refused(
+            f"{len(compared.wrong)} records on {link.id.target} are not those of {link.id.source}: "
+            f"{and_more(compared.wrong, separator='; ')}",
+            meaning="Somebody else wrote there, or the mapping doesn't fit the logs",
+            remedy=f"drkit audit --link '{link.id}' says what deviates",
+        )
+    gone = f", {compared.gone:,} are gone from {link.id.source} since" if compared.gone else ""
+    return f"the last {compared.equal:,} records of {len(views)} partitions are equal by checksum{gone}"
+
+
+def last_places(views: Mapping[TopicPartition, PartitionView]) -> list[Place]:
+    """The last offsets of each target partition that are there and have a row in force."""
+    places = []
+    for tp, view in views.items():
+        end = view.target_end or 0
+        first = max(view.target_start or 0, view.rows[0].target_offset, end - OFFSETS)
+        places += [Place(tp, offset) for offset in range(first, end)]
+    return places
+
+
+def origin(view: PartitionView, target_offset: int) -> Place:
+    """The place on the source that the mapping gives a target offset."""
+    row = [row for row in view.rows if row.target_offset <= target_offset][-1]
+    return Place(view.tp, target_offset - row.delta)
+
+
+def compare(ours: Mapping[Place, Peeked], theirs: Mapping[Place, Peeked], places: Mapping[Place, Place]) -> Compared:
+    """Judge what was seen.
+
+    Args:
+        ours: the target's places. A place where another offset was found holds a marker or nothing.
+        theirs: the source's.
+        places: of each target place that holds a record, its place on the source.
+    """
+    found = Compared()
+    for place, seen in ours.items():
+        if seen.reason is not None and not seen.outside:
+            found.unread.append(f"{place.tp} at {place.offset} ({seen.reason})")
+    for place, source in places.items():
+        there = theirs[source]
+        if there.reason is not None and not there.outside:
+            found.unread.append(f"{source.tp} at {source.offset} ({there.reason})")
+        elif there.offset != source.offset:
+            found.gone += 1  # retention or compaction took it, which a source may do at any time
+        elif there.crc != ours[place].crc:
+            found.wrong.append(f"{place.tp} at {place.offset} differs from {source.tp} at {source.offset}")
+        else:
+            found.equal += 1
+    return found

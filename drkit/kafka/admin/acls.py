@@ -1,0 +1,161 @@
+"""Access rules of topics and groups, read, put and removed through the protocol's own requests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
+
+from drkit.kafka.admin.admin_connection import Wire, check, error_class
+from drkit.kafka.admin.topic_requests import metadata, reason
+from drkit.model.acls import Acl
+from drkit.model.errors import Refused
+
+_RESOURCES = {ACLResourceType.TOPIC: "topic", ACLResourceType.GROUP: "group"}
+_A_REQUEST = 500
+
+
+def describe_acls(wire: Wire) -> frozenset[Acl]:
+    """All rules about topics and groups.
+
+    Raises:
+        Refused: the cluster has no authorizer, or drkit may not read its rules.
+    """
+
+    async def step(wire: Wire) -> frozenset[Acl]:
+        return await _describe(wire, None)
+
+    found: frozenset[Acl] = wire.call("read ACLs", step)
+    return found
+
+
+def acls_by_broker(wire: Wire) -> dict[int, frozenset[Acl]]:
+    """The rules about topics and groups that each broker goes by, by node id: a late broker may lack some.
+
+    Raises:
+        Refused: as `describe_acls`.
+        Unreachable: a broker that the cluster lists doesn't answer.
+    """
+
+    async def step(wire: Wire) -> dict[int, frozenset[Acl]]:
+        nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
+        return {node: await _describe(wire, node) for node in nodes}
+
+    found: dict[int, frozenset[Acl]] = wire.call("read ACLs of every broker", step)
+    return found
+
+
+async def _describe(wire: Wire, node: int | None) -> frozenset[Acl]:
+    """The rules that one broker (None: any) answers (within a step)."""
+    found = set()
+    for kind in _RESOURCES:
+        request = DescribeAclsRequest(
+            resource_type_filter=int(kind),
+            resource_name_filter=None,
+            pattern_type_filter=int(ACLResourcePatternType.ANY),
+            principal_filter=None,
+            host_filter=None,
+            operation=int(ACLOperation.ANY),
+            permission_type=int(ACLPermissionType.ANY),
+        )
+        answer = await wire.send(request, node)
+        if error_class(answer.error_code) is kafka_errors.SecurityDisabledError:
+            raise Refused(
+                f"cluster {wire.alias} has no authorizer: it keeps no ACLs",
+                remedy='Set authorizer.class.name on its brokers, or acls = "off" on the link',
+            )
+        check(answer.error_code, answer.error_message or "read ACLs")
+        for resource in answer.resources:
+            for rule in resource.acls:
+                found.add(
+                    Acl(
+                        _RESOURCES[ACLResourceType(resource.resource_type)],
+                        resource.resource_name,
+                        _word(ACLResourcePatternType, resource.pattern_type),
+                        rule.principal,
+                        rule.host,
+                        _word(ACLOperation, rule.operation),
+                        _word(ACLPermissionType, rule.permission_type),
+                    )
+                )
+    return frozenset(found)
+
+
+def create_acls(wire: Wire, acls: Collection[Acl]) -> dict[Acl, str]:
+    """Put rules; returns why, by rule, for those that were refused. Rules that are there already are fine."""
+
+    async def ask(wire: Wire, chunk: Sequence[Acl]) -> Any:
+        return (await wire.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
+
+    return _each(wire, "put ACLs", acls, ask)
+
+
+def delete_acls(wire: Wire, acls: Collection[Acl]) -> dict[Acl, str]:
+    """Remove exactly these rules; returns why, by rule, for those that were refused. Absent ones are fine."""
+
+    async def ask(wire: Wire, chunk: Sequence[Acl]) -> Any:
+        return (await wire.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
+
+    return _each(wire, "remove ACLs", acls, ask)
+
+
+def _each(
+    wire: Wire, what: str, acls: Collection[Acl], ask: Callable[[Wire, Sequence[Acl]], Awaitable[Any]]
+) -> dict[Acl, str]:
+    """Ask for so many rules at a time; `ask` returns a result for each."""
+    wanted = sorted(acls)
+    failures: dict[Acl, str] = {}
+
+    async def step(wire: Wire) -> None:
+        for start in range(0, len(wanted), _A_REQUEST):
+            chunk = wanted[start : start + _A_REQUEST]
+            _judge(chunk, await ask(wire, chunk), failures)
+
+    if wanted:
+        wire.call(what, step)
+    return failures
+
+
+def _judge(chunk: Sequence[Acl], results: Sequence[Any], failures: dict[Acl, str]) -> None:
+    for acl, result in zip(chunk, results, strict=True):
+        error = error_class(result.error_code)
+        if result.error_code and (error.retriable or issubclass(error, kafka_errors.AuthorizationError)):
+            raise error(result.error_message or str(acl))  # all of them fare alike: `call` tries again or tells
+        if result.error_code:
+            failures[acl] = reason(error, result.error_message)
+
+
+def _creation(acl: Acl) -> Any:
+    return CreateAclsRequest.AclCreation(
+        resource_type=_code(ACLResourceType, acl.resource),
+        resource_name=acl.name,
+        resource_pattern_type=_code(ACLResourcePatternType, acl.pattern),
+        principal=acl.principal,
+        host=acl.host,
+        operation=_code(ACLOperation, acl.operation),
+        permission_type=_code(ACLPermissionType, acl.permission),
+    )
+
+
+def _exactly(acl: Acl) -> Any:
+    return DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=_code(ACLResourceType, acl.resource),
+        resource_name_filter=acl.name,
+        pattern_type_filter=_code(ACLResourcePatternType, acl.pattern),
+        principal_filter=acl.principal,
+        host_filter=acl.host,
+        operation=_code(ACLOperation, acl.operation),
+        permission_type=_code(ACLPermissionType, acl.permission),
+    )
+
+
+def _word(kind: Any, code: int) -> str:
+    word: str = kind(code).name.lower()
+    return word
+
+
+def _code(kind: Any, word: str) -> int:
+    return int(kind[word.upper()])

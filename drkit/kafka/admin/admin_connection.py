@@ -1,0 +1,459 @@
+"""A bounded conversation with one cluster: every call ends within its timeout, whatever the brokers do.
+
+kafka-python's public admin methods wait without a bound of their own, raise on the first partition
+that fails and stop at stale metadata. So drkit sends the protocol's requests itself, through the
+connection manager of a `KafkaAdminClient` (its `_manager`: no public name exists), and this module
+is the only one that touches it:
+
+- a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
+- a cluster that can't be connected to at all is given up after `Reach.seconds`, sooner the next time;
+- transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
+  each time on a fresh client when the connection itself failed, so that moved brokers are found;
+- then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from kafka import errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.selector import NetworkSelector
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.auth_errors import HandshakeRefused, Manager
+from drkit.kafka.config.client_config import kafka_python_config
+from drkit.model.deadline import Deadline
+from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
+
+T = TypeVar("T")
+Step = Callable[["Wire"], Awaitable[T]]
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.5
+_SETUP_MS = 500
+_CHANGES = frozenset({0, 19, 20, 21, 30, 31, 33, 37, 44})
+"""API keys of requests that change something: Produce, CreateTopics, DeleteTopics, DeleteRecords, CreateAcls,
+DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs."""
+_BROKERS_TO_TRY = 3
+"""So many silent brokers of a cluster are tried one after the other within a call."""
+
+
+class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
+    """kafka-python leaves the socket of a failed connection attempt to the garbage collector; this closes it.
+
+    It is chosen by the scheme of `proxy_url`, which is how the library lets sockets be made otherwise.
+    """
+
+    SCHEMES = ("drkit-direct",)
+
+    async def sock_connect(
+        self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
+    ) -> socket.socket:
+        """Connect, or close the socket."""
+        try:
+            connected: socket.socket = await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+        return connected
+
+
+class Reach:
+    """How long to try to connect to a cluster that may be gone; shared by all connections to it.
+
+    Args:
+        seconds: for the first attempt, until some broker lets us in.
+        glance_seconds: for later ones, once an attempt was in vain.
+    """
+
+    def __init__(self, seconds: float, glance_seconds: float = 0.5) -> None:
+        self._seconds = seconds
+        self._glance_seconds = min(seconds, glance_seconds)
+        self.gone = False
+
+    @property
+    def seconds(self) -> float:
+        """For an attempt now."""
+        return self._glance_seconds if self.gone else self._seconds
+
+
+class Permission(Protocol):
+    """Whether the cluster may be changed through a `Wire` now. For whoever can be stopped (SIGSTOP, a hung machine) and
+    wake up when another has taken over: what it was about to send must not go out then.
+    """
+
+    def renew(self) -> None:
+        """Ask whoever decides; blocks. It holds for a moment from then on.
+
+        Raises:
+            DrkitError: nothing may be changed.
+        """
+
+    def holds(self) -> bool:
+        """Whether it still holds. Asks no one."""
+
+
+class PermissionLapsed(Exception):
+    """Raised within a step that would change the cluster; `call` renews the permission and tries the step again."""
+
+
+class Again(Exception):
+    """Raised by a step whose answer was transient: try the step again until the deadline."""
+
+
+class Wire:
+    """Requests to one cluster. Connects at the first call; may be shared by threads.
+
+    Args:
+        alias: the cluster's name in messages.
+        cluster: how to reach it.
+        timeout_seconds: the bound of every call: connecting, handshakes, answer and repetitions.
+        reach: where the cluster may be gone, how long to try to connect.
+    """
+
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+    ) -> None:
+        self.alias = alias
+        self.timeout_seconds = timeout_seconds
+        self._reach = reach
+        self._config = kafka_python_config(cluster)
+        self._lock = threading.Lock()
+        self._client: KafkaAdminClient | None = None
+        self._silent: set[tuple[str, int]] = set()
+        self._closed = False
+        self.permission: Permission | None = None
+        """What every change of the cluster needs, where it needs one."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def principal(self) -> str | None:
+        """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows (TLS)."""
+        protocol = self._config["security_protocol"]
+        if protocol == "PLAINTEXT":
+            return "User:ANONYMOUS"
+        user = self._config.get("sasl_plain_username")
+        return f"User:{user}" if user else None
+
+    def close(self) -> None:
+        """Give up the connection. The object isn't used afterwards."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            _discard(client)
+
+    def call(self, what: str, step: Step[T], *, timeout_seconds: float | None = None) -> T:
+        """Run `step` on the client's I/O thread; retry it while its failure is transient.
+
+        Args:
+            what: what is attempted, for messages: "list topics".
+            step: a coroutine function; it may run several times.
+            timeout_seconds: the bound, where it isn't the object's own.
+
+        Raises:
+            Unreachable: no answer within the timeout.
+            Refused: the cluster denied it (authorization).
+            NotLetIn: its certificate can't be trusted, or it rejected ours or the credentials.
+            DrkitError: the cluster answered with another error.
+        """
+        bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = Deadline.after(bound)
+        connecting = deadline if self._reach is None else deadline.within(self._reach.seconds)
+        pause = _FIRST_PAUSE
+        last = "no answer"
+        while True:
+            if deadline.passed:
+                raise self._silence(what, bound, last)
+            client: KafkaAdminClient | None = None
+            try:
+                client = self._connected(connecting)
+                return self._bounded(client, step, deadline)
+            except Again as error:
+                last = str(error)
+            except kafka_errors.KafkaError as error:
+                if client is not None and _connection_failed(error):
+                    self._drop(client)
+                    if self._reach is not None:
+                        connecting = deadline.within(self._reach.seconds)
+                permanent = self._permanent(what, error)
+                if permanent is not None:
+                    raise permanent from None
+                last = str(error) or type(error).__name__
+                if client is None and self._reach is not None and connecting.passed:
+                    seconds, self._reach.gone = self._reach.seconds, True
+                    raise self._silence(what, min(bound, seconds), last) from None
+            time.sleep(min(pause, deadline.left))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _silence(self, what: str, seconds: float, last: str) -> Unreachable:
+        return Unreachable(
+            f"cluster {self.alias} did not answer within {seconds:g} s: {what}",
+            meaning=f"The last thing seen was: {last}",
+            remedy="Check that its brokers run and that bootstrap_servers is right; trying again may work",
+        )
+
+    async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
+        """Send one protocol request (within a step); None: to any broker.
+
+        `timeout_seconds` bounds this one request, where others are to have a chance after it. A broker that the client
+        doesn't know is looked for: it knows those that were up when it connected, and looks again by itself only
+        every five minutes.
+        """
+        client = self._client
+        if client is None:
+            raise kafka_errors.KafkaConnectionError("connection given up")
+        manager = client._manager  # noqa: SLF001 - see the module docstring
+        if node_id is None:
+            node_id = manager.least_loaded_node()
+        self._check_permission(request)
+        try:
+            sent = manager.send(request, node_id=node_id)
+        except kafka_errors.UnknownBrokerIdError:
+            await manager.cluster.refresh_metadata()
+            self._check_permission(request)
+            sent = manager.send(request, node_id=node_id)
+        return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
+
+    def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
+        """As `send`, but on its way at once; awaiting it gives the response. At most four at a time to one broker."""
+        client = self._client
+        if client is None:
+            raise kafka_errors.KafkaConnectionError("connection given up")
+        manager = client._manager  # noqa: SLF001 - see the module docstring
+        self._check_permission(request)
+        try:
+            begun: Awaitable[Any] = manager.send(request, node_id=node_id)
+        except kafka_errors.UnknownBrokerIdError:
+            manager.cluster.request_update()  # known when it is tried again
+            raise
+        return begun
+
+    def _check_permission(self, request: Any) -> None:
+        if self.permission is not None and request.API_KEY in _CHANGES and not self.permission.holds():
+            raise PermissionLapsed
+
+    def supports(self, request_type: Any) -> int | None:
+        """The highest version of a request that brokers and client share; None: not at all."""
+        client = self._client
+        if client is None:
+            return None
+        try:
+            version: int = client._manager.broker_version_data.api_version(request_type)  # noqa: SLF001 - see above
+        except kafka_errors.KafkaError:
+            return None
+        return version
+
+    async def together(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Run coroutines side by side (within a step): a broker that is silent doesn't hold up the others.
+
+        Raises:
+            KafkaError: the first that one of them raised, once all have ended.
+        """
+        client = self._client
+        if client is None:
+            raise kafka_errors.KafkaConnectionError("connection given up")
+        manager = client._manager  # noqa: SLF001 - see the module docstring
+        running = [manager.call_soon(step) for step in steps]
+        failure: Exception | None = None
+        for each in running:
+            try:
+                await each
+            except Exception as error:  # noqa: BLE001 - raised below, once nothing of this step runs any more
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _bounded(self, client: KafkaAdminClient, step: Step[T], deadline: Deadline) -> T:
+        try:
+            outcome: T = client._manager.run_within(deadline.left, step, self)  # noqa: SLF001 - see the module docstring
+        except PermissionLapsed:
+            if self.permission is not None:
+                self.permission.renew()
+            raise Again("the permission to change it lapsed over and over") from None
+        except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
+            raise kafka_errors.KafkaConnectionError(str(error)) from error
+        return outcome
+
+    def _connected(self, deadline: Deadline) -> KafkaAdminClient:
+        if not self._lock.acquire(timeout=deadline.left):
+            raise kafka_errors.KafkaConnectionError("another thread is still connecting")
+        try:
+            if self._closed:
+                raise DrkitError(f"the connection to cluster {self.alias} was closed")
+            if self._client is None:
+                if deadline.passed:
+                    raise kafka_errors.KafkaConnectionError("no time is left to connect")
+                self._client = _connect(self._config, deadline, self._silent, timeout_seconds=self.timeout_seconds)
+                if self._reach is not None:
+                    self._reach.gone = False
+            return self._client
+        finally:
+            self._lock.release()
+
+    def _drop(self, client: KafkaAdminClient) -> None:
+        with self._lock:
+            if self._client is client:
+                self._client = None
+        _discard(client)
+
+    def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
+        """The error to raise at once, or None where trying again may mend it."""
+        if isinstance(error, HandshakeRefused):
+            return error.as_error(self.alias)
+        if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
+            return NotLetIn(
+                f"cluster {self.alias} rejected the credentials",
+                remedy="Check sasl.mechanisms of that cluster, and its user and password or its OAuth client",
+            )
+        if isinstance(error, kafka_errors.AuthorizationError):
+            return Refused(
+                f"cluster {self.alias} denied it: {what} ({type(error).__name__})",
+                remedy="Grant drkit's principal the right on that cluster",
+            )
+        if error.retriable or isinstance(error, kafka_errors.UnknownBrokerIdError | kafka_errors.InvalidReceiveError):
+            return None
+        return DrkitError(f"cluster {self.alias} answered {describe(type(error))}: {what}")
+
+
+class WireClient:
+    """What speaks to one cluster over a `Wire`: connects at the first call, is closed by `with`."""
+
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+    ) -> None:
+        self.alias = alias
+        self.timeout_seconds = timeout_seconds
+        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def principal(self) -> str | None:
+        """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows."""
+        return self._wire.principal
+
+    def change_only_with(self, permission: Permission) -> None:
+        """Send nothing that changes the cluster unless this permission holds at that moment."""
+        self._wire.permission = permission
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._wire.close()
+
+
+def error_class(code: int) -> type[kafka_errors.KafkaError]:
+    """kafka-python's error class of a protocol error code (`NoError` for 0)."""
+    found: type[kafka_errors.KafkaError] = kafka_errors.for_code(code)
+    return found
+
+
+def describe(error: type[kafka_errors.KafkaError]) -> str:
+    """Kafka's own name of an error (``GROUP_AUTHORIZATION_FAILED``), else the class's."""
+    return getattr(error, "message", None) or error.__name__
+
+
+def check(code: int, context: str = "") -> None:
+    """Raise what a response's error code stands for; nothing for 0. Retriable ones are retried by `call`."""
+    if code:
+        raise error_class(code)(context)
+
+
+def _connection_failed(error: kafka_errors.KafkaError) -> bool:
+    return not isinstance(error, kafka_errors.BrokerResponseError) or isinstance(
+        error,
+        kafka_errors.RequestTimedOutError
+        | kafka_errors.SaslAuthenticationFailedError
+        | kafka_errors.IllegalSaslStateError,
+    )
+
+
+def _connect(
+    config: dict[str, Any], deadline: Deadline, silent: MutableSet[tuple[str, int]], *, timeout_seconds: float
+) -> KafkaAdminClient:
+    """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would.
+
+    `timeout_seconds`: the bound of a request once it is connected.
+    """
+    timeout_ms = max(1, int(timeout_seconds * 1000))
+    built: list[tuple[KafkaNetClient, Manager]] = []
+
+    def build(**options: Any) -> KafkaNetClient:
+        loop = NetworkSelector(**options)
+        setup_ms = max(_SETUP_MS, timeout_ms // _BROKERS_TO_TRY)
+        manager = Manager(loop, silent=silent, socket_connection_setup_timeout_ms=setup_ms, **options)
+        client = KafkaNetClient(net=loop, manager=manager, **options)
+        built.append((client, manager))
+        return client
+
+    tokens = config.get("sasl_oauth_token_provider")
+    if tokens is not None:  # here rather than on the I/O thread, where others would wait too
+        try:
+            tokens.token()
+        except Unreachable as error:
+            raise Again(str(error)) from None
+    millis = max(1, int(deadline.left * 1000))
+    options = {
+        **config,
+        "request_timeout_ms": min(config.get("request_timeout_ms", timeout_ms), timeout_ms),
+        "bootstrap_timeout_ms": millis,
+        "reconnect_backoff_max_ms": 500,
+        "kafka_client": build,
+        "proxy_url": f"{_ClosingSocket.SCHEMES[0]}://",
+    }
+    try:
+        made = KafkaAdminClient(**options)
+        built[-1][1].refuse_old()
+    except BaseException as error:
+        for client, manager in built:
+            _in_background(partial(_stop, client))
+            if isinstance(error, kafka_errors.KafkaTimeoutError) and manager.trouble is not None:
+                raise kafka_errors.KafkaConnectionError(manager.trouble) from None  # says more than "no broker"
+        raise
+    return made
+
+
+def _stop(net: KafkaNetClient) -> None:
+    net._manager.close()  # noqa: SLF001 - see the module docstring
+    net._net.stop()  # noqa: SLF001 - as above
+    net.close()
+
+
+def _discard(client: KafkaAdminClient) -> None:
+    _in_background(client.close)
+
+
+def _in_background(close: Callable[[], object]) -> None:
+    """Close without waiting for long: kafka-python joins its I/O thread, which a dead broker may hold."""
+
+    def quietly() -> None:
+        try:
+            close()
+        except (kafka_errors.KafkaError, RuntimeError, OSError, ValueError, KeyError):
+            return  # given up anyway: its sockets are closed with the process at the latest
+
+    closer = threading.Thread(target=quietly, name="drkit-close-kafka", daemon=True)
+    closer.start()
+    closer.join(1.0)

@@ -1,0 +1,401 @@
+"""Administration of one cluster: topics, their configuration, log offsets. See `drkit.kafka.admin.admin_connection`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    DeleteTopicsRequest,
+)
+
+from drkit.kafka.admin import acls, leader_epochs, log_offsets, topic_deletion
+from drkit.kafka.admin.admin_connection import Again, Wire, WireClient, describe, error_class
+from drkit.kafka.admin.leader_epochs import EpochEnd
+from drkit.kafka.admin.log_sizes import log_sizes
+from drkit.kafka.admin.topic_requests import (
+    TOPICS_A_REQUEST,
+    NewTopic,
+    TopicInfo,
+    alter_request,
+    create_request,
+    describe_configs,
+    first_to_create,
+    metadata,
+    reason,
+    topic_info,
+)
+from drkit.kafka.client import timestamp_scan
+from drkit.kafka.client.record_probe import Peeked, Place, peek
+from drkit.kafka.client.timestamp_scan import Scanned, Stretch
+from drkit.model.acls import Acl
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.topology import TopicPartition
+
+__all__ = ["Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker as its cluster's metadata lists it (fenced and dead ones aren't listed)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterAdmin(WireClient):
+    """Topics, configurations and log offsets of one cluster. Connects at the first call.
+
+    Every call ends within `timeout_seconds`, raising `Unreachable` when the cluster didn't answer;
+    authorization failures are `Refused`, rejected credentials `ConfigError`.
+    """
+
+    # -- the cluster -------------------------------------------------------------------------------
+
+    def cluster_id(self) -> str:
+        """Kafka's id of the cluster."""
+        response = self._wire.call("read the cluster's id", metadata([]))
+        cluster_id: str | None = response.cluster_id
+        if not cluster_id:
+            raise DrkitError(f"cluster {self.alias} reports no cluster id", remedy="It must run Kafka 0.10.1 or later")
+        return cluster_id
+
+    def brokers(self) -> list[Broker]:
+        """The brokers alive, by node id."""
+        response = self._wire.call("list brokers", metadata([]))
+        return sorted(
+            (Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
+            key=lambda broker: broker.node_id,
+        )
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def topics(self, names: Iterable[str] | None = None, *, denied: set[str] | None = None) -> dict[str, TopicInfo]:
+        """Topics by name: all that may be seen, or those of `names` that exist.
+
+        `denied` takes those of `names` that drkit's principal may not see: whether they exist isn't known. None: such a
+        one is `Refused`.
+        """
+        wanted = None if names is None else list(names)
+        if wanted is not None and not wanted:
+            return {}
+        response = self._wire.call("list topics", metadata(wanted))
+        found = {}
+        for topic in response.topics:
+            error = error_class(topic.error_code)
+            if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+                continue
+            if error is kafka_errors.TopicAuthorizationFailedError and denied is not None:
+                denied.add(topic.name)
+                continue
+            if topic.error_code and not error.retriable:
+                raise Refused(
+                    f"cluster {self.alias} does not show topic {topic.name}: {describe(error)}",
+                    remedy="Grant drkit's principal DESCRIBE on it",
+                )
+            found[topic.name] = topic_info(topic)
+        return found
+
+    def topic_configs(
+        self, names: Iterable[str], *, keys: Sequence[str] | None = None, denied: set[str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """Effective configuration of topics (broker defaults included), by topic.
+
+        `keys` restricts it to these settings (far cheaper over many topics). Topics that don't exist
+        and settings without a value are left out. `denied` takes topics whose settings drkit's principal may not read;
+        None: such a one is `Refused`.
+        """
+        wanted = list(names)
+        found: dict[str, dict[str, str]] = {}
+
+        async def step(wire: Wire) -> None:
+            for start in range(0, len(wanted), TOPICS_A_REQUEST):
+                found.update(await describe_configs(wire, wanted[start : start + TOPICS_A_REQUEST], keys, denied))
+
+        if wanted:
+            self._wire.call("read topic configurations", step)
+        return found
+
+    def create_topic(
+        self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic and wait until each partition has a leader.
+
+        Raises:
+            Refused: it exists, or the cluster can't hold it (with its reason).
+        """
+        failures = self.create_topics([NewTopic(name, partitions, replication_factor, config or {})])
+        if name in failures:
+            raise Refused(
+                f"topic {name} can't be created on cluster {self.alias}: {failures[name]}",
+                remedy="Remove the cause named, or create the topic by hand",
+            )
+
+    def create_topics(self, new: Sequence[NewTopic]) -> dict[str, str]:
+        """Create many topics, waiting until they can be written; returns why, by topic, for those that failed.
+
+        A topic that exists already is a failure (``TOPIC_ALREADY_EXISTS``), unless it appeared after
+        an attempt of ours whose answer was lost.
+        """
+        left = {topic.name: topic for topic in new}
+        denied: set[str] = set()
+        existing = self.topics(left, denied=denied) if left else {}
+        failures = dict.fromkeys(existing, "TOPIC_ALREADY_EXISTS")
+        failures.update(dict.fromkeys(denied, "TOPIC_AUTHORIZATION_FAILED"))
+        for name in failures:
+            del left[name]
+        asked: set[str] = set()
+
+        async def step(wire: Wire) -> None:
+            chunk = first_to_create(left.values())
+            while chunk:
+                sent_before = set(asked)
+                asked.update(topic.name for topic in chunk)
+                response = await wire.send(create_request(chunk, wire.timeout_seconds))
+                for topic in response.topics:
+                    error = error_class(topic.error_code)
+                    if topic.error_code and error.retriable:
+                        raise error(topic.name)
+                    exists = error is kafka_errors.TopicAlreadyExistsError
+                    if topic.error_code and not (exists and topic.name in sent_before):
+                        failures[topic.name] = reason(error, topic.error_message)
+                    left.pop(topic.name, None)
+                chunk = first_to_create(left.values())
+
+        if left:
+            self._wire.call("create topics", step)
+        created = [topic.name for topic in new if topic.name not in failures]
+        self._wait_for_topics(
+            "wait for new topics", created, lambda seen: [n for n in created if n not in seen or seen[n].leaderless]
+        )
+        return failures
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions and wait until each has a leader.
+
+        Raises:
+            Refused: the topic has as many or more, or the cluster denies it.
+        """
+
+        async def step(wire: Wire) -> None:
+            topic_type = CreatePartitionsRequest.CreatePartitionsTopic
+            response = await wire.send(
+                CreatePartitionsRequest(
+                    topics=[topic_type(name=name, count=total, assignments=None)],
+                    timeout_ms=int(wire.timeout_seconds * 1000),
+                    validate_only=False,
+                )
+            )
+            for result in response.results:
+                error = error_class(result.error_code)
+                if result.error_code == 0:
+                    continue
+                if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                    raise error(name)
+                seen = (await metadata([name])(wire)).topics[0]
+                if len(seen.partitions) == total:
+                    return  # an earlier attempt, whose answer was lost, did it
+                raise Refused(
+                    f"topic {name} on cluster {self.alias} can't be grown to {total} partitions: "
+                    f"{reason(error, result.error_message)}",
+                    remedy="Remove the cause named, or add the partitions by hand",
+                )
+
+        self._wire.call(f"add partitions to {name}", step)
+
+        def unready(seen: dict[str, TopicInfo]) -> list[str]:
+            grown = name in seen and seen[name].partitions >= total and not seen[name].leaderless
+            return [] if grown else [name]
+
+        self._wait_for_topics(f"wait for new partitions of {name}", [name], unready)
+
+    def set_topic_configs(self, name: str, config: Mapping[str, str]) -> None:
+        """Set these settings of a topic, leaving its others as they are.
+
+        Raises:
+            Refused: the cluster denies a value (with its reason).
+        """
+        failures = self.set_many_topic_configs({name: config})
+        if name in failures:
+            raise Refused(
+                f"topic {name} on cluster {self.alias} can't be configured: {failures[name]}",
+                remedy="Remove the cause named, or configure the topic by hand",
+            )
+
+    def set_many_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """Set settings of many topics; returns why, by topic, for those that failed."""
+        wanted = [(name, config) for name, config in configs.items() if config]
+        failures: dict[str, str] = {}
+
+        async def step(wire: Wire) -> None:
+            for start in range(0, len(wanted), TOPICS_A_REQUEST):
+                response = await wire.send(alter_request(wanted[start : start + TOPICS_A_REQUEST]))
+                for result in response.responses:
+                    error = error_class(result.error_code)
+                    if result.error_code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                        raise error(result.resource_name)
+                    if result.error_code:
+                        failures[result.resource_name] = reason(error, result.error_message)
+
+        if wanted:
+            self._wire.call("configure topics", step)
+        return failures
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics and wait until the cluster no longer lists them. Absent ones are fine.
+
+        Raises:
+            Refused: the cluster denies it (``delete.topic.enable=false``).
+        """
+        wanted = list(names)
+
+        async def step(wire: Wire) -> None:
+            state = DeleteTopicsRequest.DeleteTopicState
+            response = await wire.send(
+                DeleteTopicsRequest(
+                    topics=[state(name=name) for name in wanted],
+                    topic_names=wanted,
+                    timeout_ms=int(wire.timeout_seconds * 1000),
+                )
+            )
+            for result in response.responses:
+                error = error_class(result.error_code)
+                if result.error_code == 0 or error is kafka_errors.UnknownTopicOrPartitionError:
+                    continue
+                if error.retriable:
+                    raise error(result.name)
+                raise Refused(
+                    f"topic {result.name} can't be deleted on cluster {self.alias}: {describe(error)}",
+                    remedy="Allow topic deletion on that cluster, or delete it by hand",
+                )
+
+        if wanted:
+            self._wire.call("delete topics", step)
+            self._wait_for_topics("wait for topics to be gone", wanted, list)
+
+    def absent_everywhere(self, names: Iterable[str]) -> set[str]:
+        """Those of these topics that no broker of the cluster knows; each is asked. `Unreachable` if one is silent."""
+        return topic_deletion.absent_everywhere(self._wire, set(names))
+
+    def delete_exact(self, topics: Mapping[str, str]) -> dict[str, str]:
+        """Delete topics given by name and topic id, not another of the same name; returns why, for those left."""
+        return topic_deletion.delete_exact(self._wire, topics)
+
+    # -- access rules ------------------------------------------------------------------------------
+
+    def acls(self) -> frozenset[Acl]:
+        """All access rules about topics and groups. `Refused` where there is no authorizer or no right to see them."""
+        return acls.describe_acls(self._wire)
+
+    def acls_by_broker(self) -> dict[int, frozenset[Acl]]:
+        """The access rules that each broker goes by, by node id."""
+        return acls.acls_by_broker(self._wire)
+
+    def create_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
+        """Put rules; returns why, by rule, for those that were refused."""
+        return acls.create_acls(self._wire, set(rules))
+
+    def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
+        """Remove exactly these rules; returns why, by rule, for those that were refused."""
+        return acls.delete_acls(self._wire, set(rules))
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def start_offsets(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
+        """The log start of each partition. Partitions that don't exist are left out.
+
+        `partial`: leave out those that no leader answers for, too, rather than raise `Unreachable`.
+        """
+        return log_offsets.list_offsets(
+            self._wire, "list start offsets", dict.fromkeys(tps, log_offsets.EARLIEST), partial=partial
+        )
+
+    def end_offsets(
+        self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The end (exclusive) of each partition: its last stable offset, or (`committed=False`) high watermark.
+
+        Of a link's source it is `Link.committed` that says which.
+
+        Partitions that don't exist are left out; `partial` as in `start_offsets`.
+        """
+        return log_offsets.list_offsets(
+            self._wire, "list end offsets", dict.fromkeys(tps, log_offsets.LATEST), committed=committed, partial=partial
+        )
+
+    def log_ends(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
+        """The true end of each log on its leader, records included that aren't replicated yet.
+
+        What the next record appended gets. Partitions that don't exist are left out; `partial` as in
+        `start_offsets`.
+        """
+        return log_offsets.list_offsets(
+            self._wire, "list log ends", dict.fromkeys(tps, log_offsets.LATEST), true_end=True, partial=partial
+        )
+
+    def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset stamped at or after a time (ms), by partition; None: there is no such record.
+
+        The answer may be a control record. Partitions that don't exist are left out.
+        """
+        found = log_offsets.list_offsets(self._wire, "find offsets by time", at)
+        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+
+    def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        """Where a leader epoch of each partition ends (`drkit.kafka.admin.leader_epochs`); those that nobody answers
+        for are left out."""
+        return leader_epochs.epoch_ends(self._wire, at)
+
+    def leader_epochs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The epoch of each partition's leader now; those without a leader are left out."""
+        return leader_epochs.leader_epochs(self._wire, dict.fromkeys(tps))
+
+    def epochs_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The leader epoch of the batch that holds the offset below each of these; -1: none does; those that nobody
+        answers for are left out."""
+        return leader_epochs.epochs_below(self._wire, offsets)
+
+    def peek(self, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
+        """The first record at or after each place (`drkit.kafka.client.record_probe`); one that can't be read in time says why."""
+        return peek(self._wire, places, seconds=seconds)
+
+    def scan(
+        self,
+        stretches: Mapping[TopicPartition, Stretch],
+        *,
+        seconds: float,
+        most_bytes: int | None = timestamp_scan.STRETCH_BYTES,
+    ) -> dict[TopicPartition, Scanned]:
+        """Timestamps and transactions of stretches of logs (`drkit.kafka.client.timestamp_scan`), as far as they are read in time."""
+        return timestamp_scan.scan(self._wire, stretches, seconds=seconds, most_bytes=most_bytes)
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Bytes of each partition's log on its leader's disk; those that nobody tells of are left out.
+
+        `Refused` where drkit's principal may not DESCRIBE the cluster.
+        """
+        return log_sizes(self._wire, tps)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
+        log_offsets.delete_records(self._wire, before)
+
+    def _wait_for_topics(
+        self, what: str, names: Sequence[str], unready: Callable[[dict[str, TopicInfo]], list[str]]
+    ) -> None:
+        """Wait until `unready`, given the topics seen, names none of them."""
+
+        async def step(wire: Wire) -> None:
+            response = await metadata(names)(wire)
+            missing = kafka_errors.UnknownTopicOrPartitionError
+            seen = {t.name: topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}
+            waiting = unready(seen)
+            if waiting:
+                raise Again(f"{len(waiting)} topics not there yet, e.g. {waiting[0]}")
+
+        if names:
+            self._wire.call(what, step)

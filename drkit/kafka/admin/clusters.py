@@ -1,0 +1,96 @@
+"""The connections of one command to its clusters: made at first use, shared by threads, bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.admin_connection import Reach
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
+
+TIMEOUT_SECONDS = 10.0
+PATIENCE_SECONDS = 1.5
+_ANSWER_SECONDS = 5.0
+
+
+class Clusters:
+    """Connections to configured clusters, by alias.
+
+    A cluster that may be gone (`may_be_gone`) is given up when no broker lets us in within `patience_seconds`. Whoever
+    asks it later by the same object only glances at it: a command doesn't wait for a dead cluster again and again.
+
+    Args:
+        configs: the clusters by alias.
+        timeout_seconds: the bound of every call: connecting, handshakes and answer; 5 s at most where the cluster may
+            be gone.
+        patience_seconds: the bound of connecting to a cluster that may be gone.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, ClusterConfig],
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._configs = configs
+        self.timeout_seconds = timeout_seconds
+        self._reaches = {alias: Reach(patience_seconds) for alias in configs}
+        self._lock = threading.Lock()
+        self._admins: dict[tuple[str, bool], ClusterAdmin] = {}
+        self._groups: dict[tuple[str, bool], GroupAdmin] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connections."""
+        with self._lock:
+            opened: list[ClusterAdmin | GroupAdmin] = [*self._admins.values(), *self._groups.values()]
+            self._admins.clear()
+            self._groups.clear()
+        for connection in opened:
+            connection.close()
+
+    def config_of(self, alias: str) -> ClusterConfig:
+        """How a cluster is reached."""
+        return self._configs[alias]
+
+    def reach(self, alias: str) -> Reach:
+        """How long to try to connect to a cluster that may be gone, and whether it was found gone."""
+        return self._reaches[alias]
+
+    def admin(self, alias: str, *, may_be_gone: bool = False) -> ClusterAdmin:
+        """Topics and offsets of a cluster."""
+        key = (alias, may_be_gone)
+        with self._lock:
+            if key not in self._admins:
+                self._admins[key] = ClusterAdmin(
+                    alias, self._configs[alias], timeout_seconds=self._bound(may_be_gone), reach=self._reach(*key)
+                )
+            return self._admins[key]
+
+    def groups(self, alias: str, *, may_be_gone: bool = False) -> GroupAdmin:
+        """Consumer groups of a cluster."""
+        key = (alias, may_be_gone)
+        with self._lock:
+            if key not in self._groups:
+                self._groups[key] = GroupAdmin(
+                    alias, self._configs[alias], timeout_seconds=self._bound(may_be_gone), reach=self._reach(*key)
+                )
+            return self._groups[key]
+
+    def _bound(self, may_be_gone: bool) -> float:
+        return min(self.timeout_seconds, _ANSWER_SECONDS) if may_be_gone else self.timeout_seconds
+
+    def _reach(self, alias: str, may_be_gone: bool) -> Reach | None:
+        return self._reaches[alias] if may_be_gone else None

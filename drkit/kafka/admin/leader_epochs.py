@@ -1,0 +1,235 @@
+"""Leader epochs of a log, as its leader knows them (KIP-101, KIP-320): what tells a log that lost its tail.
+
+Three questions: which epoch the leader is of now, where an older one ends, and of which epoch the batch below an
+offset is. Each is put to the leader of the newest epoch that the metadata names: a broker that isn't (or isn't yet) the
+leader of that epoch refuses, and the question is put again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kafka import errors as kafka_errors
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+
+from drkit.kafka.admin.admin_connection import Again, Wire, describe, error_class
+from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.client.single_fetch import Asked, fetch
+from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.kafka.protocol.record_batch import MAGIC, parse
+from drkit.model.errors import Unreachable
+from drkit.model.topology import TopicPartition
+
+_CONSUMER = -1
+_PATIENCE_SECONDS = 3.0
+_FIRST_BYTES = 64 * 1024
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class EpochEnd(NamedTuple):
+    """The newest epoch that a leader knows at or below the one asked for, and where it ends (exclusive).
+
+    Both are -1 where the leader keeps no history of epochs (old log formats).
+    """
+
+    epoch: int
+    end: int
+
+
+class Kept(NamedTuple):
+    """The offset from which on a log no longer has what was read of it; `exact`: it has all that is below, else it may
+    have lost some of that, too."""
+
+    offset: int
+    exact: bool
+
+
+def kept_of(through: int, epoch: int, end: EpochEnd) -> Kept | None:
+    """What a log still has of what was read of it below `through`; None: all of it. Pure.
+
+    Args:
+        through: the offset behind the last batch that was read.
+        epoch: the leader epoch of that batch.
+        end: what the log's leader answers for that epoch.
+    """
+    if end.end < 0 or (end.epoch == epoch and end.end >= through):
+        return None
+    if end.epoch == epoch:
+        return Kept(end.end, exact=True)
+    # it never had that epoch's batches; its own older ones may have begun to differ before they end
+    return Kept(min(end.end, through), exact=False)
+
+
+def leader_epochs(wire: Wire, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+    """The epoch of each partition's leader as the metadata says; those without a leader, and those that drkit's
+    principal may not see, are left out."""
+    found: dict[TopicPartition, int] = {}
+
+    async def step(wire: Wire) -> None:
+        await find_leaders(wire, list(tps), set(), found, denied=set())
+
+    if tps:
+        wire.call("find leader epochs", step)
+    return found
+
+
+def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+    """Where each partition's epoch ends on its leader.
+
+    Partitions that don't exist, those that drkit's principal may not see, and those that no leader answers for soon are
+    left out: of them nothing is known.
+    """
+    found: dict[TopicPartition, EpochEnd] = {}
+    pending = dict(epochs)
+    now: dict[TopicPartition, int] = {}
+
+    async def ask(wire: Wire, leader: int, tps: list[TopicPartition]) -> str:
+        behind = [tp for tp in tps if now[tp] < pending[tp]]  # metadata older than what was read
+        known = {tp: pending[tp] for tp in tps if now[tp] >= pending[tp]}
+        why = await _ask_ends(wire, leader, known, now, pending, found) if known else ""
+        return why or (f"{behind[0]}: its leader's epoch isn't known yet" if behind else "")
+
+    if pending:
+        try:
+            _ask_leaders(wire, "find where leader epochs end", pending, now, found, ask)
+        except Unreachable:
+            if any(now.get(tp, epoch) >= epoch for tp, epoch in pending.items()):
+                raise  # else all leaders are known, and none has come to the epoch asked about
+    return found
+
+
+def epochs_below(wire: Wire, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
+
+    Partitions that don't exist, those that drkit's principal may not read, and those that no leader answers for soon
+    are left out.
+    """
+    found: dict[TopicPartition, int] = {}
+    pending = {tp: Asked(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
+
+    async def ask(wire: Wire, leader: int, tps: list[TopicPartition]) -> str:
+        answers = await fetch(wire, leader, {tp: pending[tp] for tp in tps})
+        if isinstance(answers, kafka_errors.KafkaError):
+            return str(answers)
+        reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
+        return next(filter(None, reasons), "")
+
+    if pending:
+        _ask_leaders(wire, "read leader epochs", pending, {}, found, ask)
+    return found
+
+
+def _ask_leaders(
+    wire: Wire,
+    what: str,
+    pending: dict[TopicPartition, Any],
+    now: dict[TopicPartition, int],
+    found: Mapping[TopicPartition, object],
+    ask: Any,
+) -> None:
+    """Put a question to each leader until nothing is pending, or for a few seconds; `now` takes leaders' epochs.
+
+    Raises:
+        Unreachable: nobody answers at all.
+    """
+
+    async def step(wire: Wire) -> None:
+        gone: set[TopicPartition] = set()
+        leaders = await find_leaders(wire, list(pending), gone, now, denied=gone)
+        for tp in gone:
+            pending.pop(tp, None)
+        reasons = [await _or_say(ask, wire, leader, tps) for leader, tps in leaders.items()]
+        if pending:
+            why = next(filter(None, reasons), "no leader")
+            raise Again(f"{len(pending)} partitions without an answer, e.g. {min(pending)}: {why}")
+
+    try:
+        wire.call(what, step, timeout_seconds=min(_PATIENCE_SECONDS, wire.timeout_seconds))
+    except Unreachable:
+        if not found:
+            raise
+
+
+async def _or_say(ask: Any, wire: Wire, leader: int, tps: list[TopicPartition]) -> str:
+    """A leader that can't be reached leaves its partitions pending, so the others go on."""
+    try:
+        why: str = await ask(wire, leader, tps)
+    except kafka_errors.KafkaError as error:
+        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+            raise
+        return str(error)
+    return why
+
+
+async def _ask_ends(
+    wire: Wire,
+    leader: int,
+    epochs: Mapping[TopicPartition, int],
+    now: Mapping[TopicPartition, int],
+    pending: dict[TopicPartition, int],
+    found: dict[TopicPartition, EpochEnd],
+) -> str:
+    """Ask one leader; returns why some are still pending, or nothing."""
+    topic_type = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    partition_type = topic_type.OffsetForLeaderPartition
+    by_topic: dict[str, list[object]] = defaultdict(list)
+    for tp, epoch in epochs.items():
+        by_topic[tp.topic].append(
+            partition_type(partition=tp.partition, current_leader_epoch=now[tp], leader_epoch=epoch)
+        )
+    request = OffsetForLeaderEpochRequest(
+        replica_id=_CONSUMER,
+        topics=[topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
+    )
+    response = await wire.send(request, leader)
+    why = ""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.topic, partition.partition)
+            error = error_class(partition.error_code)
+            if error is kafka_errors.TopicAuthorizationFailedError:
+                pending.pop(tp, None)
+                continue
+            if partition.error_code and not _passes(error):
+                raise error(str(tp))
+            if partition.error_code:
+                why = f"{tp}: {describe(error)}"
+                continue
+            pending.pop(tp, None)
+            found[tp] = EpochEnd(partition.leader_epoch, partition.end_offset)
+    return why
+
+
+def _take_batch(
+    tp: TopicPartition, answer: Any, pending: dict[TopicPartition, Asked], found: dict[TopicPartition, int]
+) -> str:
+    """Take what one partition answered; returns why it is still pending, or nothing."""
+    offset, most = pending[tp]
+    if answer.error_code:
+        error = error_class(answer.error_code)
+        if error is kafka_errors.OffsetOutOfRangeError:
+            del pending[tp]
+            found[tp] = UNKNOWN_EPOCH
+            return ""
+        if error is kafka_errors.TopicAuthorizationFailedError:
+            del pending[tp]
+            return ""
+        if not _passes(error):
+            raise error(str(tp))
+        return f"{tp}: {describe(error)}"
+    for batch in parse(memoryview(answer.records or b"")):
+        last = batch.base_offset if batch.magic < MAGIC else batch.last_offset
+        if last >= offset:
+            del pending[tp]
+            found[tp] = batch.leader_epoch if batch.base_offset <= offset else UNKNOWN_EPOCH
+            return ""
+    if answer.high_watermark > offset and most < _MOST_BYTES:
+        pending[tp] = Asked(offset, most * 4)  # its batch is larger than what was asked for
+    return f"{tp}: nothing comes at {offset}"
+
+
+def _passes(error: type[kafka_errors.KafkaError]) -> bool:
+    """Whether an error passes by itself: metadata is read again before the next try."""
+    return bool(error.retriable) or bool(getattr(error, "invalid_metadata", False))

@@ -1,0 +1,256 @@
+"""Log offsets by partition: one request per leader, each partition's answer judged on its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.kafka.admin.admin_connection import Again, Wire, check, describe, error_class
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.topology import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+_READ_UNCOMMITTED = 0
+_READ_COMMITTED = 1
+_CONSUMER = -1
+_OBSERVER = -2  # a replica id that sees the log to its very end, beyond the high watermark
+_PARTITIONS_A_REQUEST = 5_000
+
+
+class _View(NamedTuple):
+    """As whom ListOffsets is asked."""
+
+    isolation: int
+    replica: int
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What came back so far. `absent`: no such partition; `pending`: why the others have no answer yet; `denied`: those
+    that may not be seen, None where that is an error.
+    """
+
+    found: dict[TopicPartition, int] = field(default_factory=dict)
+    absent: set[TopicPartition] = field(default_factory=set)
+    pending: dict[TopicPartition, str] = field(default_factory=dict)
+    denied: set[TopicPartition] | None = None
+
+
+def list_offsets(
+    wire: Wire,
+    what: str,
+    times: Mapping[TopicPartition, int],
+    *,
+    committed: bool = False,
+    true_end: bool = False,
+    partial: bool = False,
+) -> dict[TopicPartition, int]:
+    """Offsets by timestamp (ms, or `EARLIEST` / `LATEST`) of each partition; -1: no such record.
+
+    Partitions that don't exist are left out. A partition without a leader is retried until the
+    timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it. One that drkit's principal may not
+    see is left out, too, where the answer may be `partial`, else `Refused`. `LATEST` is the high
+    watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader.
+    """
+    if not times:
+        return {}
+    answers = _Answers(pending=dict.fromkeys(times, "not asked yet"), denied=set() if partial else None)
+    view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
+
+    async def step(wire: Wire) -> None:
+        leaders = await find_leaders(wire, list(answers.pending), answers.absent, denied=answers.denied)
+        for tp in answers.absent | (answers.denied or set()):
+            answers.pending.pop(tp, None)
+        await wire.together(_ask_or_leave(wire, leader, tps, times, view, answers) for leader, tps in leaders.items())
+        if answers.pending:
+            tp, why = next(iter(answers.pending.items()))
+            raise Again(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
+
+    try:
+        wire.call(what, step)
+    except Unreachable:
+        if not (partial and answers.found):
+            raise
+    return answers.found
+
+
+async def find_leaders(
+    wire: Wire,
+    tps: Iterable[TopicPartition],
+    absent: set[TopicPartition],
+    epochs: dict[TopicPartition, int] | None = None,
+    *,
+    denied: set[TopicPartition] | None = None,
+) -> dict[int, list[TopicPartition]]:
+    """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
+
+    Partitions without a leader are in neither. `epochs` takes the leaders' epochs. `denied` takes partitions of topics
+    that drkit's principal may not see; None: that is an error.
+    """
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for tp in tps:
+        wanted[tp.topic].add(tp.partition)
+    topic_type = MetadataRequest.MetadataRequestTopic
+    response = await wire.send(
+        MetadataRequest(topics=[topic_type(name=name) for name in wanted], allow_auto_topic_creation=False)
+    )
+    leaders: dict[int, list[TopicPartition]] = defaultdict(list)
+    for topic in response.topics:
+        left_out = _why_left_out(topic.error_code, topic.name, absent, denied)
+        if left_out is not None:
+            left_out.update(TopicPartition(topic.name, partition) for partition in wanted[topic.name])
+            continue
+        known = {partition.partition_index: partition for partition in topic.partitions}
+        for partition in wanted[topic.name]:
+            tp = TopicPartition(topic.name, partition)
+            if partition not in known:
+                if known:
+                    absent.add(tp)
+            elif known[partition].leader_id >= 0:
+                leaders[known[partition].leader_id].append(tp)
+                if epochs is not None:
+                    epochs[tp] = known[partition].leader_epoch
+    return leaders
+
+
+def _why_left_out(
+    code: int, topic: str, absent: set[TopicPartition], denied: set[TopicPartition] | None
+) -> set[TopicPartition] | None:
+    """Which of the two a topic's partitions belong to; None: to neither. Raises what can't be left out."""
+    error = error_class(code)
+    if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+        return absent
+    if error is kafka_errors.TopicAuthorizationFailedError and denied is not None:
+        return denied
+    if code and not error.retriable:
+        check(code, topic)
+    return None
+
+
+async def _ask_or_leave(
+    wire: Wire,
+    leader: int,
+    tps: list[TopicPartition],
+    times: Mapping[TopicPartition, int],
+    view: _View,
+    answers: _Answers,
+) -> None:
+    """As `_ask`, so many at a time; a leader that can't be reached leaves its partitions pending."""
+    try:
+        for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
+            await _ask(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
+    except kafka_errors.KafkaError as error:
+        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+            raise
+        answers.pending.update(dict.fromkeys(tps, str(error)))
+
+
+async def _ask(
+    wire: Wire,
+    leader: int,
+    tps: list[TopicPartition],
+    times: Mapping[TopicPartition, int],
+    view: _View,
+    answers: _Answers,
+) -> None:
+    topic_type = ListOffsetsRequest.ListOffsetsTopic
+    partition_type = topic_type.ListOffsetsPartition
+    by_topic: dict[str, list[object]] = defaultdict(list)
+    for tp in tps:
+        by_topic[tp.topic].append(partition_type(partition_index=tp.partition, timestamp=times[tp]))
+    request = ListOffsetsRequest(
+        replica_id=view.replica,
+        isolation_level=view.isolation,
+        topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+        min_version=2,
+        max_version=7,  # later versions only add timestamps of tiered storage
+    )
+    response = await wire.send(request, leader)
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code == 0:
+                answers.found[tp] = partition.offset
+                answers.pending.pop(tp, None)
+                continue
+            error = error_class(partition.error_code)
+            if error is kafka_errors.TopicAuthorizationFailedError and answers.denied is not None:
+                answers.denied.add(tp)
+                answers.pending.pop(tp, None)
+                continue
+            if not error.retriable:
+                raise error(str(tp))
+            answers.pending[tp] = describe(error)
+
+
+async def ask_log_end(wire: Wire, leader: int, tp: TopicPartition) -> int:
+    """The log's end of one partition on its leader (within a step)."""
+    answers = _Answers(pending={tp: "not asked yet"})
+    await _ask(wire, leader, [tp], {tp: LATEST}, _View(_READ_UNCOMMITTED, _OBSERVER), answers)
+    if tp in answers.pending:
+        raise Again(f"{tp}: {answers.pending[tp]}")
+    return answers.found[tp]
+
+
+def delete_records(wire: Wire, before: Mapping[TopicPartition, int]) -> None:
+    """Move each partition's log start to the offset given (never beyond its high watermark).
+
+    Raises:
+        Refused: an offset beyond the log's end, a topic that isn't `cleanup.policy=delete`, or a
+            partition that doesn't exist.
+    """
+    left = dict(before)
+
+    async def step(wire: Wire) -> None:
+        absent: set[TopicPartition] = set()
+        leaders = await find_leaders(wire, left, absent)
+        if absent:
+            raise _refused_deletion(wire, min(absent), "UNKNOWN_TOPIC_OR_PARTITION")
+        for leader, tps in leaders.items():
+            await _delete_at(wire, leader, {tp: left[tp] for tp in tps}, left)
+        if left:
+            raise Again(f"{len(left)} partitions without an answer, e.g. {min(left)}")
+
+    wire.call("delete records", step)
+
+
+async def _delete_at(
+    wire: Wire, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
+) -> None:
+    topic_type = DeleteRecordsRequest.DeleteRecordsTopic
+    partition_type = topic_type.DeleteRecordsPartition
+    by_topic: dict[str, list[object]] = defaultdict(list)
+    for tp, offset in before.items():
+        by_topic[tp.topic].append(partition_type(partition_index=tp.partition, offset=offset))
+    response = await wire.send(
+        DeleteRecordsRequest(
+            topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+            timeout_ms=int(wire.timeout_seconds * 1000),
+        ),
+        leader,
+    )
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code == 0:
+                left.pop(tp, None)
+                continue
+            error = error_class(partition.error_code)
+            if not error.retriable:
+                raise _refused_deletion(wire, tp, describe(error))
+
+
+def _refused_deletion(wire: Wire, tp: TopicPartition, why: str) -> Refused:
+    return Refused(
+        f"cluster {wire.alias} would not delete records of {tp}: {why}",
+        meaning="OFFSET_OUT_OF_RANGE: beyond the log's end; POLICY_VIOLATION: the topic is only compacted",
+        remedy="Delete below the log's end, and only on topics whose cleanup.policy holds delete",
+    )

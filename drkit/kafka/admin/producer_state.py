@@ -1,0 +1,127 @@
+"""What a cluster knows of idempotent producers: new producer ids, and the last sequence number of one per partition.
+
+A producer id that was handed out without a transactional id belongs to whoever uses it: brokers check
+only that each append follows the one before it (KIP-98). Kept and used by one mirror after another, it
+makes every append conditional on what the log holds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from drkit.kafka.admin.admin_connection import Again, Wire, WireClient, check, describe, error_class
+from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.topology import TopicPartition
+
+_NO_TRANSACTION_MS = 60_000
+_PARTITIONS_A_REQUEST = 2_000
+
+
+class ProducerAdmin(WireClient):
+    """Producer ids of one cluster. Connects at the first call; may be shared by threads."""
+
+    def new_producer_id(self) -> int:
+        """A producer id that the cluster hands out to nobody else.
+
+        Raises:
+            Refused: drkit's principal may not write idempotently there.
+            Unreachable: the cluster doesn't answer.
+        """
+
+        async def step(wire: Wire) -> int:
+            response = await wire.send(
+                InitProducerIdRequest(
+                    transactional_id=None,
+                    transaction_timeout_ms=_NO_TRANSACTION_MS,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                    max_version=4,
+                )
+            )
+            check(response.error_code, "a producer id")
+            given: int = response.producer_id
+            return given
+
+        try:
+            return self._wire.call("get a producer id", step)
+        except Refused as error:
+            raise Refused(
+                error.what,
+                remedy=f"Grant drkit's principal IDEMPOTENT_WRITE on {self.alias}, or WRITE on its topics (since Kafka "
+                "2.8 that is enough)",
+            ) from error
+
+    def last_sequences(self, tps: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int | None]:
+        """The last sequence number of a producer in each partition, as the leader knows it.
+
+        None where it knows nothing of the producer (it never wrote there, or the broker has forgotten:
+        it goes by the records' timestamps); -1 where it wrote markers only. Partitions that don't exist,
+        that no leader answers for, or that drkit's principal may not read are left out.
+        """
+        found: dict[TopicPartition, int | None] = {}
+        pending = dict.fromkeys(tps, "not asked yet")
+
+        async def step(wire: Wire) -> None:
+            gone: set[TopicPartition] = set()
+            leaders = await find_leaders(wire, list(pending), gone, denied=gone)
+            for tp in gone:
+                pending.pop(tp, None)
+            for leader, led in leaders.items():
+                for start in range(0, len(led), _PARTITIONS_A_REQUEST):
+                    await _ask(wire, leader, led[start : start + _PARTITIONS_A_REQUEST], producer_id, found, pending)
+            if pending:
+                tp, why = next(iter(pending.items()))
+                raise Again(f"{len(pending)} partitions without an answer, {tp}: {why}")
+
+        if pending:
+            try:
+                self._wire.call("describe producers", step)
+            except Unreachable:
+                if not found:
+                    raise
+        return found
+
+
+async def _ask(
+    wire: Wire,
+    leader: int,
+    tps: list[TopicPartition],
+    producer_id: int,
+    found: dict[TopicPartition, int | None],
+    pending: dict[TopicPartition, str],
+) -> None:
+    """Ask one leader; where it can't be reached its partitions stay pending."""
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for tp in tps:
+        by_topic[tp.topic].append(tp.partition)
+    topic_type = DescribeProducersRequest.TopicRequest
+    request = DescribeProducersRequest(
+        topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+    )
+    try:
+        response = await wire.send(request, leader)
+    except kafka_errors.KafkaError as error:
+        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+            raise
+        pending.update(dict.fromkeys(tps, str(error)))
+        return
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            failed = error_class(partition.error_code)
+            if partition.error_code == 0:
+                states = {state.producer_id: state.last_sequence for state in partition.active_producers}
+                found[tp] = states.get(producer_id)
+                pending.pop(tp, None)
+            elif failed is kafka_errors.TopicAuthorizationFailedError:
+                pending.pop(tp, None)
+            elif failed.retriable:
+                pending[tp] = describe(failed)
+            else:
+                raise failed(str(tp))

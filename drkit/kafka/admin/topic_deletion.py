@@ -1,0 +1,84 @@
+"""Deleting topics on another cluster's word: what every broker says, and exactly the topic that was meant."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Collection, Mapping
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DeleteTopicsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.kafka.admin.admin_connection import Wire, error_class
+from drkit.kafka.admin.topic_requests import TOPICS_A_REQUEST, reason
+
+_WITH_IDS = 6
+_GONE = (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.UnknownTopicIdError)
+
+
+def absent_everywhere(wire: Wire, names: Collection[str]) -> set[str]:
+    """Those of these topics that none of the cluster's brokers knows; each broker is asked itself.
+
+    Raises:
+        Unreachable: a broker that the cluster lists doesn't answer: it might know them.
+    """
+    wanted = sorted(names)
+
+    async def step(wire: Wire) -> set[str]:
+        cluster = await wire.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        absent = set(wanted)
+        topic_type = MetadataRequest.MetadataRequestTopic
+        for broker in cluster.brokers:
+            for start in range(0, len(wanted), TOPICS_A_REQUEST):
+                asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]
+                answer = await wire.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id)
+                known = {t.name for t in answer.topics if error_class(t.error_code) not in _GONE}
+                absent -= known
+        return absent
+
+    return wire.call("ask every broker for topics", step) if wanted else set()
+
+
+def delete_exact(wire: Wire, topics: Mapping[str, str]) -> dict[str, str]:
+    """Delete topics by name *and* topic id: one of the same name with another id stays.
+
+    Args:
+        wire: the cluster.
+        topics: topic ids in Kafka's text form, by name.
+
+    Returns:
+        Why, by name, for those that were not deleted. Those that are gone already are fine.
+    """
+    ids = {_uuid(text): name for name, text in topics.items()}
+    failures: dict[str, str] = {}
+
+    async def step(wire: Wire) -> None:
+        version = wire.supports(DeleteTopicsRequest)
+        if version is None or version < _WITH_IDS:
+            failures.update(dict.fromkeys(topics, "its brokers can't delete by topic id (before Kafka 2.8)"))
+            return
+        state = DeleteTopicsRequest.DeleteTopicState
+        response = await wire.send(
+            DeleteTopicsRequest(
+                topics=[state(name=None, topic_id=topic_id) for topic_id in ids],
+                topic_names=[],
+                timeout_ms=int(wire.timeout_seconds * 1000),
+                min_version=_WITH_IDS,
+            )
+        )
+        for result in response.responses:
+            error = error_class(result.error_code)
+            if result.error_code == 0 or error in _GONE:
+                continue
+            if error.retriable:
+                raise error(result.name)
+            failures[ids[result.topic_id]] = reason(error, result.error_message)
+
+    if topics:
+        wire.call("delete topics", step)
+    return failures
+
+
+def _uuid(text: str) -> uuid.UUID:
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

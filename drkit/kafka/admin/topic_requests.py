@@ -1,0 +1,159 @@
+"""Requests about topics and what their answers mean; `drkit.kafka.admin.cluster_admin` is what callers use."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.kafka.admin.admin_connection import Wire, check, describe, error_class
+from drkit.model.topology import is_internal
+
+TOPICS_A_REQUEST = 200
+_PARTITIONS_A_REQUEST = 2_000  # a KRaft controller refuses what makes more than 10,000 records of its log
+_TOPIC_RESOURCE = 2
+_SET = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as metadata shows it. `topic_id` is Kafka's own text form (URL-safe base64, 22 characters).
+
+    `leaderless` names the partitions that have no leader now: they can be neither read nor written.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+    leaderless: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def metadata(names: Sequence[str] | None) -> Callable[[Wire], Any]:
+    """A step that reads metadata of these topics (None: of all; empty: of the cluster only)."""
+
+    async def step(wire: Wire) -> Any:
+        topic_type = MetadataRequest.MetadataRequestTopic
+        topics = None if names is None else [topic_type(name=name) for name in names]
+        return await wire.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+
+    return step
+
+
+def topic_info(topic: Any) -> TopicInfo:
+    """A topic of a metadata response."""
+    replicas = [len(partition.replica_nodes) for partition in topic.partitions]
+    return TopicInfo(
+        name=topic.name,
+        topic_id=base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="),
+        partitions=len(topic.partitions),
+        replication_factor=max(replicas, default=0),
+        internal=bool(topic.is_internal) or is_internal(topic.name),
+        leaderless=tuple(p.partition_index for p in topic.partitions if p.leader_id < 0),
+    )
+
+
+def first_to_create(topics: Iterable[NewTopic]) -> list[NewTopic]:
+    """As many of these topics, in order, as one request may create; at least one if there is any."""
+    chosen: list[NewTopic] = []
+    partitions = 0
+    for topic in topics:
+        partitions += topic.partitions
+        if chosen and (len(chosen) == TOPICS_A_REQUEST or partitions > _PARTITIONS_A_REQUEST):
+            break
+        chosen.append(topic)
+    return chosen
+
+
+def create_request(topics: Sequence[NewTopic], timeout_seconds: float) -> CreateTopicsRequest:
+    """A request that creates these topics."""
+    topic_type = CreateTopicsRequest.CreatableTopic
+    config_type = topic_type.CreatableTopicConfig
+    return CreateTopicsRequest(
+        topics=[
+            topic_type(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[],
+                configs=[config_type(name=name, value=value) for name, value in topic.config.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=int(timeout_seconds * 1000),
+        validate_only=False,
+    )
+
+
+def alter_request(configs: Sequence[tuple[str, Mapping[str, str]]]) -> IncrementalAlterConfigsRequest:
+    """A request that sets these settings and leaves the others as they are."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    entry = resource.AlterableConfig
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            resource(
+                resource_type=_TOPIC_RESOURCE,
+                resource_name=name,
+                configs=[entry(name=key, config_operation=_SET, value=value) for key, value in config.items()],
+            )
+            for name, config in configs
+        ],
+        validate_only=False,
+    )
+
+
+def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
+    """Why a request was refused: Kafka's name of the error, and the broker's own words."""
+    return f"{describe(error)}: {message}" if message else describe(error)
+
+
+async def describe_configs(
+    wire: Wire, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """Effective settings by topic (within a step); topics that don't exist are left out. `denied` takes those whose
+    settings may not be read; None: that is an error.
+    """
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    response = await wire.send(
+        DescribeConfigsRequest(
+            resources=[
+                resource(
+                    resource_type=_TOPIC_RESOURCE,
+                    resource_name=name,
+                    configuration_keys=None if keys is None else list(keys),
+                )
+                for name in names
+            ],
+            min_version=1,
+        )
+    )
+    found = {}
+    for result in response.results:
+        if error_class(result.error_code) is kafka_errors.UnknownTopicOrPartitionError:
+            continue
+        if denied is not None and error_class(result.error_code) is kafka_errors.TopicAuthorizationFailedError:
+            denied.add(result.resource_name)
+            continue
+        check(result.error_code, f"topic {result.resource_name}")
+        found[result.resource_name] = {entry.name: entry.value for entry in result.configs if entry.value is not None}
+    return found

@@ -1,0 +1,116 @@
+"""What a cluster says of its transactional producers (KIP-664), and where its transactional logs end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.kafka.admin.admin_connection import Again, Wire, WireClient, check, describe, error_class
+from drkit.kafka.admin.log_offsets import LATEST, find_leaders, list_offsets
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
+from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
+from drkit.model.topology import TopicPartition
+
+
+class TransactionalId(NamedTuple):
+    """One as its coordinator lists it. `state`: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit …"""
+
+    name: str
+    producer_id: int
+    state: str
+
+    @property
+    def deciding(self) -> bool:
+        """Whether a decision is in the making: some of its markers may be missing."""
+        return self.state.startswith("Prepare")
+
+    @property
+    def ongoing(self) -> bool:
+        """Whether a transaction has begun."""
+        return self.state == "Ongoing"
+
+
+class TransactionAdmin(WireClient):
+    """Transactional producers of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions the two transactional logs have; one that doesn't exist yet is left out."""
+
+        async def step(wire: Wire) -> dict[str, int]:
+            topic_type = MetadataRequest.MetadataRequestTopic
+            names = [topic_type(name=name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
+            response = await wire.send(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+            found = {}
+            for topic in response.topics:
+                if error_class(topic.error_code) is not kafka_errors.UnknownTopicOrPartitionError:
+                    check(topic.error_code, topic.name)
+                    found[topic.name] = len(topic.partitions)
+            return found
+
+        return self._wire.call("look at the transactional logs", step)
+
+    def producers(self, tps: Iterable[TopicPartition]) -> set[int]:
+        """The producer ids that wrote to these partitions and that their leaders remember.
+
+        Partitions without a leader are left out.
+        """
+        wanted = list(tps)
+
+        async def step(wire: Wire) -> set[int]:
+            found: set[int] = set()
+            for leader, led in (await find_leaders(wire, wanted, set())).items():
+                by_topic: dict[str, list[int]] = defaultdict(list)
+                for tp in led:
+                    by_topic[tp.topic].append(tp.partition)
+                topic_type = DescribeProducersRequest.TopicRequest
+                request = DescribeProducersRequest(
+                    topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+                )
+                response = await wire.send(request, leader)
+                for topic in response.topics:
+                    for partition in topic.partitions:
+                        error = error_class(partition.error_code)
+                        if partition.error_code and not error.retriable:
+                            check(partition.error_code, f"{topic.name}:{partition.partition_index}")
+                        found.update(state.producer_id for state in partition.active_producers)
+            return found
+
+        return self._wire.call("describe producers", step) if wanted else set()
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> list[TransactionalId]:
+        """Those that have these producer ids now.
+
+        Raises:
+            Unreachable: also while a transaction coordinator is down or loading: a part is never given for the whole.
+        """
+
+        async def step(wire: Wire) -> list[TransactionalId]:
+            metadata = await wire.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+            found: list[TransactionalId] = []
+
+            async def ask(node: int) -> None:
+                request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+                response = await wire.send(request, node)
+                error = error_class(response.error_code)
+                if response.error_code and error.retriable:
+                    raise Again(f"list transactions of broker {node}: {describe(error)}")
+                check(response.error_code, f"list transactions of broker {node}")
+                found.extend(
+                    TransactionalId(each.transactional_id, each.producer_id, each.transaction_state)
+                    for each in response.transaction_states
+                )
+
+            for broker in metadata.brokers:
+                await ask(broker.node_id)
+            return found
+
+        return self._wire.call("list transactions", step) if producer_ids else []
+
+    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermarks of these partitions."""
+        return list_offsets(self._wire, "look at log ends", dict.fromkeys(tps, LATEST))

@@ -1,0 +1,100 @@
+"""Asking every broker whether somebody may write, without writing.
+
+A Produce request with no record batch in it can't append anything: a broker looks at the rights first and
+answers TOPIC_AUTHORIZATION_FAILED, and only then at the records, which it refuses as invalid. So the answer
+tells the one from the other, on every broker, whoever leads the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Self
+
+from kafka import errors as kafka_errors
+from kafka.protocol.producer import ProduceRequest
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.admin_connection import Wire, describe, error_class
+from drkit.kafka.admin.topic_requests import metadata
+from drkit.model.errors import DrkitError
+
+_TOPICS_A_REQUEST = 500
+_DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
+_PASSED = (
+    kafka_errors.NoError,
+    kafka_errors.InvalidRecordError,
+    kafka_errors.CorruptRecordError,
+    kafka_errors.NotLeaderForPartitionError,
+    kafka_errors.UnknownTopicOrPartitionError,
+)
+"""What is answered only after the rights were looked at."""
+
+
+class WriteProbe:
+    """Probes one cluster as one client; a context manager.
+
+    Args:
+        alias: the cluster's name in messages.
+        cluster: how that client reaches it.
+        timeout_seconds: the bound of every call.
+    """
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float) -> None:
+        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wire.close()
+
+    @property
+    def principal(self) -> str:
+        """Who is probed as, for messages."""
+        return self._wire.principal or "the client of the certificate"
+
+    def may_write(self, topics: Collection[str]) -> dict[int, frozenset[str]]:
+        """By broker (node id), those of these topics that may be written through it; empty: all are denied.
+
+        Raises:
+            Unreachable: a broker that the cluster lists doesn't answer.
+            ConfigError: the client's credentials are not accepted.
+            DrkitError: an answer that says neither.
+        """
+        wanted = sorted(topics)
+
+        async def step(wire: Wire) -> dict[int, frozenset[str]]:
+            nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
+            return {node: await _ask(wire, node, wanted) for node in nodes}
+
+        found: dict[int, frozenset[str]] = self._wire.call("probe who may write", step)
+        return found
+
+
+async def _ask(wire: Wire, node: int, topics: Sequence[str]) -> frozenset[str]:
+    open_ones = set()
+    topic_type = ProduceRequest.TopicProduceData
+    partition_type = topic_type.PartitionProduceData
+    for start in range(0, len(topics), _TOPICS_A_REQUEST):
+        answer: Any = await wire.send(
+            ProduceRequest(
+                transactional_id=None,
+                acks=1,
+                timeout_ms=int(wire.timeout_seconds * 1000),
+                topic_data=[
+                    topic_type(name=name, partition_data=[partition_type(index=0, records=b"")])
+                    for name in topics[start : start + _TOPICS_A_REQUEST]
+                ],
+                min_version=3,
+                max_version=9,
+            ),
+            node,
+        )
+        for topic in answer.responses:
+            error = error_class(topic.partition_responses[0].error_code)
+            if error in _DENIED:
+                continue
+            if error not in _PASSED and not error.retriable:
+                raise DrkitError(f"broker {node} of {wire.alias} answered {describe(error)} to an empty produce")
+            open_ones.add(topic.name)
+    return frozenset(open_ones)

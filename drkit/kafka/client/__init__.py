@@ -1,0 +1,1 @@
+"""The data path's connections, and readers of logs built on them."""

@@ -1,0 +1,262 @@
+"""One connection of the data path: requests out, answers in, with as little between them and the socket as can be.
+
+aiokafka's client makes the connection: TLS, SASL, and the versions that both sides know are its. From then on its own
+reading would cost more than the mirror's work on a small answer: a stream's buffer, a task that waits for four bytes
+and then for the rest, a future, each with a turn of the event loop. So what comes is cut into answers where it comes
+in, and whoever asked is told within the same turn. What aiokafka keeps of a connection has no public names; this
+module alone knows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from aiokafka import errors
+from aiokafka.conn import CloseReason
+
+from drkit.kafka.client.buffer_pool import Frames
+from drkit.kafka.protocol import encoding as form
+
+log = logging.getLogger(__name__)
+
+_HEADER = struct.Struct(">ihhih")  # size, API, version, correlation id, length of the client's name
+_SIZE_BYTES = _LEAST_ANSWER = 4  # an answer holds its correlation id at least
+_NO_TAGS = b"\0"
+_LARGE = 512 * 1024
+"""Bytes from which on an answer is put together in memory that is used again; less is quickly allocated."""
+_FRAMES = Frames()
+
+
+class Reply:
+    """What came of a request: an answer, or why there is none."""
+
+    __slots__ = ("_answer", "_error")
+
+    def __init__(self, answer: Any, error: BaseException | None = None) -> None:
+        self._answer = answer
+        self._error = error
+
+    def result(self) -> Any:
+        """The answer; raises what went wrong."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+Told = Callable[[Reply], None]
+"""Takes what came of a request. It may send others, and mustn't raise."""
+
+
+class _Owed:
+    """What aiokafka takes for the future of an answer."""
+
+    __slots__ = ("_done", "_loop", "_told")
+
+    def __init__(self, told: Told, loop: asyncio.AbstractEventLoop) -> None:
+        self._told = told
+        self._loop = loop
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, answer: Any) -> None:
+        self._done = True
+        self._told(Reply(answer))
+
+    def set_exception(self, error: BaseException) -> None:
+        self._done = True
+        self._loop.call_soon(self._told, Reply(None, error))  # the connection is being closed, of all that it owes
+
+
+class Line:
+    """Reads the answers of a connection, and gives it up once it owes one and nothing has moved for so long.
+
+    aiokafka's own time-out is of the whole answer: a large one on a slow line would never be complete in time,
+    be asked for again, and so on for ever.
+
+    Args:
+        made: aiokafka's connection, on which nothing is under way.
+        seconds: how long it may stand still.
+    """
+
+    def __init__(self, made: Any, seconds: float) -> None:
+        self.made = made
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = self._loop.time()
+        self._unsent = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: list[bytes] = []  # the beginning of an answer
+        self._held_bytes = 0
+        self._needed = _SIZE_BYTES
+        self._frame: memoryview | None = None  # a large answer that isn't complete
+        self._filled = 0
+        reader: Any = made._reader  # an asyncio.StreamReader  # noqa: SLF001 - see above
+        if reader is None:
+            return  # closed meanwhile
+        reader.feed_data = self._hear  # every byte that comes passes here; the end of the stream, aiokafka still hears
+
+    def owes(self) -> None:
+        """A request was handed over: an answer is to come."""
+        if len(self.made._requests) == 1:  # noqa: SLF001 - see above
+            self._moved_at = self._loop.time()  # nothing was owed until now
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds / 4, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        _FRAMES.let_go()
+        made = self.made
+        if made._writer is None:  # noqa: SLF001 - see above
+            self._frame = None
+            self._held.clear()
+            return
+        if not made._requests:  # noqa: SLF001 - see above
+            return
+        unsent: int = made._writer.transport.get_write_buffer_size()  # noqa: SLF001 - see above
+        if unsent != self._unsent:
+            self._unsent, self._moved_at = unsent, self._loop.time()
+        if self._loop.time() - self._moved_at >= self._seconds:
+            made.close(CloseReason.CONNECTION_TIMEOUT, TimeoutError(f"silent for {self._seconds:g} s"))
+        else:
+            self._timer = self._loop.call_later(self._seconds / 4, self._look)
+
+    def _hear(self, data: bytes) -> None:
+        """Some bytes came: answer whoever's answer is complete."""
+        self._moved_at = self._loop.time()
+        data = self._gathered(data)
+        if not data:
+            return
+        view, at, end = memoryview(data), 0, len(data)
+        self._needed = _SIZE_BYTES
+        while end - at >= _SIZE_BYTES:
+            (size,) = form.I32.unpack_from(view, at)
+            if size < _LEAST_ANSWER:
+                self._out_of_sync(ValueError(f"an answer of {size} bytes"))
+                return
+            self._needed = _SIZE_BYTES + size
+            if end - at < self._needed:
+                if size >= _LARGE:
+                    self._begin(size, view[at + _SIZE_BYTES :])
+                    return
+                break
+            at += self._needed
+            if not self._answer(view[at - size : at]):
+                return
+            self._needed = _SIZE_BYTES
+        if at < end:
+            self._held.append(data[at:] if at else data)
+            self._held_bytes = end - at
+
+    def _gathered(self, data: bytes) -> bytes:
+        """What came, behind what was held; nothing as long as that is no whole answer."""
+        if self._frame is not None:
+            return self._continue(self._frame, data)
+        if not self._held:
+            return data
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes < self._needed:
+            return b""
+        data = b"".join(self._held)
+        self._held.clear()
+        return data
+
+    def _begin(self, size: int, come: memoryview) -> None:
+        """Of a large answer some has come: it is put together as it comes, in memory that is used again."""
+        self._frame, self._filled = _FRAMES.lend(size), len(come)
+        self._frame[: len(come)] = come
+        self._needed = _SIZE_BYTES
+
+    def _continue(self, frame: memoryview, data: bytes) -> bytes:
+        """More of the large answer came; returns what is behind it."""
+        taken = min(len(data), len(frame) - self._filled)
+        frame[self._filled : self._filled + taken] = data[:taken]
+        self._filled += taken
+        if self._filled < len(frame):
+            return b""
+        self._frame = None
+        return data[taken:] if self._answer(frame) else b""
+
+    def _answer(self, frame: memoryview) -> bool:
+        """Pass an answer on; false where the connection is closed then."""
+        made = self.made
+        try:
+            answer = self._decoded(frame)
+        except Exception as error:  # noqa: BLE001 - whatever came isn't Kafka's protocol: nothing after it can be trusted
+            self._out_of_sync(error)
+            return False
+        _, _, owed = made._requests.popleft()  # noqa: SLF001 - see above
+        if not owed.done():
+            owed.set_result(answer)
+        return made._writer is not None  # noqa: SLF001 - see above
+
+    def _out_of_sync(self, error: Exception) -> None:
+        made = self.made
+        log.warning(
+            "broker %s:%s sent what can't be read, so its connection is closed: %r", made.host, made.port, error
+        )
+        made.close(CloseReason.OUT_OF_SYNC, error)
+
+    def _decoded(self, frame: memoryview) -> Any:
+        """The answer to the oldest request."""
+        correlation_id, request, _ = self.made._requests[0]  # noqa: SLF001 - see above
+        (heard,) = form.I32.unpack_from(frame, 0)
+        if heard != correlation_id:
+            raise errors.CorrelationIdError(f"the answer to request {heard} came for request {correlation_id}")
+        at = form.I32.size
+        return request.RESPONSE_TYPE.decode(frame, form.tags(frame, at) if request.FLEXIBLE_VERSION else at)
+
+
+class Connection:
+    """One connection to a broker: requests sent on it are handled in the order in which they were sent."""
+
+    __slots__ = ("_line", "_made")
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._made = line.made
+
+    @property
+    def open(self) -> bool:
+        """Whether requests can be sent."""
+        connected: bool = self._made.connected()
+        return connected
+
+    def send(self, request: Any) -> asyncio.Future[Any]:
+        """Hand a request to the socket at once; the result is its response.
+
+        Raises:
+            KafkaError: the connection is closed (nothing was sent).
+            NotImplementedError: the broker knows no version of the request that drkit knows.
+        """
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._send(request, answer)
+        return answer
+
+    def tell(self, request: Any, told: Told) -> None:
+        """Hand a request to the socket at once; `told` is called with what came of it, as soon as it comes.
+
+        Raises:
+            As `send`; nothing will be told then.
+        """
+        self._send(request, _Owed(told, asyncio.get_running_loop()))
+
+    def _send(self, request: Any, owed: asyncio.Future[Any] | _Owed) -> None:
+        made = self._made
+        if made._writer is None:  # noqa: SLF001 - see `Line`
+            raise errors.KafkaConnectionError(f"no connection to broker at {made.host}:{made.port}")
+        encoded = request.prepare(made._versions)  # noqa: SLF001 - see `Line`
+        client = made._client_id.encode()  # noqa: SLF001 - see `Line`
+        tags = _NO_TAGS if encoded.FLEXIBLE_VERSION else b""
+        correlation_id = made._next_correlation_id()  # noqa: SLF001 - see `Line`
+        size = _HEADER.size - _SIZE_BYTES + len(client) + len(tags) + sum(map(len, encoded.parts))
+        head = _HEADER.pack(size, encoded.API_KEY, encoded.API_VERSION, correlation_id, len(client))
+        made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `Line`
+        made._requests.append((correlation_id, encoded, owed))  # noqa: SLF001 - see `Line`
+        self._line.owes()

@@ -1,0 +1,147 @@
+"""Connections of the data path to one cluster: aiokafka's client, its metadata, a connection per purpose.
+
+Everything runs on one event loop. The client reconnects by itself when asked again; this adds what
+the mirror needs round it: a start that waits for a cluster that is down, leaders by partition, and
+metadata that is refreshed when something proved stale, not more often than every half second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Iterable
+
+from aiokafka import errors
+from aiokafka.client import AIOKafkaClient
+from aiokafka.structs import TopicPartition as KafkaPartition
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.client.connection import Connection, Line
+from drkit.kafka.config.client_config import aiokafka_config
+from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking
+from drkit.model.errors import BrokerTooOld
+
+log = logging.getLogger(__name__)
+
+_REFRESH_SECONDS = 0.5
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+_METADATA_MS = 60_000
+
+StreamError = (errors.KafkaError, OSError, asyncio.TimeoutError)
+"""What a request raises when its outcome isn't known: the connection failed, or nothing came in time."""
+
+
+class Stream:
+    """The data path's connections to one cluster. Used on one event loop.
+
+    Args:
+        alias: the cluster's name in messages.
+        cluster: how to reach it.
+        timeout_seconds: how long a connection that owes an answer may stand still before it is given up.
+    """
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float) -> None:
+        self.alias = alias
+        self._config = aiokafka_config(cluster)
+        self._timeout_seconds = timeout_seconds
+        self._lines: dict[tuple[int, str], Line] = {}
+        self._client: AIOKafkaClient | None = None
+        self._topics: set[str] = set()
+        self._refreshed = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self.trouble: str | None = None
+        self.news = 0
+        """Counts what was heard of leaders: a new number, maybe new leaders."""
+
+    async def connect(self) -> None:
+        """Learn of the brokers, waiting for as long as none answers."""
+        pause = _FIRST_PAUSE
+        while True:
+            client = AIOKafkaClient(
+                **self._config,
+                request_timeout_ms=int(self._timeout_seconds * 1000),
+                metadata_max_age_ms=_METADATA_MS,
+                connections_max_idle_ms=None,
+            )
+            try:
+                await client.bootstrap()
+            except StreamError as error:
+                self.trouble = f"cluster {self.alias} can't be reached: {error}"
+                await client.close()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            except BaseException:
+                await client.close()
+                raise
+            else:
+                self.trouble = None
+                self._client = client
+                client.cluster.add_listener(self._heard)
+                return
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    def _heard(self, _: object) -> None:
+        self.news += 1
+
+    def track(self, topics: Iterable[str]) -> Awaitable[object] | None:
+        """Know the leaders of these topics' partitions from now on; what can be awaited, where some are new."""
+        fresh = set(topics) - self._topics
+        if not fresh or self._client is None:
+            return None
+        self._topics |= fresh
+        asked: Awaitable[object] = self._client.set_topics(self._topics)
+        return asked
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition, as last heard; None where none does."""
+        if self._client is None:
+            return None
+        node = self._client.cluster.leader_for_partition(KafkaPartition(topic, partition))
+        return node if node is not None and node >= 0 else None
+
+    def refresh(self) -> None:
+        """Have the metadata read again soon: something said that it is stale."""
+        if self._client is None or time.monotonic() - self._refreshed < _REFRESH_SECONDS:
+            return
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshed = time.monotonic()
+            self._refreshing = asyncio.create_task(self._refresh(self._client))
+
+    async def _refresh(self, client: AIOKafkaClient) -> None:
+        """Ask a broker that is known; where none answers, those of the configuration."""
+        try:
+            if not await client.force_metadata_update():
+                await client.bootstrap()
+                await client.force_metadata_update()
+        except StreamError as error:
+            self.trouble = f"cluster {self.alias} can't be reached: {error}"
+        else:
+            self.trouble = None
+
+    async def connection(self, node: int, purpose: str) -> Connection | None:
+        """The connection to a broker for one purpose; None where it can't be made now.
+
+        Raises:
+            BrokerTooOld: it is older than what drkit works with.
+        """
+        if self._client is None or self._client.cluster.broker_metadata(node) is None:
+            return None  # gone from the cluster: the client would say so in the log at each try
+        made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
+        if made is None:
+            return None
+        if lacks := lacking(made._versions):  # noqa: SLF001 - it has no public name
+            what = what_is_lacking(f"{made.host}:{made.port}", lacks)
+            raise BrokerTooOld(f"cluster {self.alias}: {what}", remedy=REMEDY)
+        line = self._lines.get((node, purpose))
+        if line is None or line.made is not made:
+            line = self._lines[node, purpose] = Line(made, self._timeout_seconds)
+        return Connection(line)

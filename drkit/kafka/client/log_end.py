@@ -1,0 +1,81 @@
+"""ListOffsets, version 4: where partitions end on their leader, asked on a connection of the data path.
+
+Asked as replica -2, which sees a log to its very end and not only to its high watermark: the offset that the next
+append gets (`drkit.kafka.admin.log_offsets` asks the same over the administration's connection).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+from aiokafka.protocol.api import Request
+
+from drkit.kafka.protocol import encoding as form
+
+_HEAD = struct.Struct(">ibi")  # replica, isolation, number of topics
+_ASKED = struct.Struct(">iiq")  # partition, current leader epoch, timestamp
+_FOUND = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, leader epoch
+_OBSERVER = -2
+_READ_UNCOMMITTED = 0
+_ANY_EPOCH = -1
+_LATEST = -1
+
+
+class LogEnd(NamedTuple):
+    """Where one partition ends (exclusive)."""
+
+    topic: str
+    partition: int
+    error: int
+    offset: int
+
+
+class LogEndsAnswer:
+    """A decoded ListOffsets response."""
+
+    def __init__(self, partitions: list[LogEnd]) -> None:
+        self.partitions = partitions
+
+    @classmethod
+    def decode(cls, view: memoryview, at: int) -> Self:
+        """One entry per partition."""
+        partitions: list[LogEnd] = []
+        topics, at = form.count(view, at + form.I32.size)  # behind the throttle time
+        for _ in range(topics):
+            topic, at = form.string(view, at)
+            count, at = form.count(view, at)
+            for _ in range(count):
+                number, error, _stamp, offset, _epoch = _FOUND.unpack_from(view, at)
+                at += _FOUND.size
+                partitions.append(LogEnd(topic, number, error, offset))
+        return cls(partitions)
+
+
+class _ListOffsets4(form.Encoded):
+    API_KEY = 2
+    API_VERSION = 4
+    RESPONSE_TYPE = LogEndsAnswer
+
+
+class LogEnds(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped base
+    """Ask one leader where partitions end.
+
+    Args:
+        partitions: by topic.
+    """
+
+    API_KEY = 2
+
+    def __init__(self, partitions: Mapping[str, Sequence[int]]) -> None:
+        parts: list[bytes] = [_HEAD.pack(_OBSERVER, _READ_UNCOMMITTED, len(partitions))]
+        for topic, numbers in partitions.items():
+            parts.append(form.text(topic))
+            parts.append(form.I32.pack(len(numbers)))
+            parts.extend(_ASKED.pack(number, _ANY_EPOCH, _LATEST) for number in numbers)
+        self._parts = parts
+
+    def build(self, request_struct_class: type[_ListOffsets4]) -> _ListOffsets4:
+        """The request in the version that both sides know."""
+        return request_struct_class(*self._parts)

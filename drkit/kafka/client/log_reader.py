@@ -1,0 +1,281 @@
+"""A partition's log read batch by batch, in order, from anywhere: for tasks that read ranges of offsets side by side.
+
+Markers and emptied batches are left out, and batches of aborted transactions unless these are asked for. While one
+answer is worked on, the next one is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Generator
+from types import TracebackType
+from typing import Any, Self
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.client.data_client import Stream, StreamError
+from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
+from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse, unreadable
+from drkit.model.errors import DrkitError, Refused, Unreachable
+
+_FETCH_BYTES = 4 << 20
+_LEAST_FETCH_BYTES = 64 << 10
+_BYTES_AN_OFFSET = 1_000  # more than most records need: a short range is had at once, and little besides
+_WAIT_MS = 500
+_PAUSE = 0.1
+_OUT_OF_RANGE = 1
+_CORRUPT = 2
+_DENIED = 29
+
+
+class OffsetsGone(DrkitError):
+    """Offsets that were there are not any more: retention or a deletion took them."""
+
+
+class _CorruptLog(Exception):
+    """The broker can't read its own log there (CORRUPT_MESSAGE)."""
+
+
+class LogReader:
+    """Reads one cluster. Used by one thread; holds an event loop of its own.
+
+    Args:
+        alias: the cluster's name in messages.
+        cluster: how to reach it.
+        timeout_seconds: how long to go on without an answer.
+        committed: leave aborted records out (isolation level read_committed).
+    """
+
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 60.0, committed: bool = True
+    ) -> None:
+        self._alias = alias
+        self._committed = committed
+        self._timeout = timeout_seconds
+        self._loop = asyncio.new_event_loop()
+        self._stream = Stream(alias, cluster, timeout_seconds=min(timeout_seconds, 30.0))
+        self._connected = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up its connections."""
+        try:
+            self._loop.run_until_complete(self._stream.close())
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop's next round
+        finally:
+            self._loop.close()
+
+    def read(self, topic: str, partition: int, first: int, until: int) -> Generator[list[Batch], None, None]:
+        """The committed batches that hold offsets in [first, until), a list for each answer of a broker.
+
+        The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
+        the bytes received. Whoever doesn't read to the end closes it. Offsets whose batches fail their checksum, or
+        where the log holds no batch, are handed over as `drkit.kafka.protocol.record_batch.unreadable`.
+
+        Raises:
+            OffsetsGone: the log begins above `first` by now, or what was read next has gone.
+            Unreachable: no answer in time.
+            Refused: the cluster denies access.
+            DrkitError: the cluster answered with another error.
+        """
+        position = first
+        asked: Awaitable[Any] | None = None
+        while position < until:
+            found, asked, position = self._loop.run_until_complete(self._next(asked, topic, partition, position, until))
+            if found is not None:
+                try:
+                    yield found
+                except GeneratorExit:  # closed: what was read is enough
+                    if asked is not None:
+                        self._loop.run_until_complete(_let_go(asked))
+                    raise
+        if asked is not None:
+            self._loop.run_until_complete(_let_go(asked))
+
+    async def _next(
+        self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
+    ) -> tuple[list[Batch] | None, Awaitable[Any] | None, int]:
+        """The batches of the next answer, the request sent after it, and where that one reads."""
+        try:
+            answer = await self._answer(asked, topic, partition, position, until)
+        except _CorruptLog:
+            return await self._step_over(topic, partition, position, until)
+        batches = list(parse(answer.records))
+        if not batches:
+            if len(answer.records):
+                return await self._step_over(topic, partition, position, until)
+            if (answer.stable_offset if self._committed else answer.high_watermark) >= until:
+                return await self._step_over(topic, partition, position, until, empty=True)
+            await asyncio.sleep(_PAUSE)  # a new leader may not yet know how far its log is committed
+            return None, None, position
+        held, after = await self._with_ends(batches, topic, partition, position, until)
+        following = await self._ask(topic, partition, after, until) if after < until else None
+        committed = Committed(answer.aborted if self._committed else ())
+        found = [each for each in held if _reaches(each, position, until) and _holds(committed, each)]
+        return found, following, after
+
+    async def _step_over(
+        self, topic: str, partition: int, position: int, until: int, *, empty: bool = False
+    ) -> tuple[list[Batch] | None, None, int]:
+        """Go on behind what can't be read. `empty`: nothing was answered although the log goes on, which is what
+        compaction leaves at a log's end; where something is behind it, the broker stumbles over a batch whose length is
+        damaged."""
+        end = await self._end_of_unreadable(topic, partition, position, until)
+        return (None if empty and end == until else [unreadable(position, end)]), None, end
+
+    async def _with_ends(
+        self, batches: list[Batch], topic: str, partition: int, position: int, until: int
+    ) -> tuple[list[Batch], int]:
+        """Batches of an answer, and the offset behind them. An unreadable one's own header can't say how far it
+        reaches: the batch behind it does."""
+        held: list[Batch] = []
+        at = position
+        for number, batch in enumerate(batches):
+            if batch.readable:
+                held.append(batch)
+                at = max(at, _last(batch) + 1)
+                continue
+            behind = next((each for each in batches[number + 1 :] if each.readable and each.base_offset > at), None)
+            if behind is None:
+                if number == 0:
+                    end = await self._end_of_unreadable(topic, partition, at, until)
+                    return [unreadable(at, end)], end
+                return held, at  # read on from there: then it comes first, with what is behind it
+            if not held or held[-1].readable:  # several in a row are one stretch
+                held.append(unreadable(at, behind.base_offset))
+                at = behind.base_offset
+        return held, at
+
+    async def _end_of_unreadable(self, topic: str, partition: int, position: int, until: int) -> int:
+        """The first offset from which on the log can be read again, `position` being unreadable; `until` where there is
+        none below. In some 2 log2(n) fetches for n offsets."""
+        low, step = position, 1
+        while (at := min(position + step, until - 1)) > low:
+            base = await self._readable_at(topic, partition, at, until)
+            if base is not None:
+                high = min(at, max(base, low + 1))
+                break
+            low, step = at, step * 2
+        else:
+            return until
+        while high - low > 1:
+            middle = (low + high) // 2
+            base = await self._readable_at(topic, partition, middle, until)
+            low, high = (middle, high) if base is None else (low, min(middle, max(base, low + 1)))
+        return high
+
+    async def _readable_at(self, topic: str, partition: int, offset: int, until: int) -> int | None:
+        """The base offset of the batch that a fetch from this offset begins with; None where it can't be read."""
+        try:
+            answer = await self._answer(None, topic, partition, offset, until, wait_ms=0)
+        except _CorruptLog:
+            return None
+        first = next(parse(answer.records), None)
+        return None if first is None or not first.readable else first.base_offset
+
+    async def _answer(
+        self,
+        asked: Awaitable[Any] | None,
+        topic: str,
+        partition: int,
+        position: int,
+        until: int,
+        *,
+        wait_ms: int = _WAIT_MS,
+    ) -> Fetched:
+        deadline = time.monotonic() + self._timeout
+        last = "no leader is known"
+        while time.monotonic() < deadline:
+            if asked is None:
+                asked = await self._ask(topic, partition, position, until, wait_ms)
+            if asked is not None:
+                try:
+                    answer = await asked
+                except StreamError as error:
+                    last = str(error) or type(error).__name__
+                else:
+                    # an answer without the partition is that of a broker that throttles this client
+                    for each in answer.partitions:
+                        if each.error == 0:
+                            found: Fetched = each
+                            return found
+                        last = self._explain(each, topic, partition, position)
+                asked = None
+            self._stream.refresh()
+            await asyncio.sleep(_PAUSE)
+        raise Unreachable(
+            f"cluster {self._alias} gave no records of {topic}:{partition} within {self._timeout:g} s",
+            meaning=f"The last thing seen was: {last}",
+            remedy="Check its brokers and run it again",
+        )
+
+    async def _ask(
+        self, topic: str, partition: int, position: int, until: int, wait_ms: int = _WAIT_MS
+    ) -> Awaitable[Any] | None:
+        """Send a Fetch; None where there is nobody to send it to now."""
+        try:
+            if not self._connected:
+                await asyncio.wait_for(self._stream.connect(), self._timeout)
+                self._connected = True
+            if (heard := self._stream.track([topic])) is not None:
+                await heard
+            leader = self._stream.leader(topic, partition)
+            connection = None if leader is None else await self._stream.connection(leader, "read")
+            if connection is None:
+                return None
+            size = max(_LEAST_FETCH_BYTES, min(_FETCH_BYTES, (until - position) * _BYTES_AN_OFFSET))
+            place = FetchPlace(partition, position, size)
+            return connection.send(
+                Fetch({topic: [place]}, committed=self._committed, max_wait_ms=wait_ms, max_bytes=size)
+            )
+        except StreamError:
+            return None
+
+    def _explain(self, answer: Fetched, topic: str, partition: int, position: int) -> str:
+        """Raise what an error code means for good, or say what it was."""
+        if answer.error == _OUT_OF_RANGE:
+            raise OffsetsGone(
+                f"cluster {self._alias} no longer has offset {position} of {topic}:{partition} (OffsetOutOfRange)"
+            )
+        if answer.error == _CORRUPT:
+            raise _CorruptLog
+        if answer.error == _DENIED:
+            raise Refused(
+                f"cluster {self._alias} denies READ on topic {topic}",
+                remedy="Grant drkit's principal READ on the topics",
+            )
+        from drkit.kafka.admin.admin_connection import describe, error_class  # noqa: PLC0415 - not worth loading where all goes well
+
+        kind = error_class(answer.error)
+        if not kind.retriable and not getattr(kind, "invalid_metadata", False):
+            raise DrkitError(f"cluster {self._alias} answered {describe(kind)} for {topic}:{partition}")
+        return describe(kind)
+
+
+def _last(batch: Batch) -> int:
+    """The last offset that a batch covers. Of the old formats the offset itself is that of the last message."""
+    return batch.base_offset if batch.magic < MAGIC else batch.last_offset
+
+
+def _reaches(batch: Batch, position: int, until: int) -> bool:
+    return _last(batch) >= position and (batch.magic < MAGIC or batch.base_offset < until)
+
+
+def _holds(committed: Committed, batch: Batch) -> bool:
+    return batch.magic < MAGIC or committed.holds(batch)
+
+
+async def _let_go(asked: Awaitable[Any]) -> None:
+    """Wait for an answer that is not wanted any more: whoever reads next uses the same connection."""
+    try:
+        await asked
+    except StreamError:
+        return

@@ -1,0 +1,210 @@
+"""The first record that a consumer would get from each of many places, in a few fetches per partition.
+
+Many places of a partition often lie in the same batches: they are asked for in ascending order, and every batch
+fetched answers all places that it covers. All partitions of a leader go into one request. Control records are
+stepped over, as consumers do; aborted records are not told apart, which is right for a comparison of two looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+from kafka import errors as kafka_errors
+
+from drkit.kafka.admin.admin_connection import Again, Wire, describe, error_class
+from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.client.single_fetch import STALL_SECONDS, Asked, fetch
+from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
+from drkit.kafka.protocol.records import Damaged, Record, read, read_old
+from drkit.model.errors import Unreachable
+from drkit.model.topology import TopicPartition
+
+_FIRST_BYTES = 64 * 1024
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class Place(NamedTuple):
+    """An offset of a partition."""
+
+    tp: TopicPartition
+    offset: int
+
+
+class Peeked(NamedTuple):
+    """What stands at a place: the first record at or after it.
+
+    `offset` None: nothing, the log ends there (or holds but control records). `timestamp` in ms; `crc`:
+    CRC-32C of key, value and headers as they are encoded. `reason`: why there is none of these. `outside`: because
+    the place isn't in the log, so that a consumer would start where its `auto.offset.reset` says.
+    """
+
+    offset: int | None = None
+    timestamp: int | None = None
+    crc: int | None = None
+    reason: str | None = None
+    outside: bool = False
+
+
+NOTHING = Peeked()
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """Places of one partition that are still to be answered, ascending; `at`: where to fetch next."""
+
+    offsets: deque[int]
+    at: int
+    max_bytes: int = _FIRST_BYTES
+
+
+@dataclass(slots=True)
+class _Look:
+    """A look under way."""
+
+    wanted: dict[TopicPartition, _Wanted]
+    found: dict[Place, Peeked] = field(default_factory=dict)
+    why: str = "no leader, or more places than could be read"
+    moved_at: float = field(default_factory=time.monotonic)
+
+    def settle(self, tp: TopicPartition, peeked: Peeked) -> None:
+        """One answer for all places of the partition that are left."""
+        for offset in self.wanted.pop(tp).offsets:
+            self.found[Place(tp, offset)] = peeked
+
+    def end(self, tp: TopicPartition, end: int) -> None:
+        """The partition has no more records: `end` is its high watermark."""
+        beyond = Peeked(reason=f"beyond the log, which ends at {end}", outside=True)
+        for offset in self.wanted.pop(tp).offsets:
+            self.found[Place(tp, offset)] = NOTHING if offset <= end else beyond
+
+
+def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
+    """What stands at each place; one that can't or may not be read, or not in time, says why.
+
+    Args:
+        wire: the cluster.
+        places: where to look; each distinct one is looked at once.
+        seconds: at most so long for all of them.
+    """
+    look = _look_for(places)
+    deadline = time.monotonic() + seconds
+
+    async def step(wire: Wire) -> None:
+        leaders = await _find_leaders(wire, look)
+        moved = True
+        while moved and time.monotonic() < deadline:
+            moved = False
+            for leader, tps in leaders.items():
+                moved |= await _ask(wire, leader, [tp for tp in tps if tp in look.wanted], look)
+            if moved:
+                look.moved_at = time.monotonic()
+        if look.wanted and time.monotonic() < min(deadline, look.moved_at + STALL_SECONDS):
+            raise Again(look.why)
+
+    if look.wanted:
+        try:
+            wire.call("read records at positions", step, timeout_seconds=seconds)
+        except Unreachable as error:
+            look.why = str(error)
+        for tp in list(look.wanted):
+            look.settle(tp, Peeked(reason=f"not read in time: {look.why}"))
+    return look.found
+
+
+async def _find_leaders(wire: Wire, look: _Look) -> dict[int, list[TopicPartition]]:
+    absent: set[TopicPartition] = set()
+    denied: set[TopicPartition] = set()
+    leaders = await find_leaders(wire, list(look.wanted), absent, denied=denied)
+    for tp in absent:
+        look.settle(tp, Peeked(reason="there is no such partition", outside=True))
+    for tp in denied:
+        look.settle(tp, Peeked(reason=describe(kafka_errors.TopicAuthorizationFailedError)))
+    return leaders
+
+
+def _look_for(places: Iterable[Place]) -> _Look:
+    by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
+    for tp, offset in set(places):
+        by_partition[tp].append(offset)
+    return _Look({tp: _Wanted(deque(sorted(offsets)), min(offsets)) for tp, offsets in by_partition.items()})
+
+
+async def _ask(wire: Wire, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
+    """One fetch; whether it brought anything forward."""
+    if not tps:
+        return False
+    answers = await fetch(wire, leader, {tp: Asked(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps})
+    if isinstance(answers, kafka_errors.KafkaError):
+        look.why = str(answers)
+        return False
+    moved = [_take(look, tp, answer) for tp, answer in answers if tp in look.wanted]
+    return any(moved)
+
+
+def _take(look: _Look, tp: TopicPartition, answer: Any) -> bool:
+    """Take one partition's answer; whether it brought anything forward."""
+    if answer.error_code:
+        return _failed(look, tp, answer)
+    wanted = look.wanted[tp]
+    before = len(wanted.offsets), wanted.at
+    data = memoryview(answer.records or b"")
+    try:
+        for batch in parse(data):
+            _answer(look, tp, wanted, batch)
+            if not wanted.offsets:
+                del look.wanted[tp]
+                return True
+    except Damaged as error:
+        look.settle(tp, Peeked(reason=str(error)))
+        return True
+    if wanted.at >= answer.high_watermark:
+        look.end(tp, answer.high_watermark)
+    elif (len(wanted.offsets), wanted.at) == before:
+        if not data or wanted.max_bytes >= _MOST_BYTES:
+            look.why = f"{tp}: nothing comes at {wanted.at}"
+            return False
+        wanted.max_bytes *= 4  # a batch larger than what was asked for was cut off
+    return True
+
+
+def _failed(look: _Look, tp: TopicPartition, answer: Any) -> bool:
+    """As `_take`, of an answer that is an error."""
+    error = error_class(answer.error_code)
+    if error is kafka_errors.OffsetOutOfRangeError:
+        wanted = look.wanted[tp]
+        look.found[Place(tp, wanted.offsets.popleft())] = Peeked(reason="outside the log", outside=True)
+        if wanted.offsets:
+            wanted.at = wanted.offsets[0]
+        else:
+            del look.wanted[tp]
+        return True
+    if not error.retriable:
+        look.settle(tp, Peeked(reason=describe(error)))
+        return True
+    look.why = f"{tp}: {describe(error)}"
+    return False
+
+
+def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> None:
+    """Answer the places that this batch covers; the next fetch goes on behind it, or at the next place."""
+    through = batch.base_offset if batch.magic < MAGIC else batch.last_offset
+    if not batch.is_control and batch.records_count and (batch.magic < MAGIC or wanted.offsets[0] <= through):
+        for record in _records(batch):
+            through = max(through, record.offset)
+            if record.offset < wanted.offsets[0]:
+                continue
+            peeked = Peeked(record.offset, record.timestamp, crc32c(record.body))
+            while wanted.offsets and wanted.offsets[0] <= record.offset:
+                look.found[Place(tp, wanted.offsets.popleft())] = peeked
+            if not wanted.offsets:
+                return
+    wanted.at = max(wanted.at, through + 1, wanted.offsets[0])
+
+
+def _records(batch: Batch) -> Iterator[Record]:
+    return iter(read_old(batch.whole)) if batch.magic < MAGIC else read(batch)

@@ -1,0 +1,171 @@
+"""Which records that a target lacks its source still holds, though no retention would have removed them.
+
+Both sides of a mirrored topic have the same retention, but not the same segments: a segment goes when its newest
+record is too old, or when the log is large enough without it. So a target that starts further on than its source is
+normal, for up to a segment's time. What is not: that a record is gone which is younger than the retention allows, or
+that the log is smaller than retention would have left it. Then somebody purged it (DeleteRecords, a retention of its
+own).
+
+The answer comes from the logs, not from a waiting time: the source is asked for its first record that is young enough
+(ListOffsets by time), the target for its log's size where a retention by size is set, the source for the first record
+that it really holds. A purge within what retention permits to remove anyway is not told apart from retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.record_probe import NOTHING, Place
+from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.topic_policy import TopicSettings
+from drkit.model.topology import TopicPartition
+
+RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
+"""Settings that say what a broker removes from a log's start."""
+
+CLOCKS_MS = 60_000
+"""Brokers' clocks may differ by so much."""
+
+_PEEK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a log may lose from its start: records older than `ms`, what is beyond `size` bytes; None: nothing."""
+
+    ms: int | None
+    size: int | None
+
+
+def retention_of(source: Mapping[str, str], target: Mapping[str, str], policy: TopicSettings, topic: str) -> Retention:
+    """The shorter of what the source has and what the link means its target to have.
+
+    Args:
+        source: the source topic's effective settings (those of `RETENTION`).
+        target: the target topic's.
+        policy: the link's: what it overrides, and what doesn't follow the source.
+        topic: the topic's name on the source.
+    """
+    overrides = policy.overrides_of(topic)
+    meant = {
+        name: overrides.get(name, source.get(name) if policy.follows(name) else target.get(name)) for name in RETENTION
+    }
+    sides = [source, {name: value for name, value in meant.items() if value is not None}]
+    deleting = [each for each in sides if "delete" in each.get("cleanup.policy", "delete")]
+    return Retention(
+        _shortest(each.get("retention.ms") for each in deleting),
+        _shortest(each.get("retention.bytes") for each in deleting),
+    )
+
+
+def _shortest(values: Iterable[str | None]) -> int | None:
+    return min((int(value) for value in values if value is not None and int(value) >= 0), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Source offsets that a target lacks: `target` is its partition; `emptied`: it holds nothing mirrored at all."""
+
+    stretch: Stretch
+    target: TopicPartition
+    emptied: bool
+
+
+def unexpired(
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    missing: Mapping[TopicPartition, Missing],
+    policy: TopicSettings,
+    *,
+    at_ms: int,
+) -> dict[TopicPartition, Stretch]:
+    """What of these stretches the source holds now and retention would have kept on the target.
+
+    Args:
+        source: the cluster that still holds them.
+        target: the cluster that lacks them.
+        missing: by source partition.
+        policy: the link's.
+        at_ms: the time now.
+
+    Raises:
+        Unreachable: a cluster doesn't answer for one of them.
+        Refused: the source may not be read.
+    """
+    retentions = _retentions(source, target, missing, policy)
+    young = _young(source, {tp: each for tp, each in missing.items() if tp in retentions}, retentions, at_ms)
+    found = _as_small(target, {tp: missing[tp] for tp in young}, retentions)
+    left = {tp: young[tp] for tp in found}
+    # last of all: what both sides have removed meanwhile, or what holds no record, isn't missing
+    first = source.peek([Place(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS)
+    starts = source.start_offsets(left)
+    kept: dict[TopicPartition, Stretch] = {}
+    for tp, stretch in left.items():
+        if tp not in starts:
+            continue
+        seen = first[Place(tp, stretch.begin)]
+        if seen == NOTHING:
+            continue  # the log ends there
+        if seen.offset is None and not seen.outside:
+            raise Unreachable(f"{tp} on {source.alias} can't be read at {stretch.begin}: {seen.reason}")
+        begin = max(stretch.begin, starts[tp], seen.offset or 0)
+        if begin < stretch.end:
+            kept[tp] = Stretch(begin, stretch.end)
+    return kept
+
+
+def _retentions(
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    missing: Mapping[TopicPartition, Missing],
+    policy: TopicSettings,
+) -> dict[TopicPartition, Retention]:
+    ours = source.topic_configs({tp.topic for tp in missing}, keys=RETENTION)
+    theirs = target.topic_configs({each.target.topic for each in missing.values()}, keys=RETENTION)
+    return {
+        tp: retention_of(ours[tp.topic], theirs[each.target.topic], policy, tp.topic)
+        for tp, each in missing.items()
+        if tp.topic in ours and each.target.topic in theirs
+    }
+
+
+def _young(
+    source: ClusterAdmin,
+    missing: Mapping[TopicPartition, Missing],
+    retentions: Mapping[TopicPartition, Retention],
+    at_ms: int,
+) -> dict[TopicPartition, Stretch]:
+    """From the first record on that retention by age would have kept."""
+    since: dict[TopicPartition, int] = {}
+    for tp in missing:
+        limit = retentions[tp].ms
+        if limit is not None:
+            since[tp] = max(0, at_ms - limit + CLOCKS_MS)
+    first = source.offsets_for_times(since) if since else {}
+    found: dict[TopicPartition, Stretch] = {}
+    for tp, each in missing.items():
+        begin: int | None = each.stretch.begin
+        if tp in since:
+            begin = first.get(tp)  # None: all are older
+        if begin is not None and begin < each.stretch.end:
+            found[tp] = Stretch(max(begin, each.stretch.begin), each.stretch.end)
+    return found
+
+
+def _as_small(
+    target: ClusterAdmin, missing: Mapping[TopicPartition, Missing], retentions: Mapping[TopicPartition, Retention]
+) -> set[TopicPartition]:
+    """Those whose logs are smaller than retention by size would have left them."""
+    sized = {tp: limit for tp in missing if (limit := retentions[tp].size) is not None}
+    try:
+        sizes = target.log_sizes(missing[tp].target for tp in sized) if sized else {}
+    except Refused:
+        sizes = {}  # not known is not explained
+    return {
+        tp
+        for tp, each in missing.items()
+        if tp not in sized or sizes.get(each.target, 0) < sized[tp] or (each.emptied and sized[tp] > 0)
+    }

@@ -1,0 +1,1 @@
+"""One cluster configuration in the form that each client library takes."""

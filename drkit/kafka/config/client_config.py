@@ -1,0 +1,372 @@
+"""One cluster configuration, four dialects: librdkafka, kafka-python, aiokafka and Java.
+
+`config/schema.py` states which librdkafka names a configuration may use (`CLIENT_PROPERTIES`). Each
+function here maps all of them; a value that a client can't express is a `ConfigError` that names
+the property, never a silent difference between clients. The results hold secrets: never log them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.config.oauth_tokens import AiokafkaTokens, KafkaPythonTokens, Oidc
+from drkit.model.errors import ConfigError
+
+PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+MECHANISMS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+"""SASL mechanisms that need no more than a user name and a password, and their JAAS modules."""
+OAUTHBEARER = "OAUTHBEARER"
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_OAUTH = "sasl.oauthbearer."
+_OAUTH_NEEDED = tuple(_OAUTH + name for name in ("method", "client.id", "client.secret", "token.endpoint.url"))
+_NO_GSSAPI = (
+    "can't be GSSAPI: confluent-kafka, through which drkit shares partitions and moves single records, is built for "
+    "PyPI without Kerberos (librdkafka: no provider for SASL mechanism GSSAPI). Give drkit a listener with "
+    "SCRAM-SHA-512, OAUTHBEARER or TLS certificates"
+)
+
+
+def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[str, Any]:
+    """Configuration for a confluent-kafka client: the properties as they stand.
+
+    `extra` holds further librdkafka properties with underscores for dots (``group_id="x"``).
+
+    Raises:
+        ConfigError: a value that not every client of drkit can express.
+    """
+    properties = _checked(cluster)
+    config: dict[str, Any] = {"bootstrap.servers": _servers(cluster), "log.connection.close": False}
+    config.update(properties)
+    config.update({name.replace("_", "."): value for name, value in extra.items()})
+    return config
+
+
+def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
+    """Keyword arguments for a kafka-python client.
+
+    Raises:
+        ConfigError: a value that kafka-python can't express.
+    """
+    properties = _checked(cluster)
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    config: dict[str, Any] = {"bootstrap_servers": _servers(cluster).split(","), "security_protocol": protocol}
+    if "client.id" in properties:
+        config["client_id"] = properties["client.id"]
+    timeout = _timeout_ms(properties)
+    if timeout is not None:
+        config["request_timeout_ms"] = timeout
+    if protocol.startswith("SASL"):
+        config |= _sasl(properties, KafkaPythonTokens)
+    if protocol.endswith("SSL"):
+        config["ssl_context"] = _ssl_context(properties)
+        config["ssl_check_hostname"] = _checks_hostname(properties)
+    return config
+
+
+def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
+    """Keyword arguments for aiokafka's client, but for time-outs.
+
+    Raises:
+        ConfigError: a value that aiokafka can't express.
+    """
+    properties = _checked(cluster)
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    config: dict[str, Any] = {
+        "bootstrap_servers": _servers(cluster),
+        "security_protocol": protocol,
+        "client_id": properties.get("client.id", "drkit"),
+    }
+    if protocol.startswith("SASL"):
+        config |= _sasl(properties, AiokafkaTokens)
+    if protocol.endswith("SSL"):
+        config["ssl_context"] = _ssl_context(properties)
+    return config
+
+
+def java_properties(cluster: ClusterConfig) -> dict[str, str]:
+    """Properties for a Java client (Kafka's tools; Spark, with ``kafka.`` put before each name).
+
+    Certificates and keys are in them as text: on the nodes of a Spark cluster there are no files of ours.
+
+    Raises:
+        ConfigError: a value that Java's client can't express.
+    """
+    properties = _checked(cluster)
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    java = {"bootstrap.servers": _servers(cluster), "security.protocol": protocol}
+    for name in ("client.id", "client.rack"):
+        if name in properties:
+            java[name] = properties[name]
+    timeout = _timeout_ms(properties)
+    if timeout is not None:
+        java["request.timeout.ms"] = str(timeout)
+    if protocol.startswith("SASL"):
+        mechanism = properties["sasl.mechanisms"]
+        java["sasl.mechanism"] = mechanism
+        if mechanism == OAUTHBEARER:
+            java |= _java_oauth(_oidc(properties))
+        else:
+            login = {"username": properties["sasl.username"], "password": properties["sasl.password"]}
+            java["sasl.jaas.config"] = _jaas(MECHANISMS[mechanism], login)
+    if protocol.endswith("SSL"):
+        java.update(_java_ssl(properties))
+    return java
+
+
+def java_properties_text(properties: Mapping[str, str]) -> str:
+    """The text of a ``.properties`` file that holds exactly these properties (it holds secrets)."""
+    return "".join(f"{_escaped(name, key=True)}={_escaped(value, key=False)}\n" for name, value in properties.items())
+
+
+def _servers(cluster: ClusterConfig) -> str:
+    return ",".join(server.strip() for server in cluster.bootstrap_servers.split(","))
+
+
+def _checked(cluster: ClusterConfig) -> dict[str, str]:
+    """The client properties, checked and normalised: one name for the mechanism, upper case values."""
+    try:
+        properties = cluster.properties()
+    except ValueError as error:
+        raise ConfigError(
+            f"a client property can't be read: {error}", remedy="Set the variable or correct the file"
+        ) from None
+    protocol = properties.get("security.protocol")
+    if protocol is not None:
+        properties["security.protocol"] = protocol = protocol.upper()
+        if protocol not in PROTOCOLS:
+            raise _bad("security.protocol", f"must be one of {', '.join(sorted(PROTOCOLS))}")
+    mechanism = properties.pop("sasl.mechanism", None)
+    if mechanism is not None and properties.setdefault("sasl.mechanisms", mechanism) != mechanism:
+        raise _bad("sasl.mechanism", "differs from sasl.mechanisms; give one of them")
+    _check_sasl(properties, needed=(protocol or "").startswith("SASL"))
+    _check_ssl(properties, used=(protocol or "").endswith("SSL"))
+    for name in ("socket.timeout.ms", "request.timeout.ms"):
+        if name in properties and not (properties[name].isdecimal() and int(properties[name]) > 0):
+            raise _bad(name, "must be a positive number of milliseconds")
+    return properties
+
+
+def _check_sasl(properties: dict[str, str], *, needed: bool) -> None:
+    given = [name for name in properties if name.startswith("sasl.") or name == "https.ca.location"]
+    if not needed:
+        if given:
+            raise _bad(given[0], "is given, but security.protocol is not SASL_PLAINTEXT or SASL_SSL")
+        return
+    if "sasl.mechanisms" not in properties:
+        raise _bad("sasl.mechanisms", f"is missing: security.protocol is {properties['security.protocol']}")
+    properties["sasl.mechanisms"] = mechanism = properties["sasl.mechanisms"].upper()
+    if mechanism == "GSSAPI":
+        raise _bad("sasl.mechanisms", _NO_GSSAPI)
+    if mechanism not in {*MECHANISMS, OAUTHBEARER}:
+        known = ", ".join((*MECHANISMS, OAUTHBEARER))
+        raise _bad("sasl.mechanisms", f"must be one of {known}; others can't be mapped to every client")
+    needed_names = _OAUTH_NEEDED if mechanism == OAUTHBEARER else ("sasl.username", "sasl.password")
+    for name in needed_names:
+        if name not in properties:
+            raise _bad(name, f"is missing: sasl.mechanisms is {mechanism}")
+    _check_nothing_else(given, mechanism)
+    if mechanism == OAUTHBEARER:
+        _check_oauth(properties)
+
+
+def _check_nothing_else(given: list[str], mechanism: str) -> None:
+    for name in given:
+        of_oauth = name.startswith(_OAUTH) or name == "https.ca.location"
+        if of_oauth != (mechanism == OAUTHBEARER) and name != "sasl.mechanisms":
+            raise _bad(name, f"is given, but sasl.mechanisms is {mechanism}")
+
+
+def _check_oauth(properties: dict[str, str]) -> None:
+    properties[_OAUTH + "method"] = properties[_OAUTH + "method"].lower()
+    if properties[_OAUTH + "method"] != "oidc":
+        raise _bad(_OAUTH + "method", "must be oidc: client credentials against a token endpoint")
+    endpoint = urlsplit(properties[_OAUTH + "token.endpoint.url"])
+    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname or endpoint.username is not None:
+        raise _bad(_OAUTH + "token.endpoint.url", "must be an http or https address, without a user in it")
+    if "https.ca.location" in properties and not Path(properties["https.ca.location"]).is_file():
+        raise _bad("https.ca.location", "must be a PEM file that can be read")
+    _oidc(properties)
+
+
+def _oidc(properties: Mapping[str, str]) -> Oidc:
+    extensions: dict[str, str] = {}
+    text = properties.get(_OAUTH + "extensions", "")
+    for pair in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = pair.partition("=")
+        if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not re.fullmatch(r"[\x21-\x7e \t]+", value):
+            raise _bad(_OAUTH + "extensions", "must be name=value, several with commas; names are letters, not auth")
+        extensions[name] = value
+    return Oidc(
+        url=properties[_OAUTH + "token.endpoint.url"],
+        client_id=properties[_OAUTH + "client.id"],
+        client_secret=properties[_OAUTH + "client.secret"],
+        scope=properties.get(_OAUTH + "scope", ""),
+        extensions=tuple(extensions.items()),
+        ca=properties.get("https.ca.location"),
+    )
+
+
+def _sasl(properties: Mapping[str, str], tokens: type[KafkaPythonTokens | AiokafkaTokens]) -> dict[str, Any]:
+    """kafka-python and aiokafka name these alike."""
+    mechanism = properties["sasl.mechanisms"]
+    if mechanism == OAUTHBEARER:
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": tokens(_oidc(properties))}
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": properties["sasl.username"],
+        "sasl_plain_password": properties["sasl.password"],
+    }
+
+
+def _check_ssl(properties: dict[str, str], *, used: bool) -> None:
+    names = [name for name in properties if name.startswith("ssl.") or name == "enable.ssl.certificate.verification"]
+    if names and not used:
+        raise _bad(names[0], "is given, but security.protocol is not SSL or SASL_SSL")
+    if "ssl.ca.location" in properties and not Path(properties["ssl.ca.location"]).is_file():
+        raise _bad("ssl.ca.location", "must be a PEM file that can be read")
+    if ("ssl.certificate.location" in properties) != ("ssl.key.location" in properties):
+        raise _bad("ssl.certificate.location", "and ssl.key.location go together")
+    algorithm = properties.get("ssl.endpoint.identification.algorithm")
+    if algorithm is not None and algorithm not in {"https", "none"}:
+        raise _bad("ssl.endpoint.identification.algorithm", "must be https or none")
+    if properties.get("enable.ssl.certificate.verification", "true") not in {"true", "false"}:
+        raise _bad("enable.ssl.certificate.verification", "must be true or false")
+
+
+def _timeout_ms(properties: Mapping[str, str]) -> int | None:
+    """What the other clients call the request timeout is librdkafka's socket timeout."""
+    value = properties.get("socket.timeout.ms", properties.get("request.timeout.ms"))
+    return None if value is None else int(value)
+
+
+def _checks_hostname(properties: Mapping[str, str]) -> bool:
+    return properties.get("ssl.endpoint.identification.algorithm", "https") == "https"
+
+
+def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"))
+        if "ssl.certificate.location" in properties:
+            context.load_cert_chain(
+                properties["ssl.certificate.location"],
+                properties["ssl.key.location"],
+                properties.get("ssl.key.password", ""),  # "" rather than None: None would ask on the terminal
+            )
+    except (OSError, ssl.SSLError) as error:
+        raise _bad("ssl.*", f"can't be used: {error}") from error
+    context.check_hostname = _checks_hostname(properties)
+    if properties.get("enable.ssl.certificate.verification") == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _java_oauth(oidc: Oidc) -> dict[str, str]:
+    """Java's client asks the token endpoint itself; it reads who it is from the JAAS options."""
+    options = {"clientId": oidc.client_id, "clientSecret": oidc.client_secret}
+    if oidc.scope:
+        options["scope"] = oidc.scope
+    options |= {f"extension_{name}": value for name, value in oidc.extensions}
+    if oidc.ca is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _content("https.ca.location", oidc.ca)}
+    return {
+        "sasl.login.callback.handler.class": _OAUTH_LOGIN,
+        "sasl.oauthbearer.token.endpoint.url": oidc.url,
+        "sasl.jaas.config": _jaas(_OAUTH_MODULE, options),
+    }
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    return f"{module} required " + " ".join(f"{name}={_jaas_quoted(value)}" for name, value in options.items()) + ";"
+
+
+def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:
+    if properties.get("enable.ssl.certificate.verification") == "false":
+        raise _bad(
+            "enable.ssl.certificate.verification", "can't be false for Java clients (Spark, Kafka's tools); give a CA"
+        )
+    java = {"ssl.endpoint.identification.algorithm": "https" if _checks_hostname(properties) else ""}
+    if "ssl.ca.location" in properties:
+        java["ssl.truststore.type"] = "PEM"
+        java["ssl.truststore.certificates"] = _pem("ssl.ca.location", properties)
+    if "ssl.certificate.location" in properties:
+        key = _pem("ssl.key.location", properties)
+        if "BEGIN PRIVATE KEY" not in key and "BEGIN ENCRYPTED PRIVATE KEY" not in key:
+            raise _bad(
+                "ssl.key.location", "must be a PKCS #8 key for Java clients; convert it with openssl pkcs8 -topk8"
+            )
+        if _locked_by_pbes2(key):
+            raise _bad(
+                "ssl.key.location",
+                "is locked by PBES2, which Kafka's Java clients (Spark's among them) can't open on Java 17; lock it "
+                "with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES, or keep it unlocked where only drkit can read it",
+            )
+        java["ssl.keystore.type"] = "PEM"
+        java["ssl.keystore.certificate.chain"] = _pem("ssl.certificate.location", properties)
+        java["ssl.keystore.key"] = key
+        if "ssl.key.password" in properties:
+            java["ssl.key.password"] = properties["ssl.key.password"]
+    return java
+
+
+def _locked_by_pbes2(key: str) -> bool:
+    """Whether a PKCS #8 key is encrypted as openssl does it by default (object identifier 1.2.840.113549.1.5.13)."""
+    _, _, rest = key.partition("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+    try:
+        der = base64.b64decode(rest.partition("-----END")[0])
+    except binascii.Error as error:
+        raise _bad("ssl.key.location", f"can't be read as PEM: {error}") from error
+    return bytes.fromhex("06092a864886f70d01050d") in der[:32]
+
+
+def _pem(name: str, properties: Mapping[str, str]) -> str:
+    return _content(name, properties[name])
+
+
+def _content(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad(name, f"can't be read as PEM: {error}") from error
+
+
+def _jaas_quoted(value: str) -> str:
+    """A JAAS string: Java reads it with StreamTokenizer, which ends it at a bare quote or line end."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def _escaped(text: str, *, key: bool) -> str:
+    """Escape for `java.util.Properties.load`: ISO-8859-1, backslashes, separators and leading blanks."""
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    if key:
+        special |= {" ": "\\ ", ":": "\\:", "=": "\\=", "#": "\\#", "!": "\\!"}
+    out = []
+    for position, char in enumerate(text):
+        if char in special:
+            out.append(special[char])
+        elif position == 0 and char == " ":
+            out.append("\\ ")
+        elif " " <= char <= "~":
+            out.append(char)
+        else:
+            units = char.encode("utf-16-be")
+            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    return "".join(out)
+
+
+def _bad(name: str, expected: str) -> ConfigError:
+    return ConfigError(f"client property {name} {expected}", remedy="Correct the cluster's [clusters.….client] table")

@@ -1,0 +1,414 @@
+"""The group coordinator of one cluster: committed offsets, members, deletion. See `drkit.kafka.admin.admin_connection`.
+
+Every call here goes to the coordinator of each group, one request for all groups of a coordinator.
+A coordinator that moved is looked up again; one that is loading is retried until the timeout.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.admin_connection import Again, Reach, Wire, WireClient, check, describe, error_class
+from drkit.kafka.admin.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from drkit.kafka.admin.schemas.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from drkit.kafka.groups.coordinator import (
+    GROUPS_A_FETCH,
+    GROUPS_A_REQUEST,
+    CommittedOffset,
+    FetchedOffsets,
+    describing,
+    find_coordinators,
+    pipelined,
+    read_group,
+    rejections,
+)
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, look_at_log
+from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
+from drkit.model.topology import TopicPartition
+
+__all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
+
+_COMMIT_OFFSETS = frozenset({"classic", "consumer", "streams"})
+_GONE = frozenset({"Empty", "Dead"})
+_ACTIVE_GROUP = frozenset(
+    {
+        kafka_errors.UnknownMemberIdError,
+        kafka_errors.IllegalGenerationError,
+        kafka_errors.RebalanceInProgressError,
+        kafka_errors.NonEmptyGroupError,
+        kafka_errors.StaleMemberEpochError,
+        kafka_errors.FencedMemberEpochError,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group as its coordinator lists it.
+
+    `state`: Empty, Stable, PreparingRebalance …; `type`: classic, consumer, share, streams (lower
+    case; ``classic`` on brokers that know no other).
+    """
+
+    group: str
+    state: str
+    type: str
+
+    @property
+    def commits_offsets(self) -> bool:
+        """Whether its positions are committed offsets. Share groups' aren't; of types yet to come it isn't known."""
+        return self.type in _COMMIT_OFFSETS
+
+
+@dataclass(slots=True)
+class GroupListing:
+    """Groups by name. `complete` is false while a coordinator is down: then a group that isn't listed may exist."""
+
+    groups: dict[str, GroupInfo]
+    complete: bool
+
+
+class GroupAdmin(WireClient):
+    """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
+
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+    ) -> None:
+        super().__init__(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
+        self._coordinators: dict[str, int] = {}
+
+    def list_groups(self) -> dict[str, GroupInfo]:
+        """All groups, by name.
+
+        Raises:
+            Unreachable: also while part of the coordinators is down: a part is never given for the whole.
+        """
+
+        async def step(wire: Wire) -> GroupListing:
+            listing = await self._list(wire, whole=True)
+            if not listing.complete:
+                raise Again("part of the group coordinators is down, so its groups can't all be listed")
+            return listing
+
+        return self._wire.call("list groups", step).groups
+
+    def list_reachable_groups(self) -> GroupListing:
+        """The groups of the coordinators that are up, and whether these are all."""
+        return self._wire.call("list groups", self._list)
+
+    async def _list(self, wire: Wire, *, whole: bool = False) -> GroupListing:
+        """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
+
+        `whole`: raise `NotShown` at once where it can't ever be told whether the listing is complete.
+        """
+        topic_type = MetadataRequest.MetadataRequestTopic
+        metadata = await wire.send(
+            MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
+        )
+        offsets_topic = metadata.topics[0]
+        if whole and issubclass(error_class(offsets_topic.error_code), kafka_errors.AuthorizationError):
+            raise NotShown(
+                f"cluster {self.alias} does not show drkit the topic {OFFSETS_TOPIC}",
+                meaning="So it can't be known whether all coordinators are up, and all groups listed",
+                remedy=f"Grant drkit's principal DESCRIBE on the topic {OFFSETS_TOPIC}",
+            )
+        missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
+        complete = missing or (
+            offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)
+        )
+        groups: dict[str, GroupInfo] = {}
+        failures: list[kafka_errors.KafkaError] = []
+        patience = wire.timeout_seconds / 2
+
+        async def ask(node: int) -> None:
+            try:
+                groups.update(await _list_broker(wire, node, patience))
+            except kafka_errors.KafkaError as error:
+                if not error.retriable:
+                    raise
+                failures.append(error)
+
+        await wire.together(ask(broker.node_id) for broker in metadata.brokers)
+        if failures and len(failures) == len(metadata.brokers):
+            raise failures[0]
+        return GroupListing(groups, complete and not failures)
+
+    def committed(self, groups: Sequence[str] | None = None) -> list[CommittedOffset]:
+        """Committed offsets of these groups (None: of all that commit any), sorted; one request per coordinator.
+
+        A group without commits, or that doesn't exist, has none.
+
+        Raises:
+            DrkitError: a group's offsets can't be read, with the reason.
+        """
+        if groups is None:
+            groups = [group.group for group in self.list_groups().values() if group.commits_offsets]
+        fetched = self.fetch(groups)
+        if fetched.failures:
+            group, why = next(iter(fetched.failures.items()))
+            raise DrkitError(
+                f"committed offsets of {len(fetched.failures)} groups of cluster {self.alias} can't be read, "
+                f"e.g. {group}: {why}",
+                remedy="Grant drkit's principal DESCRIBE on the groups and their topics",
+            )
+        everything = [offset for group in fetched.offsets.values() for offset in group]
+        return sorted(everything, key=lambda offset: (offset.group, offset.topic, offset.partition))
+
+    def fetch(self, groups: Iterable[str]) -> FetchedOffsets:
+        """As `committed`, but with the reason, by group, where one can't be read, instead of an error."""
+        left = dict.fromkeys(groups)
+        fetched = FetchedOffsets()
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            group_type = OffsetFetchRequest.OffsetFetchRequestGroup
+            request = OffsetFetchRequest(
+                groups=[group_type(group_id=group, topics=None) for group in chunk], min_version=8, max_version=8
+            )
+            response = await wire.send(request, node)
+            for group in response.groups:
+                read_group(group, left, fetched)
+
+        try:
+            self._on_coordinators("read committed offsets", left, ask, GROUPS_A_FETCH, remembered=self._coordinators)
+        except Unreachable as error:
+            if not fetched.offsets:
+                raise
+            fetched.failures.update(dict.fromkeys(left, str(error)))
+        return fetched
+
+    def share_starts(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int | None]]:
+        """By share group, its start offset on each partition (KIP-932); None: the partition has none yet.
+
+        A group that can't be asked (brokers older than 4.1, a missing right) is left out.
+        """
+        left = dict.fromkeys(groups)
+        found: dict[str, dict[TopicPartition, int | None]] = {}
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            if wire.supports(DescribeShareGroupOffsetsRequest) is None:
+                left.clear()
+                return
+            group_type = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+            request = DescribeShareGroupOffsetsRequest(
+                groups=[group_type(group_id=group, topics=None) for group in chunk]
+            )
+            response = await wire.send(request, node)
+            for group in response.groups:
+                if group.error_code and error_class(group.error_code).retriable:
+                    continue
+                left.pop(group.group_id, None)
+                if not group.error_code:
+                    found[group.group_id] = {
+                        TopicPartition(topic.topic_name, each.partition_index): each.start_offset
+                        if each.start_offset >= 0
+                        else None
+                        for topic in group.topics
+                        for each in topic.partitions
+                        if not each.error_code
+                    }
+
+        self._on_coordinators("read start offsets of share groups", left, ask)
+        return found
+
+    def offsets_log(self) -> OffsetsLog:
+        """The coordinators' own log as it stands: while its end stands, no group in it has changed.
+
+        Raises:
+            Unreachable: none of its leaders answers.
+        """
+        try:
+            return self._wire.call(f"look at the ends of {OFFSETS_TOPIC}", look_at_log)
+        except Refused as error:
+            return OffsetsLog(refused=str(error))
+
+    def members(self, groups: Sequence[str]) -> dict[str, int]:
+        """Active members per group; 0 when it is empty, dead or absent.
+
+        Share and streams groups: 1 stands for "at least one" (their members can't be listed here).
+        """
+        listed = self.list_groups()
+        counts = dict.fromkeys(groups, 0)
+        alive = [group for group in counts if group in listed and listed[group].state not in _GONE]
+        by_type: dict[str, dict[str, None]] = defaultdict(dict)
+        for group in alive:
+            by_type[listed[group].type][group] = None
+        for kind, left in by_type.items():
+            if kind == "classic":
+                ask_members = describing(DescribeGroupsRequest, "groups", left, counts)
+            elif kind == "consumer":
+                ask_members = describing(ConsumerGroupDescribeRequest, "group_ids", left, counts)
+            else:
+                counts.update(dict.fromkeys(left, 1))
+                continue
+            self._on_coordinators("describe groups", left, ask_members)
+        return counts
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit (offset, metadata) by partition for a group that has no members (it is created if need be).
+
+        The leader epoch committed is -1: an epoch of another cluster would send consumers astray.
+
+        Raises:
+            Refused: the group is active, or a partition was rejected (named, with the reason); partitions
+                not named were committed.
+        """
+        for failure in self.commit_many({group: offsets}).values():
+            raise failure
+
+    def commit_many(self, wanted: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]) -> dict[str, DrkitError]:
+        """As `commit`, for many groups, several requests on their way at once; why, by group, for those that failed."""
+        left = {group: None for group, offsets in wanted.items() if offsets}
+        failures: dict[str, DrkitError] = {}
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            async for group, response in pipelined(wire, node, {name: wanted[name] for name in chunk}):
+                rejected = rejections(response)
+                if rejected is not None:
+                    left.pop(group)
+                    if rejected:
+                        failures[group] = self._refused_commit(group, rejected)
+
+        try:
+            self._on_coordinators("commit offsets", left, ask)
+        except DrkitError as error:
+            failures.update(dict.fromkeys(left, error))
+        return failures
+
+    def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+        """Forget a group's committed offsets of these partitions. An absent group or offset is fine.
+
+        Raises:
+            Refused: the group is subscribed to the topic, naming it.
+        """
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for tp in tps:
+            by_topic[tp.topic].append(tp.partition)
+        if not by_topic:
+            return
+
+        async def ask(wire: Wire, node: int, _: list[str]) -> None:
+            topic_type = OffsetDeleteRequest.OffsetDeleteRequestTopic
+            partition_type = topic_type.OffsetDeleteRequestPartition
+            request = OffsetDeleteRequest(
+                group_id=group,
+                topics=[
+                    topic_type(name=name, partitions=[partition_type(partition_index=p) for p in partitions])
+                    for name, partitions in by_topic.items()
+                ],
+            )
+            response = await wire.send(request, node)
+            if error_class(response.error_code) is not kafka_errors.GroupIdNotFoundError:
+                if error_class(response.error_code) in _ACTIVE_GROUP:
+                    raise self._refused_deletion(group, describe(error_class(response.error_code)))
+                check(response.error_code, group)
+                for topic in response.topics:
+                    for partition in topic.partitions:
+                        error = error_class(partition.error_code)
+                        if partition.error_code == 0 or error is kafka_errors.UnknownTopicOrPartitionError:
+                            continue
+                        if error.retriable:
+                            raise error(group)
+                        raise self._refused_deletion(
+                            f"{group} ({topic.name}:{partition.partition_index})", describe(error)
+                        )
+            left.clear()
+
+        left: dict[str, None] = {group: None}
+        self._on_coordinators(f"delete offsets of group {group}", left, ask)
+
+    def delete_groups(self, groups: Sequence[str]) -> None:
+        """Delete groups with all their offsets. Absent ones are fine.
+
+        Raises:
+            Refused: a group has members, naming it.
+        """
+        left = dict.fromkeys(groups)
+
+        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+            response = await wire.send(DeleteGroupsRequest(groups_names=chunk), node)
+            for result in response.results:
+                error = error_class(result.error_code)
+                if result.error_code and error is not kafka_errors.GroupIdNotFoundError:
+                    if error.retriable:
+                        continue
+                    raise self._refused_deletion(result.group_id, describe(error))
+                left.pop(result.group_id, None)
+
+        self._on_coordinators("delete groups", left, ask)
+
+    def _on_coordinators(
+        self,
+        what: str,
+        left: dict[str, None],
+        ask: Callable[[Wire, int, list[str]], Awaitable[None]],
+        groups_a_request: int = GROUPS_A_REQUEST,
+        *,
+        remembered: dict[str, int] | None = None,
+    ) -> None:
+        """Ask each group's coordinator until `ask` has taken every group out of `left`.
+
+        `remembered`: coordinators found before, asked without looking them up; one that doesn't answer for
+        a group is looked up at the next try.
+        """
+
+        async def step(wire: Wire) -> None:
+            coordinators, why = await find_coordinators(wire, list(left), remembered)
+
+            async def ask_one(node: int, groups: list[str]) -> None:
+                nonlocal why
+                for start in range(0, len(groups), groups_a_request):
+                    try:
+                        await ask(wire, node, groups[start : start + groups_a_request])
+                    except kafka_errors.KafkaError as error:
+                        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+                            raise
+                        why = str(error)
+                if remembered is not None:
+                    remembered.update((group, node) for group in groups if group not in left)
+
+            await wire.together(ask_one(node, groups) for node, groups in coordinators.items())
+            if left:
+                raise Again(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
+
+        if left:
+            self._wire.call(what, step)
+
+    def _refused_commit(self, group: str, rejected: Mapping[TopicPartition, type[kafka_errors.KafkaError]]) -> Refused:
+        named = ", ".join(f"{tp} ({describe(error)})" for tp, error in sorted(rejected.items()))
+        if any(error in _ACTIVE_GROUP for error in rejected.values()):
+            return Refused(
+                f"group {group} on cluster {self.alias} is active; not committed: {named}",
+                meaning="Kafka takes a position from outside only while a group has no members",
+                remedy=f"Stop the consumers of {group} on {self.alias}, then try again",
+            )
+        return Refused(
+            f"cluster {self.alias} did not take positions of group {group}: {named}",
+            remedy="Remove the cause named (a topic that doesn't exist, metadata too large, a missing right)",
+        )
+
+    def _refused_deletion(self, group: str, why: str) -> Refused:
+        return Refused(
+            f"group {group} on cluster {self.alias} can't be deleted: {why}",
+            remedy="Stop its consumers on that cluster, then try again",
+        )
+
+
+async def _list_broker(wire: Wire, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
+    """The groups that one broker coordinates."""
+    request = ListGroupsRequest(states_filter=[], types_filter=[])
+    response = await wire.send(request, node, timeout_seconds=timeout_seconds)
+    check(response.error_code, f"list groups of broker {node}")
+    return {
+        group.group_id: GroupInfo(
+            group.group_id, group.group_state or "Unknown", (group.group_type or "classic").lower()
+        )
+        for group in response.groups
+    }

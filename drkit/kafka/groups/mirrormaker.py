@@ -1,0 +1,192 @@
+"""What MirrorMaker 2 keeps about offsets: its checkpoint and offset-sync topics, read as they are.
+
+    SOURCE.checkpoints.internal         on the target
+      key    group, topic (strings), partition (int32); the topic by its name on the target
+      value  version 0 (int16), upstream and downstream offset (int64), metadata (string)
+
+    mm2-offset-syncs.TARGET.internal    on the source, or mm2-offset-syncs.SOURCE.internal on the target
+      key    topic (string), partition (int32); the topic by its name on the source
+      value  upstream and downstream offset (int64) of one and the same record
+
+Strings have their length before them (int16); everything is big-endian. Both topics are compacted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.client.small_topic import read_topic
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.topology import TopicPartition
+
+_STRING = struct.Struct(">h")
+_PARTITION = struct.Struct(">i")
+_PAIR = struct.Struct(">qq")
+_Kept = TypeVar("_Kept")
+
+
+class Checkpoint(NamedTuple):
+    """A group's offset on the source, and MirrorMaker 2's translation. `tp` by its name on the target."""
+
+    group: str
+    tp: TopicPartition
+    upstream: int
+    downstream: int
+    metadata: str
+    at: datetime
+
+
+class OffsetSync(NamedTuple):
+    """One record's offset on both sides. `tp` by its name on the source."""
+
+    tp: TopicPartition
+    upstream: int
+    downstream: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMakerOffsets:
+    """What both topics say. `checkpoints`: the newest of each group and partition; `syncs`: all that are kept, by
+    partition, ascending. `notes`: what could not be read, and what that costs.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    syncs: dict[TopicPartition, tuple[OffsetSync, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def checkpoints_topic(source: str) -> str:
+    """On the target, by MirrorMaker 2's alias of the source."""
+    return f"{source}.checkpoints.internal"
+
+
+def syncs_topic(other: str) -> str:
+    """On one cluster, by MirrorMaker 2's alias of the other."""
+    return f"mm2-offset-syncs.{other}.internal"
+
+
+def decode_checkpoint(key: bytes, value: bytes, at: datetime) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        ValueError: another version, or no checkpoint at all.
+    """
+    try:
+        group, here = _string(key, 0)
+        topic, here = _string(key, here)
+        (partition,) = _PARTITION.unpack_from(key, here)
+        (version,) = _STRING.unpack_from(value, 0)
+        if version != 0:
+            raise ValueError(f"a checkpoint of version {version}; drkit knows version 0")
+        upstream, downstream = _PAIR.unpack_from(value, _STRING.size)
+        metadata, _ = _string(value, _STRING.size + _PAIR.size)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"no checkpoint of MirrorMaker 2: {error}") from None
+    return Checkpoint(group, TopicPartition(topic, partition), upstream, downstream, metadata, at)
+
+
+def decode_sync(key: bytes, value: bytes) -> OffsetSync:
+    """Read an offset sync.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    try:
+        topic, here = _string(key, 0)
+        (partition,) = _PARTITION.unpack_from(key, here)
+        return OffsetSync(TopicPartition(topic, partition), *_PAIR.unpack(value))
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"no offset sync of MirrorMaker 2: {error}") from None
+
+
+def newest(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint, ...]:
+    """The last one of each group and partition, sorted."""
+    found = {(each.group, each.tp): each for each in checkpoints}
+    return tuple(found[key] for key in sorted(found))
+
+
+def by_partition(syncs: Iterable[OffsetSync]) -> dict[TopicPartition, tuple[OffsetSync, ...]]:
+    """Syncs in the order of their source offsets.
+
+    They come in the log's order. One whose offsets lie at or below an earlier one's on either side is of a topic that
+    was made anew since (or of a MirrorMaker that began again): those before it say nothing about what is there now.
+    """
+    found: dict[TopicPartition, list[OffsetSync]] = {}
+    for sync in syncs:
+        kept = found.setdefault(sync.tp, [])
+        if kept and (sync.upstream < kept[-1].upstream or sync.downstream < kept[-1].downstream):
+            kept.clear()
+        if kept and (sync.upstream == kept[-1].upstream or sync.downstream == kept[-1].downstream):
+            kept.pop()
+        kept.append(sync)
+    return {tp: tuple(kept) for tp, kept in found.items()}
+
+
+def read_offsets(
+    source: ClusterConfig,
+    target: ClusterConfig,
+    names: tuple[str, str],
+    *,
+    timeout_seconds: float,
+    patience_seconds: float,
+) -> MirrorMakerOffsets:
+    """Read both topics to their ends of now.
+
+    Args:
+        source: the source cluster, which may be gone.
+        target: the target cluster.
+        names: MirrorMaker 2's aliases of both, source first.
+        timeout_seconds: of each topic of the target.
+        patience_seconds: of the source's.
+
+    Raises:
+        DrkitError: there is no checkpoint topic, or it holds something else.
+        Unreachable: the target doesn't answer.
+    """
+    here, there = names
+    topic = checkpoints_topic(here)
+    read = _read(target, topic, timeout_seconds, decode_checkpoint)
+    if read is None:
+        raise DrkitError(
+            f"{there} has no topic {topic}",
+            meaning=f"MirrorMaker 2 keeps its checkpoints of {here} there (emit.checkpoints.enabled)",
+            remedy="Name the source as MirrorMaker 2's configuration does: --positions-from mm2:ALIAS",
+        )
+    syncs: list[OffsetSync] = []
+    notes = []
+    found = _read(target, syncs_topic(here), timeout_seconds, lambda key, value, _at: decode_sync(key, value))
+    why = "there is none"
+    if found is None:
+        try:
+            found = _read(source, syncs_topic(there), patience_seconds, lambda key, value, _at: decode_sync(key, value))
+        except Unreachable as error:
+            why = error.what
+    if found is None:
+        notes.append(
+            f"no offset-sync topic of MirrorMaker 2 can be read ({why}): positions are its checkpoints', which fall "
+            "back the further the older they are; offset-syncs.topic.location = target keeps the syncs on the target"
+        )
+    syncs += found or []
+    return MirrorMakerOffsets(newest(read), by_partition(syncs), tuple(notes))
+
+
+def _read(
+    cluster: ClusterConfig, topic: str, timeout_seconds: float, decode: Callable[[bytes, bytes, datetime], _Kept]
+) -> list[_Kept] | None:
+    try:
+        return read_topic(cluster, topic, timeout_seconds, decode)
+    except ValueError as error:
+        raise DrkitError(f"{topic} holds {error}", remedy="Check that MirrorMaker 2 writes it") from None
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    (size,) = _STRING.unpack_from(data, at)
+    start = at + _STRING.size
+    if size < 0 or start + size > len(data):
+        raise ValueError("no text of MirrorMaker 2: it ends too early")
+    return data[start : start + size].decode(), start + size

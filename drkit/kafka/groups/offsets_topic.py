@@ -1,0 +1,106 @@
+"""Whether groups can have changed at all, without asking for any of them.
+
+Every commit, deletion and expiry of offsets, and every new group, is a record in a partition of the
+coordinators' own log, `__consumer_offsets`; which one follows from the group's name. So as long as a
+partition's end stands, no group that lives in it has changed, and one small request per broker tells
+that for all groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafka import errors as kafka_errors
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from drkit.kafka.admin.admin_connection import Again, Wire, check, error_class
+from drkit.kafka.admin.log_offsets import LATEST
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_CONSUMER = -1
+_HASH_BITS = 0xFFFFFFFF
+_SIGN = 0x80000000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsLog:
+    """The coordinators' log as it stands.
+
+    Args:
+        partitions: how many it has; 0: it doesn't exist yet (no group ever was), or may not be looked at.
+        ends: end offsets by partition; those whose leader didn't answer are left out.
+        refused: why it can't be looked at, else None.
+    """
+
+    partitions: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
+    refused: str | None = None
+
+
+async def look_at_log(wire: Wire) -> OffsetsLog:
+    """One look (within a step): a metadata request, and one request per broker that leads a partition."""
+    topic_type = MetadataRequest.MetadataRequestTopic
+    metadata = await wire.send(
+        MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
+    )
+    topic = metadata.topics[0]
+    if error_class(topic.error_code) is kafka_errors.UnknownTopicOrPartitionError:
+        return OffsetsLog()
+    check(topic.error_code, OFFSETS_TOPIC)
+    by_leader: dict[int, list[int]] = {}
+    for partition in topic.partitions:
+        if partition.leader_id >= 0:
+            by_leader.setdefault(partition.leader_id, []).append(partition.partition_index)
+    ends: dict[int, int] = {}
+    why = "no partition has a leader"
+    patience = wire.timeout_seconds / (len(by_leader) + 1)
+    for leader, partitions in by_leader.items():
+        try:
+            ends.update(await _ends(wire, leader, partitions, patience))
+        except kafka_errors.KafkaError as error:
+            if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+                raise
+            why = str(error)
+    if not ends:
+        raise Again(f"{OFFSETS_TOPIC}: {why}")
+    return OffsetsLog(len(topic.partitions), ends)
+
+
+async def _ends(wire: Wire, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
+    topic_type = ListOffsetsRequest.ListOffsetsTopic
+    partition_type = topic_type.ListOffsetsPartition
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=0,
+        topics=[
+            topic_type(
+                name=OFFSETS_TOPIC,
+                partitions=[
+                    partition_type(partition_index=partition, current_leader_epoch=-1, timestamp=LATEST)
+                    for partition in partitions
+                ],
+            )
+        ],
+        min_version=1,
+        max_version=6,
+    )
+    response = await wire.send(request, leader, timeout_seconds=patience)
+    found: dict[int, int] = {}
+    for topic in response.topics:
+        for partition in topic.partitions:
+            error = error_class(partition.error_code)
+            if partition.error_code and not error.retriable:
+                check(partition.error_code, f"{OFFSETS_TOPIC}:{partition.partition_index}")
+            if not partition.error_code:
+                found[partition.partition_index] = partition.offset
+    return found
+
+
+def partition_of(group: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that a group lives in: Java's hash of its name."""
+    value = 0
+    for unit in memoryview(group.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & _HASH_BITS
+    signed = value - (_HASH_BITS + 1) if value & _SIGN else value
+    return (0 if value == _SIGN else abs(signed)) % partitions

@@ -1,0 +1,215 @@
+"""Uncompressed batches of a few records, joined while they are read: what producers leave that hardly batch.
+
+There the work per batch is work per record, and what a record costs decides. So one pass over the
+fetched bytes checks each such batch and adds its records to a payload, without making an object of
+it; everything else comes out as `Batch`, as `drkit.kafka.protocol.record_batch.parse` gives it.
+
+A record that joins others changes only at its beginning: its length, and what it is stamped and numbered by,
+which count from the batch's. The rest of it is taken as it lies there.
+
+In a backlog machine code takes over (`drkit.kafka.compiled`), which does the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from drkit.kafka import compiled
+from drkit.kafka.compiled.limits import BACKLOG, FEW, LEAST, MOST, SMALL
+from drkit.kafka.protocol.record_batch import (
+    CRC_FROM,
+    FIELDS,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    Batch,
+    batch_of,
+    damaged_at,
+    parse,
+    shortest,
+)
+from drkit.kafka.protocol.records import NUMBERS, Record, encoded, read_plain, read_varint
+
+if TYPE_CHECKING:  # importing it loads Numba
+    from drkit.kafka.compiled.native import Kernel
+
+_LARGEST = 256 * 1024
+_ONE_BYTE = 0x80
+
+_SOME_FIELDS = struct.Struct(">qiibIhiq22xi")
+"""A header without the highest timestamp and producer: unpacking all of them is a third of a batch's cost."""
+
+_HEADER_LEFT = HEADER_BYTES - CRC_FROM
+"""Bytes of the header that the checksum covers."""
+_SHORT, _LONG = _HEADER_LEFT + 2, _HEADER_LEFT + 3
+"""Where a batch's first record is stamped (behind its length and attributes), by whether its length takes one byte or
+two."""
+_LENGTH_END = _HEADER_LEFT + 2
+_FIRST = struct.Struct(">q19xq")
+"""A header's first offset and timestamp."""
+
+
+class Joined(NamedTuple):
+    """Uncompressed small batches in a row of one leader epoch, as one payload with consecutive offsets. `batches`: how
+    many they were."""
+
+    base_offset: int
+    leader_epoch: int
+    records_count: int
+    base_timestamp: int
+    max_timestamp: int
+    payload: bytes
+    batches: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of its last record."""
+        return self.base_offset + self.records_count - 1
+
+    def records(self) -> list[Record]:
+        """One by one, where it must be taken apart again."""
+        return list(read_plain(self.payload, self.records_count, self.base_offset, self.base_timestamp))
+
+
+Found = Batch | Joined
+
+
+def scan(data: memoryview) -> tuple[list[Found], int | None]:
+    """The complete batches in fetched bytes, runs of small ones joined.
+
+    The second is the offset of the first batch that doesn't match its checksum or can't be as short as it says; what
+    is before it is good. Batches of the old formats are checked when they are read.
+    """
+    found: list[Found] = []
+    at, end = 0, len(data)
+    unpack = FIELDS.unpack_from
+    chunk, chunk_at, small = b"", 0, 0
+    while end - at >= HEADER_BYTES:
+        fields = unpack(data, at)
+        if fields[1] < shortest(fields[3]):
+            return found, fields[0]
+        after = at + LOG_OVERHEAD + fields[1]
+        if after > end:
+            break
+        if end - after >= HEADER_BYTES and _joins(fields, following := unpack(data, after)):
+            if after + LOG_OVERHEAD + following[1] > chunk_at + len(chunk):
+                chunk, chunk_at = bytes(data[at : at + _LARGEST]), at  # its slices cost less than a view's, and stay
+            joined, next_at = _join(chunk, at - chunk_at)
+            if joined is not None and joined.batches > 1:
+                found.append(joined)
+                small += joined.batches
+                at = chunk_at + next_at
+                continue
+        if fields[3] == MAGIC and crc32c(data[at + CRC_FROM : after]) != fields[4]:
+            return found, fields[0]
+        found.append(batch_of(fields, data[at:after]))
+        at = after
+    if small >= BACKLOG:
+        compiled.want()
+    for batch in parse(data[at:]):  # a message of an old format may be shorter than a header of this one
+        found.append(batch)
+        at += len(batch.whole)
+    return found, damaged_at(data[at:])
+
+
+def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two headers (`FIELDS`) are of small plain batches, one right behind the other: else none is copied."""
+    return (
+        LEAST <= one[1] < SMALL
+        and LEAST <= other[1] < SMALL
+        and not (one[5] or other[5])
+        and one[2] == other[2]
+        and other[0] == one[0] + one[12]
+        and one[12] <= FEW
+        and other[12] <= FEW
+    )
+
+
+def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:
+    """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
+    doesn't follow; and where that one begins. None where already the first one is such."""
+    kernel = compiled.ready()
+    return joined_plainly(chunk, at) if kernel is None else joined_natively(kernel, chunk, at)
+
+
+def joined_natively(kernel: Kernel, chunk: bytes, at: int) -> tuple[Joined | None, int]:
+    """As `_join`, by machine code."""
+    base, base_stamp = _FIRST.unpack_from(chunk, at)
+    batches, after, count, highest, epoch, payload = kernel.join(chunk, at)
+    return (Joined(base, epoch, count, base_stamp, highest, payload, batches) if batches else None), after
+
+
+def joined_plainly(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
+    """As `_join`, in plain Python."""
+    unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, NUMBERS, _UNSTAMPED
+    base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk, at)
+    end, last_start = len(chunk), len(chunk) - HEADER_BYTES
+    count = batches = highest = 0
+    parts: list[bytes] = []
+    add = parts.append
+    while at <= last_start and count <= MOST - FEW:
+        offset, length, leader_epoch, magic, crc, attributes, last_delta, stamp, records = unpack(chunk, at)
+        after = at + LOG_OVERHEAD + length
+        if after > end or attributes or offset != base + count or magic != MAGIC or leader_epoch != epoch:
+            break
+        if last_delta != records - 1 or not 0 < records <= FEW or not LEAST <= length < SMALL:
+            break
+        covered = chunk[at + CRC_FROM : after]
+        if crc32c(covered) != crc:
+            break
+        delta = stamp - base_stamp
+        inside = after - at - HEADER_BYTES
+        if covered[_HEADER_LEFT] < _ONE_BYTE:
+            place = _SHORT if covered[_HEADER_LEFT] == inside - 1 << 1 else 0
+        else:
+            place = _LONG if inside <= MOST and covered[_HEADER_LEFT:_LENGTH_END] == numbers[inside - 2] else 0
+        if records == 1 and place and not (covered[place] or covered[place + 1]):
+            several: tuple[tuple[int, bytes], ...] = ((delta, covered[place + 2 :]),)
+        else:
+            found = _several(covered, records, delta)
+            if found is None:  # its records aren't what its header says: nobody touches them
+                break
+            several = found
+        for delta, body in several:
+            if not delta:
+                middle = unstamped[count]
+            elif 0 < delta < MOST:
+                middle = b"\0" + numbers[delta] + numbers[count]
+            else:
+                middle = b"\0" + encoded(delta) + numbers[count]
+            if delta > highest:  # noqa: PLR1730 - `max` takes twice the time, for each record
+                highest = delta
+            size = len(middle) + len(body)
+            add(numbers[size] if size < MOST else encoded(size))
+            add(middle)
+            add(body)
+            count += 1
+        batches += 1
+        at = after
+    if not batches:
+        return None, at
+    return Joined(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches), at
+
+
+def _several(covered: bytes, records: int, since: int) -> tuple[tuple[int, bytes], ...] | None:
+    """What a batch's records are stamped by, `since` added, and what they hold; None where they aren't what its header
+    says. `covered`: the batch from its attributes on."""
+    found = []
+    stop, end = _HEADER_LEFT, len(covered)
+    try:
+        for number in range(records):
+            size, at = read_varint(covered, stop)
+            stop = at + size
+            stamp, at = read_varint(covered, at + 1)
+            if covered[at] != number << 1:
+                return None
+            found.append((since + stamp, covered[at + 1 : stop]))
+    except IndexError:
+        return None
+    return tuple(found) if stop == end else None
+
+
+_UNSTAMPED = [b"\0\0" + number for number in NUMBERS]

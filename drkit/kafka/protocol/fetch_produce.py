@@ -1,0 +1,405 @@
+"""The two requests of the data path: Fetch and Produce.
+
+aiokafka's own classes for them copy a record batch several times and build an object per field; these are put
+together once, where they are sent (`drkit.kafka.client.connection`), and decode into views of the bytes received.
+
+Two versions each. One that every broker knows that drkit works with (`drkit.kafka.protocol.broker_versions`): with
+Fetch 12 a reader says of which leader epoch the last batch is that it has read; where the broker's log has another one
+there, it answers where the two part instead of giving records (KIP-595); Produce 8 names the records refused (KIP-467).
+And, where a broker knows them and all topic ids are given, Fetch 13 and Produce 13, in which topics go by their ids
+(KIP-516): of a topic that was deleted and created anew under the name nothing is read, and nothing is written to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from aiokafka.protocol.api import Request
+
+from drkit.kafka.protocol import encoding as form
+
+_FETCH_HEAD = struct.Struct(">iiiibii")
+_FETCH_PARTITION = struct.Struct(">iiqiqix")  # the last byte: no tagged fields
+_FETCHED_HEAD = struct.Struct(">ihi")
+_FETCHED_PARTITION = struct.Struct(">ihqqq")
+_EPOCH_END = struct.Struct(">iq")
+_DIVERGING_EPOCH = 0  # its tag
+_NO_TAGS = b"\0"
+_PRODUCED = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+_NO_TRANSACTION = b"\0"
+_ID_BYTES = 16
+
+CONSUMER = -1
+_NO_LOG_START = -1  # only followers have one to tell
+FIRST_EPOCH, FINAL_EPOCH = 0, -1
+"""Fetch session epochs (KIP-227): a request that opens a session, and one outside any session."""
+
+
+UNKNOWN_EPOCH = -1
+"""Also said of the leader's own epoch: a broker refuses a reader that knows another one. Here it compares the logs,
+which tells as much, and a leader that moved without a loss is followed without a refusal."""
+
+
+class FetchPlace(NamedTuple):
+    """A partition in a Fetch request: where to read on, and how much at most.
+
+    `last_epoch`: the leader epoch of the batch below `offset`: where the broker's log has another one there, it gives
+    no records but says where the logs part. `UNKNOWN_EPOCH`: it isn't compared.
+    """
+
+    partition: int
+    offset: int
+    max_bytes: int
+    last_epoch: int = UNKNOWN_EPOCH
+
+
+class Fetched(NamedTuple):
+    """What a Fetch answered for one partition.
+
+    `aborted`: (producer id, first offset) of aborted transactions. `diverging`: the broker's log isn't the one that was
+    read; the newest leader epoch that it knows at or below the one said, and where it ends there (exclusive).
+    """
+
+    topic: str
+    partition: int
+    error: int
+    high_watermark: int
+    stable_offset: int
+    log_start: int
+    aborted: Sequence[tuple[int, int]]
+    preferred_replica: int
+    records: memoryview
+    diverging: tuple[int, int] | None = None
+
+
+class Produced(NamedTuple):
+    """What a Produce answered for one partition."""
+
+    topic: str
+    partition: int
+    error: int
+    base_offset: int
+    log_start: int
+    message: str
+
+
+def id_bytes(topic_id: str) -> bytes:
+    """A topic's id in Kafka's text form (URL-safe base64 without padding) as its 16 bytes; b"" where there is none:
+    of "", and of zeros, as clusters answer whose metadata are of an older version than their brokers."""
+    found = base64.urlsafe_b64decode(topic_id + "==") if topic_id else b""
+    return found if any(found) else b""
+
+
+_Named = Callable[[memoryview, int], tuple[str, int]]
+
+
+class TopicIds:
+    """Kafka's ids of topics (16 bytes), for requests in which topics go by them. Used on one event loop."""
+
+    __slots__ = ("_names", "by_name")
+
+    def __init__(self, by_name: Mapping[str, bytes] | None = None) -> None:
+        self.by_name = dict(by_name or {})
+        self._names = {topic_id: name for name, topic_id in self.by_name.items()}
+
+    def put(self, name: str, topic_id: bytes) -> None:
+        """The topic of this name has this id; a former one of the name is known still, in answers under way."""
+        self.by_name[name] = topic_id
+        self._names[topic_id] = name
+
+    def read(self, view: memoryview, at: int) -> tuple[str, int]:
+        """The name of the topic whose id stands there, "": of none of these; and the place after it."""
+        return self._names.get(bytes(view[at : at + _ID_BYTES]), ""), at + _ID_BYTES
+
+
+class _DecodedById:
+    """What decodes an answer in which topics go by their ids."""
+
+    def __init__(self, answer: Any, topic_ids: TopicIds) -> None:
+        self._answer = answer
+        self._topic_ids = topic_ids
+
+    def decode(self, view: memoryview, at: int) -> Any:
+        """The answer, with names."""
+        return self._answer.decode(view, at, self._topic_ids.read)
+
+
+# -- Fetch -----------------------------------------------------------------------------------------
+
+
+class FetchAnswer:
+    """A decoded Fetch response: a top-level error, the session, and what came of each partition."""
+
+    def __init__(self, error: int, session: int, partitions: list[Fetched], size: int) -> None:
+        self.error = error
+        self.session = session
+        self.partitions = partitions
+        self.size = size
+
+    @classmethod
+    def decode(cls, view: memoryview, at: int, named: _Named = form.compact_string) -> Self:
+        """Views into the bytes received; nothing is copied. `named` reads a topic, "": one that wasn't asked for."""
+        _throttle, error, session = _FETCHED_HEAD.unpack_from(view, at)
+        at += _FETCHED_HEAD.size
+        partitions: list[Fetched] = []
+        topics, at = form.compact_count(view, at)
+        for _ in range(topics):
+            topic, at = named(view, at)
+            count, at = form.compact_count(view, at)
+            for _ in range(count):
+                found, at = _fetched(topic, view, at)
+                if topic:
+                    partitions.append(found)
+            at = form.tags(view, at)
+        return cls(error, session, partitions, len(view))
+
+
+def _fetched(topic: str, view: memoryview, at: int) -> tuple[Fetched, int]:
+    """What came of one partition."""
+    number, failed, high, stable, start = _FETCHED_PARTITION.unpack_from(view, at)
+    transactions, at = form.compact_count(view, at + _FETCHED_PARTITION.size)
+    aborted: list[tuple[int, int]] = []
+    for _ in range(transactions):
+        aborted.append(_ABORTED.unpack_from(view, at))
+        at = form.tags(view, at + _ABORTED.size)
+    (replica,) = form.I32.unpack_from(view, at)
+    size, at = form.compact_count(view, at + 4)
+    size = max(0, size)
+    records = view[at : at + size]
+    tags, at = form.tagged(view, at + size)
+    diverging = tags.get(_DIVERGING_EPOCH)
+    parted = None if diverging is None else _EPOCH_END.unpack_from(diverging)
+    return Fetched(topic, number, failed, high, stable, start, aborted, replica, records, parted), at
+
+
+class _Fetch12(form.Encoded):
+    API_KEY = 1
+    API_VERSION = 12
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = FetchAnswer
+
+
+class _Fetch13(_Fetch12):
+    API_VERSION = 13
+
+
+class Fetch(Request[_Fetch12 | _Fetch13]):  # type: ignore[misc]  # untyped base
+    """Read from one broker.
+
+    Args:
+        places: by topic, what to read (in a session: what changed).
+        forgotten: by topic, partitions that leave the session.
+        session, epoch: of the fetch session.
+        committed: leave out what open or aborted transactions hold back (read_committed).
+        max_wait_ms, min_bytes, max_bytes: as the protocol's.
+        rack: of the reader, for a replica near it.
+        topic_ids: of all topics of the session, where they are known.
+    """
+
+    API_KEY = 1
+
+    def __init__(
+        self,
+        places: dict[str, list[FetchPlace]],
+        *,
+        forgotten: dict[str, list[int]] | None = None,
+        session: int = 0,
+        epoch: int = FINAL_EPOCH,
+        committed: bool = True,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int,
+        rack: str = "",
+        topic_ids: TopicIds | None = None,
+    ) -> None:
+        self._topic_ids = topic_ids
+        self._head = _FETCH_HEAD.pack(CONSUMER, max_wait_ms, min_bytes, max_bytes, int(committed), session, epoch)
+        self._places = places
+        self._forgotten = forgotten or {}
+        self._rack = rack
+
+    def build(self, request_struct_class: type[_Fetch12]) -> _Fetch12:
+        """The request: by topic ids where the broker knows that, and all are given."""
+        topic_ids = self._topic_ids
+        if request_struct_class is not _Fetch13 or topic_ids is None or not self._are_known(topic_ids):
+            return _Fetch12(*self._parts(form.compact_text))
+        built = _Fetch13(*self._parts(topic_ids.by_name.__getitem__))
+        built.RESPONSE_TYPE = _DecodedById(FetchAnswer, topic_ids)  # type: ignore[misc,assignment]  # of this one
+        return built
+
+    def _are_known(self, topic_ids: TopicIds) -> bool:
+        return bool(topic_ids.by_name) and {*self._places, *self._forgotten} <= topic_ids.by_name.keys()
+
+    def _parts(self, named: Callable[[str], bytes]) -> list[bytes]:
+        parts = [self._head, form.compact_length(len(self._places))]
+        for topic, partitions in self._places.items():
+            parts.append(named(topic))
+            parts.append(form.compact_length(len(partitions)))
+            parts.extend(
+                _FETCH_PARTITION.pack(p.partition, UNKNOWN_EPOCH, p.offset, p.last_epoch, _NO_LOG_START, p.max_bytes)
+                for p in partitions
+            )
+            parts.append(_NO_TAGS)
+        parts.append(form.compact_length(len(self._forgotten)))
+        for topic, numbers in self._forgotten.items():
+            parts.append(named(topic))
+            parts.append(form.compact_length(len(numbers)))
+            parts.append(struct.pack(f">{len(numbers)}ix", *numbers))
+        parts += [form.compact_text(self._rack), _NO_TAGS]
+        return parts
+
+
+# -- Produce ---------------------------------------------------------------------------------------
+
+
+class ProduceAnswer:
+    """A decoded Produce response."""
+
+    def __init__(self, partitions: list[Produced]) -> None:
+        self.partitions = partitions
+
+    @classmethod
+    def decode(cls, view: memoryview, at: int) -> Self:
+        """One entry per partition."""
+        partitions: list[Produced] = []
+        (topics,) = form.I32.unpack_from(view, at)
+        at += 4
+        for _ in range(topics):
+            topic, at = form.string(view, at)
+            (count,) = form.I32.unpack_from(view, at)
+            at += 4
+            for _ in range(count):
+                number, error, base, _append_time, start = _PRODUCED.unpack_from(view, at)
+                at += _PRODUCED.size
+                message, at = cls._refusals(view, at)
+                partitions.append(Produced(topic, number, error, base, start, message))
+        return cls(partitions)
+
+    @staticmethod
+    def _refusals(view: memoryview, at: int) -> tuple[str, int]:
+        """What the broker says of a refused batch and its records."""
+        (count,) = form.I32.unpack_from(view, at)
+        at += 4
+        said = []
+        for _ in range(count):
+            (index,) = form.I32.unpack_from(view, at)
+            why, at = form.string(view, at + 4)
+            said.append((index, why))
+        message, at = form.string(view, at)
+        return _refusal(message, said), at
+
+
+def _refusal(message: str, said: Sequence[tuple[int, str]]) -> str:
+    """What a broker says of a refused batch, and of its first records."""
+    records = [f"record {index}: {why}" if why else f"record {index}" for index, why in said[:3]]
+    return "; ".join([*([message] if message else []), *records])
+
+
+class _AnswerById(ProduceAnswer):
+    """A response in which topics go by their ids."""
+
+    @classmethod
+    def decode(cls, view: memoryview, at: int, named: _Named = form.compact_string) -> Self:
+        """One entry per partition."""
+        partitions: list[Produced] = []
+        topics, at = form.compact_count(view, at)
+        for _ in range(topics):
+            topic, at = named(view, at)
+            count, at = form.compact_count(view, at)
+            for _ in range(count):
+                number, error, base, _append_time, start = _PRODUCED.unpack_from(view, at)
+                message, at = cls._said(view, at + _PRODUCED.size)
+                partitions.append(Produced(topic, number, error, base, start, message))
+                at = form.tags(view, at)
+            at = form.tags(view, at)
+        return cls(partitions)
+
+    @classmethod
+    def _said(cls, view: memoryview, at: int) -> tuple[str, int]:
+        records, at = form.compact_count(view, at)
+        said = []
+        for _ in range(records):
+            (index,) = form.I32.unpack_from(view, at)
+            why, at = form.compact_string(view, at + form.I32.size)
+            said.append((index, why))
+            at = form.tags(view, at)
+        message, at = form.compact_string(view, at)
+        return _refusal(message, said), at
+
+
+class _Produce8(form.Encoded):
+    API_KEY = 0
+    API_VERSION = 8
+    RESPONSE_TYPE = ProduceAnswer
+
+
+class _Produce13(form.Encoded):
+    API_KEY = 0
+    API_VERSION = 13
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _AnswerById
+
+
+Payload = tuple[bytes, bytes | memoryview]
+"""A batch to be produced: its header and its records."""
+
+
+class Produce(Request[_Produce8 | _Produce13]):  # type: ignore[misc]  # untyped base
+    """Append one batch to each of some partitions, acknowledged by all in-sync replicas.
+
+    Args:
+        batches: by topic, (partition, header and records).
+        timeout_ms: how long the leader waits for its followers.
+        topic_ids: of the topics, where they are known.
+    """
+
+    API_KEY = 0
+
+    def __init__(
+        self,
+        batches: dict[str, list[tuple[int, Payload]]],
+        *,
+        timeout_ms: int,
+        topic_ids: TopicIds | None = None,
+    ) -> None:
+        self._batches = batches
+        self._timeout_ms = timeout_ms
+        self._topic_ids = topic_ids
+
+    def build(self, request_struct_class: type[_Produce8 | _Produce13]) -> _Produce8 | _Produce13:
+        """The request: by topic ids where the broker knows that, and all are given."""
+        topic_ids = self._topic_ids
+        known = topic_ids is not None and self._batches.keys() <= topic_ids.by_name.keys()
+        if request_struct_class is not _Produce13 or topic_ids is None or not known:
+            return _Produce8(*self._by_name())
+        built = _Produce13(*self._by_id(topic_ids))
+        built.RESPONSE_TYPE = _DecodedById(_AnswerById, topic_ids)  # type: ignore[misc,assignment]  # of this one
+        return built
+
+    def _by_name(self) -> list[bytes | memoryview]:
+        parts: list[bytes | memoryview] = [struct.pack(">hhii", -1, -1, self._timeout_ms, len(self._batches))]
+        for topic, partitions in self._batches.items():
+            parts.append(form.text(topic))
+            parts.append(form.I32.pack(len(partitions)))
+            for number, (head, records) in partitions:
+                parts.append(struct.pack(">ii", number, len(head) + len(records)))
+                parts.append(head)
+                parts.append(records)
+        return parts
+
+    def _by_id(self, topic_ids: TopicIds) -> list[bytes | memoryview]:
+        parts: list[bytes | memoryview] = [
+            _NO_TRANSACTION + struct.pack(">hi", -1, self._timeout_ms) + form.compact_length(len(self._batches))
+        ]
+        for topic, partitions in self._batches.items():
+            parts.append(topic_ids.by_name[topic] + form.compact_length(len(partitions)))
+            for number, (head, records) in partitions:
+                parts.append(form.I32.pack(number) + form.compact_length(len(head) + len(records)))
+                parts += [head, records, _NO_TAGS]
+            parts.append(_NO_TAGS)
+        parts.append(_NO_TAGS)
+        return parts

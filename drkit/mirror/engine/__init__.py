@@ -1,0 +1,1 @@
+"""A batch's way from fetch to acknowledgement: fetch, split, sequence, produce."""

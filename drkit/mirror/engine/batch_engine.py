@@ -1,0 +1,381 @@
+"""The batch engine: record batches fetched and produced as they are, on one event loop of its own thread.
+
+    fetcher per source broker ──▶ admission ───────▶ partition queue ──▶ sender per target broker
+    (.batch_reader)               (.batch_admission)  (.batch_partition)  (.batch_writer)
+
+Which broker reads and writes what is in `.batch_placement`, what they share in `.batch_flow`. What is in
+memory is bounded by `buffer_bytes`, counted from the read to the acknowledgement.
+
+Work is per batch, not per record; where a batch must be taken apart, and why, is in
+`drkit.mirror.engine.batch_splitter`. How an append is kept from doubling a record is in `drkit.mirror.engine.sender`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, cast
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.alteration.alteration import Alteration
+from drkit.kafka.client.data_client import Stream
+from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.mirror.engine.engine_state import Flow, Throttle
+from drkit.mirror.engine.interface import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
+from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.sequencer import Admission
+from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
+from drkit.mirror.runtime.range_digests import Ranges
+from drkit.model.digests import RangeDigest
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.1
+_TIMEOUT_SECONDS = 15.0
+_PAUSE = 0.01
+_CLOSE_SECONDS = 5.0
+_NO_RIGHT = "the right to produce was lost"
+
+
+class BatchEngine:
+    """See the module docstring and `drkit.mirror.engine.interface.Engine`.
+
+    Args:
+        source: alias and configuration of the cluster to read.
+        target: alias and configuration of the cluster to write.
+        keep_rows: makes mapping rows durable; called on a thread of the engine's.
+        may_produce: whether this worker still holds the right to produce.
+        trim: removes a target partition's filler below an offset.
+        committed: leave out aborted records (read_committed).
+        buffer_bytes: how much may be read and not yet acknowledged.
+        throttle: the link's bandwidth limit.
+        rack: of this worker, for reading from a replica near it.
+        range_digests: keep digests of what is forwarded.
+        alteration: what is done to each record; None: nothing, batches are forwarded as they are.
+    """
+
+    def __init__(
+        self,
+        source: tuple[str, ClusterConfig],
+        target: tuple[str, ClusterConfig],
+        *,
+        keep_rows: KeepRows,
+        may_produce: Callable[[], bool],
+        trim: Trim,
+        committed: bool = True,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        throttle: Throttle | None = None,
+        rack: str = "",
+        range_digests: bool = False,
+        alteration: Alteration | None = None,
+    ) -> None:
+        self._alteration = alteration
+        self._keep_rows = keep_rows
+        self._trim = trim
+        self._rack = rack
+        self._keeps_digests = range_digests
+        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._connected = False
+        self._loop = asyncio.new_event_loop()
+        self._flow: Flow | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(source, target, committed, buffer_bytes, may_produce, throttle),
+            name="drkit-batches",
+            daemon=True,
+        )
+        self._thread.start()
+        self._ready.wait()
+
+    # -- what is mirrored --------------------------------------------------------------------------
+
+    def start(self, partitions: Sequence[PartitionStart]) -> None:
+        """See `Engine.start`."""
+        self._call(self._start, list(partitions))
+
+    def hold(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.hold`."""
+        self._call(self._set_held, list(tps), True)
+
+    def release(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.release`."""
+        self._call(self._set_held, list(tps), False)
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """See `Engine.forget`."""
+        gone = list(tps)
+        if gone:
+            self._call(self._forget, gone)
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """See `Engine.positions`. May be called from any thread."""
+        return {tp: partition.window.position for tp, partition in self._partitions().items()}
+
+    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+        """See `Engine.leader_epochs`."""
+        found = {
+            tp: partition.source_epochs.below(positions[tp].source_through)
+            for tp, partition in self._partitions().items()
+            if tp in positions
+        }
+        return {tp: epoch for tp, epoch in found.items() if epoch != UNKNOWN_EPOCH}
+
+    def range_digests(self, *, opened: bool) -> list[RangeDigest]:
+        """See `Engine.range_digests`. Called by one thread, any."""
+        ended = self._flow.ranges_ended if self._flow is not None else ()
+        found = [ended.popleft() for _ in range(len(ended))] if ended else []
+        if opened and self._keeps_digests:
+            rows = (p.ranges.opened() for p in self._partitions().values() if p.ranges is not None)
+            found += [row for row in rows if row is not None]
+        return found
+
+    def notices(self) -> list[Notice]:
+        """See `Engine.notices`."""
+        found = []
+        while not self._notices.empty():
+            found.append(self._notices.get())
+        return found
+
+    def moved(self) -> int:
+        """See `Engine.moved`. May be called from any thread."""
+        return self._flow.records if self._flow is not None else 0
+
+    def in_flight(self) -> int:
+        """See `Engine.in_flight`."""
+        return sum(partition.outstanding + len(partition.queue) for partition in self._partitions().values())
+
+    def statistics(self) -> EngineStatistics:
+        """What it has done and is doing. May be called from any thread."""
+        return self._flow.statistics() if self._flow is not None else EngineStatistics()
+
+    def waits_for(self, tp: TopicPartition) -> str | None:  # noqa: PLR0911 - a reason each
+        """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""
+        partition = self._partitions().get(tp)
+        if partition is None:
+            return None
+        if partition.incident is not None:
+            return f"an answer to: {partition.incident.reason}"
+        if partition.outstanding:
+            return f"the target's acknowledgement of target offset {partition.window.position.target_end}"
+        if partition.queue:
+            return f"its turn to be written from target offset {partition.window.position.target_end} on"
+        if partition.asleep:
+            return f"its mapping rows to be kept, or its leader, at source offset {partition.next_source}"
+        alterer = self._admission.alterer
+        if alterer is not None and alterer.asks(partition):
+            return f"the link's callables to answer from source offset {partition.next_source} on"
+        return f"the source to deliver from source offset {partition.next_fetch} on"
+
+    def handed_over(self, tp: TopicPartition) -> PartitionStart | None:
+        """Where another engine goes on with a partition of this closed one; None where that must be looked for."""
+        partition = self._partitions().get(tp)
+        return None if partition is None else partition.handed_over()
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def round(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.round`: the work is done on the engine's own thread."""
+        found = gathered(self._incidents, wait_seconds)
+        if self._failure is not None:
+            raise self._failure
+        return found
+
+    def serve(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.serve`: without the right to produce nothing is sent anyway."""
+        return self.round(wait_seconds)
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """See `Engine.drain`."""
+        stopped = threading.Event()
+        self._call(self._stop_reading, stopped)
+        deadline = time.monotonic() + timeout_seconds
+        stopped.wait(timeout_seconds)
+        while self.in_flight() and time.monotonic() < deadline and self._failure is None:
+            time.sleep(_PAUSE)
+        return not self.in_flight()
+
+    def cut(self) -> None:
+        """See `Engine.cut`."""
+        self._call(self._cut)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        if self._loop.is_closed():
+            return
+        ending: Future[None] = Future()
+        self._call(self._end, ending)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            log.warning("the batch engine's thread is still busy at the end")
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        source: tuple[str, ClusterConfig],
+        target: tuple[str, ClusterConfig],
+        committed: bool,
+        buffer_bytes: int,
+        may_produce: Callable[[], bool],
+        throttle: Throttle | None,
+    ) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._live(source, target, committed, buffer_bytes, may_produce, throttle))
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        except BaseException as error:  # noqa: BLE001 - raised again by `round`
+            self._failure = error
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    async def _live(
+        self,
+        source: tuple[str, ClusterConfig],
+        target: tuple[str, ClusterConfig],
+        committed: bool,
+        buffer_bytes: int,
+        may_produce: Callable[[], bool],
+        throttle: Throttle | None,
+    ) -> None:
+        """Connect, then look after fetchers and senders until the engine is closed."""
+        self._ended = asyncio.Event()
+        flow = self._flow = Flow(
+            Stream(*source, timeout_seconds=_TIMEOUT_SECONDS),
+            Stream(*target, timeout_seconds=_TIMEOUT_SECONDS),
+            buffer_bytes=buffer_bytes,
+            may_produce=may_produce,
+            tell=self._incidents.put,
+            notice=self._notices.put,
+            committed=committed,
+            throttle=throttle,
+        )
+        self._admission = Admission(flow, self._keep_rows, self._job, self._alteration)
+        self._placement = Placement(flow, self._admission.admit, rack=self._rack)
+        self._admission.attach(self._placement)
+        self._ready.set()
+        connecting = asyncio.gather(flow.source.connect(), flow.target.connect())
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait(
+                cast("list[asyncio.Future[object]]", [connecting, ended]), return_when=asyncio.FIRST_COMPLETED
+            )
+            if connecting.done():
+                connecting.result()
+                self._connected = True
+                self._job(self._placement.learn())
+            while not self._ended.is_set():
+                self._placement.tick()
+                self._reap()
+                await asyncio.wait([ended], timeout=_TICK_SECONDS)
+        finally:
+            connecting.cancel()
+            ended.cancel()
+            await self._let_go(flow, connecting)
+
+    async def _let_go(self, flow: Flow, connecting: asyncio.Future[tuple[None, None]]) -> None:
+        self._placement.close()
+        if self._admission.alterer is not None:
+            self._admission.alterer.close()
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(connecting, *self._jobs, return_exceptions=True)
+        await flow.source.close()
+        await flow.target.close()
+
+    # -- orders, on the loop -----------------------------------------------------------------------
+
+    def _start(self, starts: list[PartitionStart]) -> None:
+        flow = self._mirrored()
+        self._forget([start.tp for start in starts])
+        for start in starts:
+            partition = BatchPartition(start, matches=not flow.markers_refused)
+            flow.limits.set(partition)
+            if self._keeps_digests:
+                partition.ranges = Ranges(start.tp, start.epoch, flow.ranges_ended)
+            flow.partitions[start.tp] = partition
+            if start.fill_to is not None:
+                partition.asleep = partition.filling = True
+                stretch = start.fill_from, start.fill_to
+                self._job(PartitionAligner(partition, *stretch, flow, self._placement, self._trim).run())
+            self._placement.add(partition)
+        if self._connected:
+            self._job(self._placement.learn())
+
+    def _set_held(self, tps: list[TopicPartition], held: bool) -> None:
+        for tp in tps:
+            partition = self._mirrored().partitions.get(tp)
+            if partition is not None and partition.held != held:
+                partition.held = held
+                self._placement.touch(partition)
+        self._stir()
+
+    def _forget(self, tps: list[TopicPartition]) -> None:
+        flow = self._mirrored()
+        for tp in tps:
+            partition = flow.partitions.pop(tp, None)
+            if partition is None:
+                continue
+            partition.wanted = False
+            partition.window.stop("forgotten")
+            flow.free(partition.drop_queue())
+            self._admission.forget(partition)
+            self._placement.remove(partition)
+        self._stir()
+
+    def _stir(self) -> None:
+        if self._admission.alterer is not None:
+            self._admission.alterer.stir()
+
+    def _stop_reading(self, stopped: threading.Event) -> None:
+        self._set_held(list(self._mirrored().partitions), True)
+        stopped.set()
+
+    def _cut(self) -> None:
+        flow = self._mirrored()
+        for partition in list(flow.partitions.values()):
+            if partition.outstanding or partition.queue:
+                flow.stand_still(partition, IncidentKind.UNCERTAIN, _NO_RIGHT)
+
+    def _end(self, _: Future[None]) -> None:
+        self._ended.set()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _job(self, work: Coroutine[Any, Any, None]) -> None:
+        self._jobs.add(self._loop.create_task(work))
+
+    def _reap(self) -> None:
+        """Have a defect end the engine."""
+        if self._mirrored().failure is not None:
+            raise cast("BaseException", self._mirrored().failure)
+        for job in [job for job in self._jobs if job.done()]:
+            self._jobs.discard(job)
+            job.result()
+
+    def _mirrored(self) -> Flow:
+        if self._flow is None:
+            raise RuntimeError("the engine has not begun")
+        return self._flow
+
+    def _partitions(self) -> dict[TopicPartition, BatchPartition]:
+        return dict(self._flow.partitions) if self._flow is not None else {}
+
+    def _call(self, order: Callable[..., object], *arguments: object) -> None:
+        """Have something done on the loop, in the order of the calls."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(order, *arguments)

@@ -1,0 +1,358 @@
+"""From fetched batches to what is to be appended: forwarded as they are, or taken apart where they must be. Pure.
+
+| what is fetched | becomes | reason |
+|---|---|---|
+| a batch whose offsets are complete | a run, its records byte for byte | - |
+| several tiny ones in a row | one run | merged |
+| a batch with compaction holes | runs, or one run with gaps | compacted |
+| a batch that begins below the position | the rest of it | partly_mirrored |
+| a batch stamped by the source broker | a run with the append time in each record | log_append_time |
+| a batch above the target's limit | several runs | too_large |
+| messages of format 0 or 1 | a run in format 2 | old_format |
+| anything, where the link alters records | runs of what becomes of them (`drkit.mirror.transform.batch_rebuilder`) | altered |
+| a control batch, an aborted one, an emptied one | a hole | - |
+
+A rebuilt batch keeps its codec. Aborted transactions are told by the Fetch response, as Kafka's own
+consumer reads it: a transaction counts from its first offset on until its abort marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from drkit.kafka.protocol.coalescing import Found, Joined
+from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.compiled_coalescing import merged
+from drkit.kafka.protocol.record_batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
+from drkit.kafka.protocol.records import Record, build, read, read_old
+
+_OLD_ATTRIBUTES_AT = 17
+_TINY_COUNT = 24
+MERGED_BYTES = 256 * 1024
+_FEWEST_MERGED = 4
+_HEADROOM = 0.9
+
+
+class Hole(NamedTuple):
+    """The source has no record below `source_next` and from the end of what came before."""
+
+    source_next: int
+
+
+class Run(NamedTuple):
+    """Records to be appended as one batch; their target offsets will be consecutive.
+
+    `gaps`: (index in the run, source offset) of records that don't follow their predecessor on the
+    source. `reason`: why it isn't forwarded as it was; None where it is. `batches`: of the source's, so many
+    begin in it.
+    """
+
+    source_first: int
+    source_next: int
+    records_count: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    payload: bytes | memoryview
+    gaps: tuple[tuple[int, int], ...] = ()
+    reason: str | None = None
+    batches: int = 1
+
+
+Piece = Hole | Run
+
+
+class TooLarge(Exception):
+    """One record alone is larger than the target takes."""
+
+    def __init__(self, offset: int, size: int) -> None:
+        super().__init__(f"the record at offset {offset} needs a batch of {size} bytes")
+        self.offset = offset
+        self.size = size
+
+
+class Rules(NamedTuple):
+    """How batches are taken.
+
+    `committed`: leave out aborted records. `limit`: how large batches may be; `most`: the target topic's
+    max.message.bytes, up to which a record is tried that is larger alone.
+    `keeps_apart`: whether a hole of so many offsets is to stand between two runs (so that it can be
+    matched on the target) rather than inside one run.
+    """
+
+    committed: bool
+    limit: int
+    keeps_apart: Callable[[int], bool]
+    most: int = 0
+
+
+def pieces(
+    batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules
+) -> Iterable[Piece]:
+    """What is to be appended, from `position` (the next source offset) on, in order and without a gap.
+
+    Args:
+        batches: complete batches of one Fetch response, ascending.
+        aborted: (producer id, first offset) of aborted transactions, from the same response.
+        position: records below it are on the target already.
+        rules: see there.
+
+    Raises:
+        Damaged: a batch must be taken apart and can't be read.
+        TooLarge: a record can't be appended.
+    """
+    if len(batches) == 1:  # a steady stream: most of what is read
+        run = _as_it_is(batches[0], position, rules.limit)
+        if run is not None:
+            return (run,)
+    return _cut(batches, aborted, position, rules)
+
+
+def _cut(batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> Iterator[Piece]:
+    cutter = _Cutter(aborted if rules.committed else (), position, rules)
+    for batch in batches:
+        if isinstance(batch, Joined):
+            yield from cutter.take_joined(batch)
+        else:
+            yield from cutter.take(batch)
+    yield from cutter.finish()
+
+
+def _as_it_is(found: Found, position: int, limit: int) -> Run | None:
+    """What was found as a run, where it begins at the position and there is nothing about it that must be looked at."""
+    if found.base_offset != position:
+        return None
+    if isinstance(found, Joined):
+        return _joined(found) if len(found.payload) + HEADER_BYTES <= limit else None
+    plain = found.attributes <= CODEC_MASK and found.magic >= MAGIC and found.records_count > 0
+    return _forwarded(found) if plain and _is_complete(found, limit) else None
+
+
+def _joined(run: Joined) -> Run:
+    """Small batches that were joined while they were read."""
+    base, count = run.base_offset, run.records_count
+    first, last = run.base_timestamp, run.max_timestamp
+    return Run(base, base + count, count, 0, first, last, run.payload, reason="merged", batches=run.batches)
+
+
+def _forwarded(batch: Batch) -> Run:
+    """A batch as it is."""
+    base, count = batch.base_offset, batch.records_count
+    first, last = batch.base_timestamp, batch.max_timestamp
+    return Run(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records)
+
+
+class _Cutter:
+    """The state of one pass over fetched batches.
+
+    `tiny`: complete small batches in a row that may become one; `old`: messages of an old format in a row.
+    """
+
+    def __init__(self, aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> None:
+        self._rules = rules
+        self._position = position
+        self._committed = Committed(aborted)
+        self._tiny: list[Batch] = []
+        self._old: list[Batch] = []
+        self._size = 0
+        self._most = min(MERGED_BYTES, rules.limit // 2)
+
+    def take(self, batch: Batch) -> Iterator[Piece]:
+        if batch.magic < MAGIC:
+            yield from self._take_old(batch)
+            return
+        last = batch.last_offset
+        empty = not self._committed.holds(batch)
+        if last < self._position:
+            return
+        complete = not empty and batch.base_offset >= self._position and _is_complete(batch, self._rules.limit)
+        if not (complete and self._tiny and _joins(self._tiny[-1], batch)):
+            yield from self.finish()  # whatever comes, it comes after these
+        if empty:
+            yield Hole(last + 1)
+        elif complete:
+            if batch.base_offset > self._position:
+                yield Hole(batch.base_offset)
+            self._tiny.append(batch)
+            self._size += len(batch.whole)
+            if batch.records_count > _TINY_COUNT or self._size >= self._most:
+                yield from self.finish()
+        else:
+            yield from _taken_apart(batch, self._position, self._rules)
+        self._position = max(self._position, last + 1)
+
+    def take_joined(self, run: Joined) -> Iterator[Piece]:
+        yield from self.finish()
+        last = run.last_offset
+        if last < self._position:
+            return
+        if run.base_offset < self._position or len(run.payload) + HEADER_BYTES > self._rules.limit:
+            records = [record for record in run.records() if record.offset >= self._position]
+            yield from stretches(records, self._position, last + 1, 0, "merged", self._rules)
+        else:
+            if run.base_offset > self._position:
+                yield Hole(run.base_offset)
+            yield _joined(run)
+        self._position = last + 1
+
+    def _take_old(self, batch: Batch) -> Iterator[Piece]:
+        """Messages of an old format are gathered: without compression each is alone."""
+        if self._tiny or (self._old and old_codec(self._old[-1]) != old_codec(batch)):
+            yield from self.finish()
+        self._old.append(batch)
+        self._size += len(batch.whole)
+        if self._size >= self._most:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Piece]:
+        """What is left of small batches and old messages."""
+        if self._old:
+            old, self._old, self._size = self._old, [], 0
+            records = [record for batch in old for record in read_old(batch.whole) if record.offset >= self._position]
+            if records:
+                after = old[-1].base_offset + 1
+                yield from stretches(records, self._position, after, old_codec(old[0]), "old_format", self._rules)
+                self._position = after
+        if self._tiny:
+            tiny, self._tiny, self._size = self._tiny, [], 0
+            yield from _together(tiny, self._rules)
+
+
+def _is_complete(batch: Batch, limit: int) -> bool:
+    """Whether a batch can be appended as it is: no record is missing or stamped by the broker, the size is allowed."""
+    return (
+        batch.records_count == batch.last_delta + 1
+        and not batch.attributes & LOG_APPEND_TIME
+        and len(batch.whole) <= limit
+    )
+
+
+def _joins(one: Batch, other: Batch) -> bool:
+    """Whether two batches may become one: nothing between them, the same codec, nothing special about either."""
+    return (
+        other.magic >= MAGIC
+        and other.base_offset == one.last_offset + 1
+        and other.records_count == other.last_delta + 1
+        and other.records_count <= _TINY_COUNT
+        and (other.attributes & (CODEC_MASK | LOG_APPEND_TIME)) == (one.attributes & (CODEC_MASK | LOG_APPEND_TIME))
+    )
+
+
+def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
+    """Complete batches in a row: a few are forwarded each by itself, more are merged.
+
+    A merge decompresses, builds and compresses, which costs more than the requests that it saves where only
+    a few come at a time: a steady stream is forwarded, a backlog is merged.
+    """
+    if len(batches) < _FEWEST_MERGED:
+        yield from map(_forwarded, batches)
+        return
+    codec = batches[0].codec
+    found = merged(batches, _plain_room(rules))
+    if found is None:
+        records = [record for batch in batches for record in read(batch)]
+        begun = len(batches)
+        for run in _built(records, batches[-1].last_offset + 1, codec, "merged", rules):
+            yield run._replace(batches=begun)
+            begun = 0
+        return
+    begin = 0
+    for count, built in found:
+        first, last = batches[begin].base_offset, batches[begin + count - 1].last_offset
+        yield Run(first, last + 1, built.records_count, codec, *built[1:], reason="merged", batches=count)
+        begin += count
+
+
+def _taken_apart(batch: Batch, position: int, rules: Rules) -> Iterator[Piece]:
+    if batch.attributes & LOG_APPEND_TIME:
+        reason = "log_append_time"
+    elif batch.records_count != batch.last_delta + 1:
+        reason = "compacted"
+    else:
+        reason = "partly_mirrored" if batch.base_offset < position else "too_large"
+    records = [record for record in read(batch) if record.offset >= position]
+    yield from stretches(records, position, batch.last_offset + 1, batch.codec, reason, rules)
+
+
+def old_codec(batch: Batch) -> int:
+    """The codec of a message of format 0 or 1."""
+    return batch.whole[_OLD_ATTRIBUTES_AT] & CODEC_MASK
+
+
+def stretches(
+    records: Sequence[Record], position: int, source_next: int, codec: int, reason: str, rules: Rules
+) -> Iterator[Piece]:
+    """Records with holes between them: apart where the holes are to be matched, else together.
+
+    Args:
+        records: ascending, none below `position`.
+        position: the next source offset that is due.
+        source_next: where they end: above the last one there is nothing up to there.
+        codec: of the runs.
+        reason: why they are built.
+        rules: see there.
+
+    Raises:
+        TooLarge: a record can't be appended.
+    """
+    stretch: list[Record] = []
+    for record in records:
+        gap = record.offset - position
+        if gap and (not stretch or rules.keeps_apart(gap)):
+            if stretch:
+                yield from _built(stretch, position, codec, reason, rules)
+                stretch = []
+            yield Hole(record.offset)
+        stretch.append(record)
+        position = record.offset + 1
+    if stretch:
+        yield from _built(stretch, position, codec, reason, rules)
+    if position < source_next:
+        yield Hole(source_next)
+
+
+def _built(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Iterator[Run]:
+    """Runs of these records, as many as the target's limit asks for."""
+    room = _plain_room(rules)
+    begin = size = 0
+    for index, record in enumerate(records):
+        needed = len(record.body) + 16
+        if size + needed > room and index > begin:
+            yield _run(records[begin:index], record.offset, codec, reason, rules)
+            begin, size = index, 0
+        size += needed
+    yield _run(records[begin:], source_next, codec, reason, rules)
+
+
+def _plain_room(rules: Rules) -> int:
+    """Bytes of plain records that surely fit in a batch, however badly they compress."""
+    return int((rules.limit - HEADER_BYTES) * _HEADROOM)
+
+
+def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Run:
+    built = build(records, codec)
+    size = HEADER_BYTES + len(built.payload)
+    if size > rules.limit:  # it may have been packed more tightly where it came from
+        built = build(records, codec, tight=True)
+        size = HEADER_BYTES + len(built.payload)
+    if size > (rules.limit if len(records) > 1 else max(rules.limit, rules.most)):
+        raise TooLarge(records[0].offset, size)
+    gaps = []
+    if records[-1].offset - records[0].offset != len(records) - 1:
+        gaps = [
+            (index, records[index].offset)
+            for index in range(1, len(records))
+            if records[index].offset != records[index - 1].offset + 1
+        ]
+    return Run(
+        records[0].offset,
+        source_next,
+        built.records_count,
+        codec,
+        built.base_timestamp,
+        built.max_timestamp,
+        built.payload,
+        tuple(gaps),
+        reason,
+    )

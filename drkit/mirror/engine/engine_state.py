@@ -1,0 +1,178 @@
+"""What reading and writing of the batch engine share: its partitions, how much is in memory, what went wrong.
+
+Everything here is touched by the engine's event loop only; the counters may be read from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from drkit.kafka.client.data_client import Stream
+from drkit.mirror.engine.buffer_accounting import BatchMemory
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice
+from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
+from drkit.model.digests import RangeDigest
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import TopicPartition
+
+_ABOUT_TARGET = frozenset(
+    {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED, IncidentKind.TOPIC_GONE}
+)
+"""After one of these no acknowledgement counts any more."""
+
+
+class Throttle(Protocol):
+    """A bandwidth limit: how long to wait before so many bytes may go."""
+
+    def take(self, size: int) -> float:
+        """Account for `size` bytes that go now; returns seconds to wait before the next ones."""
+
+
+class Limits:
+    """Sizes of batches that targets took less of than their topics' limits say: known until a limit is changed.
+
+    A broker that compresses batches anew counts what it makes of them; a partition that is started anew mustn't begin
+    with what was refused.
+    """
+
+    def __init__(self) -> None:
+        self._lowered: dict[TopicPartition, tuple[int, int]] = {}
+
+    def lower(self, partition: BatchPartition, limit: int) -> None:
+        """Larger batches were refused."""
+        partition.limit = min(partition.limit, limit)
+        self._lowered[partition.tp] = partition.most, partition.limit
+
+    def set(self, partition: BatchPartition) -> None:
+        """Begin with what is known."""
+        most, limit = self._lowered.get(partition.tp, (partition.most, partition.limit))
+        if most == partition.most:
+            partition.limit = limit
+
+
+class Flow:
+    """See the module docstring.
+
+    Args:
+        source, target: the connections.
+        buffer_bytes: how much memory may be taken by what is read and not yet acknowledged.
+        may_produce: whether this worker still holds the right to.
+        tell: called with an incident once its partition is settled.
+        notice: called with what an operator should know of a partition that goes on.
+        committed: read_committed.
+        throttle: the link's bandwidth limit, None where it has none.
+    """
+
+    def __init__(
+        self,
+        source: Stream,
+        target: Stream,
+        *,
+        buffer_bytes: int,
+        may_produce: Callable[[], bool],
+        tell: Callable[[Incident], None],
+        notice: Callable[[Notice], None],
+        committed: bool,
+        throttle: Throttle | None,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.buffer_bytes = buffer_bytes
+        self.may_produce = may_produce
+        self.committed = committed
+        self.throttle = throttle
+        self.partitions: dict[TopicPartition, BatchPartition] = {}
+        self.memory = BatchMemory()
+        self.aside = 0
+        self.room_made = asyncio.Event()
+        self.records = self.bytes = self.forwarded = self.merged = self.markers = 0
+        self.fetches = self.fetched_bytes = self.produces = 0
+        self.in_flight_records = 0
+        self.rebuilt: Counter[str] = Counter()
+        self.markers_refused = False
+        self.limits = Limits()
+        self.ranges_ended: deque[RangeDigest] = deque()
+        """Range digests of ranges that ended, until somebody takes them."""
+        self.moving: set[BatchPartition] = set()
+        """Partitions that are to be read from another broker now."""
+        self.failure: BaseException | None = None
+        self.notice = notice
+        self._tell = tell
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be read; what waits for a broker that doesn't answer is counted apart."""
+        return self.buffer_bytes - self.memory.held + min(self.aside, self.buffer_bytes)
+
+    def hold_bytes(self, size: int) -> None:
+        """So many bytes of no answer's memory are kept."""
+        self.memory.held += size
+
+    def free_bytes(self, size: int) -> None:
+        """So many of them aren't kept any more."""
+        self.memory.held -= size
+        self.see_room()
+
+    def make_room(self) -> None:
+        """Memory is short: give up answers of which only little waits."""
+        self.memory.compact()
+        self.see_room()
+
+    def see_room(self) -> None:
+        """Memory was freed: whoever waits for room may read on."""
+        if self.room > 0:
+            self.room_made.set()
+
+    def free(self, items: Iterable[Append | Markers]) -> None:
+        """These are acknowledged, or dropped."""
+        for item in items:
+            self.memory.free(item)
+        self.see_room()
+
+    def stand_still(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+        """Stop a partition: what it had queued is dropped; the first reason about the target stays."""
+        if partition.incident is None:
+            partition.incident = Incident(partition.tp, kind, reason, remedy)
+            self.free(partition.drop_queue())
+            if kind in _ABOUT_TARGET:
+                partition.window.stop(reason)
+        self.settle(partition)
+
+    def end_after(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+        """Stop a partition once what it has queued is written: what comes next on the source can't be."""
+        partition.ending = Incident(partition.tp, kind, reason, remedy)
+        self.settle(partition)
+
+    def settle(self, partition: BatchPartition) -> None:
+        """Tell of a partition that stands still, once none of its requests is outstanding."""
+        ending = partition.ending
+        if ending is not None and partition.incident is None and not (partition.queue or partition.outstanding):
+            partition.incident = ending
+        if partition.incident is not None and partition.outstanding == 0 and partition.wanted:
+            partition.wanted = False
+            if self.partitions.get(partition.tp) is partition:
+                self._tell(partition.incident)
+
+    def uncertain(self, partitions: Iterable[BatchPartition], reason: str) -> None:
+        """What the target holds of these isn't known."""
+        for partition in partitions:
+            self.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+
+    def statistics(self) -> EngineStatistics:
+        """The counters. May be called from any thread."""
+        return EngineStatistics(
+            records=self.records,
+            bytes=self.bytes,
+            batches_forwarded=self.forwarded,
+            batches_rebuilt=dict(self.rebuilt),
+            batches_merged=self.merged,
+            markers_matched=self.markers,
+            in_flight_records=self.in_flight_records,
+            in_flight_bytes=self.memory.held,
+            fetch_requests=self.fetches,
+            fetch_bytes=self.fetched_bytes,
+            produce_requests=self.produces,
+        )

@@ -1,0 +1,175 @@
+"""Who reads and who writes which partition: a fetcher per source broker, a sender per target broker, by leadership.
+
+Leaders come from the clusters' metadata; partitions are looked at again when something new was heard
+of leaders, and those that have no reader or writer yet at every tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.fetcher import Admit, Fetcher
+from drkit.mirror.engine.interface import IncidentKind
+from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.sender import Sender
+
+_LEADERLESS_SECONDS = 3.0
+
+
+class Placement:
+    """See the module docstring. Used on the engine's event loop.
+
+    Args:
+        flow: what the engine shares.
+        admit: takes what was read.
+        rack: of this worker.
+    """
+
+    def __init__(self, flow: Flow, admit: Admit, *, rack: str) -> None:
+        self._flow = flow
+        self._admit = admit
+        self._rack = rack
+        self._fetchers: dict[int, Fetcher] = {}
+        self._senders: dict[int, Sender] = {}
+        self._read_by: dict[BatchPartition, Fetcher] = {}
+        self._written_by: dict[BatchPartition, Sender] = {}
+        self._unplaced: dict[BatchPartition, None] = {}
+        self._news = (0, 0)
+
+    def add(self, partition: BatchPartition) -> None:
+        """Have a partition read and written, as soon as its leaders are known."""
+        self._unplaced[partition] = None
+
+    def remove(self, partition: BatchPartition) -> None:
+        """Read and write it no longer."""
+        self._unplaced.pop(partition, None)
+        if (fetcher := self._read_by.pop(partition, None)) is not None:
+            fetcher.remove(partition.tp)
+        if (sender := self._written_by.pop(partition, None)) is not None:
+            sender.withdraw(partition)
+
+    def touch(self, partition: BatchPartition) -> None:
+        """Whether it is to be read has changed."""
+        if (fetcher := self._read_by.get(partition)) is not None:
+            fetcher.touch(partition)
+
+    def offer(self, partition: BatchPartition) -> Sender | None:
+        """It has something to be written; returns who is to be pumped for it."""
+        sender = self._written_by.get(partition)
+        if sender is not None:
+            sender.offer(partition)
+        return sender
+
+    def tick(self) -> None:
+        """Follow leaders, notice brokers that don't answer, send what waited for the right to."""
+        news = (self._flow.source.news, self._flow.target.news)
+        if news != self._news:
+            self._news = news
+            self._unplaced.update(dict.fromkeys(self._flow.partitions.values()))
+        self._unplaced.update(dict.fromkeys(self._flow.moving))
+        self._flow.moving.clear()
+        for partition in list(self._unplaced):
+            if partition.incident is None and partition.wanted:
+                self._place(partition)
+            else:
+                del self._unplaced[partition]
+        for sender in self._senders.values():
+            stuck = sender.stuck
+            sender.tick()
+            if sender.stuck != stuck:
+                self._set_aside()
+        for fetcher in self._fetchers.values():
+            if fetcher.failure is not None:
+                raise fetcher.failure
+
+    async def learn(self) -> None:
+        """Learn who leads new topics, then have their partitions read and written at once."""
+        flow = self._flow
+        topics = {tp.topic for tp in flow.partitions}
+        names = {partition.target_topic for partition in flow.partitions.values()}
+        asked = [each for each in (flow.source.track(topics), flow.target.track(names)) if each is not None]
+        if asked:
+            await asyncio.wait([asyncio.ensure_future(each) for each in asked], timeout=_LEADERLESS_SECONDS)
+        self.tick()
+
+    def close(self) -> None:
+        """Stop all reading and writing; what is under way stays unknown."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        for sender in self._senders.values():
+            sender.close()
+
+    def _place(self, partition: BatchPartition) -> None:
+        """Have a partition read and written by the brokers that lead it now."""
+        fetcher = self._place_reader(partition)
+        sender = self._place_writer(partition)
+        if fetcher is None:
+            self._flow.source.refresh()
+        if sender is None:
+            self._mind_leaderless(partition)
+            return
+        partition.stuck_since = None
+        if fetcher is not None:
+            self._unplaced.pop(partition, None)
+
+    def _place_reader(self, partition: BatchPartition) -> Fetcher | None:
+        leader = self._flow.source.leader(*partition.tp) if partition.preferred is None else partition.preferred
+        fetcher = None if leader is None else self._fetchers.get(leader)
+        if leader is not None and fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(self._flow, leader, self._admit, rack=self._rack)
+        before = self._read_by.get(partition)
+        if fetcher is not before:
+            if before is not None:
+                before.remove(partition.tp)
+                del self._read_by[partition]
+            if fetcher is not None:
+                self._read_by[partition] = fetcher
+                fetcher.add(partition)
+        return fetcher
+
+    def _place_writer(self, partition: BatchPartition) -> Sender | None:
+        leader = self._flow.target.leader(partition.target_topic, partition.tp.partition)
+        sender = None if leader is None else self._senders.get(leader)
+        if leader is not None and sender is None:
+            sender = self._senders[leader] = Sender(self._flow, leader)
+        before = self._written_by.get(partition)
+        if sender is not before:
+            if before is not None:
+                before.withdraw(partition)
+                del self._written_by[partition]
+            if partition.outstanding:
+                return None  # what the former leader was sent comes first: a marker has no sequence number
+            partition.end_checked_on = None  # another leader's time: also where the same one leads again
+            if sender is not None:
+                self._written_by[partition] = sender
+                sender.offer(partition)
+                sender.pump()
+        return sender
+
+    def _mind_leaderless(self, partition: BatchPartition) -> None:
+        """What is queued for a partition that nobody leads, or whose former leader still owes answers, doesn't
+        stay in memory for long.
+        """
+        self._flow.target.refresh()
+        partition.stuck_since = partition.stuck_since or time.monotonic()
+        if partition.queue and time.monotonic() - partition.stuck_since > _LEADERLESS_SECONDS:
+            what = "the former leader of" if partition.outstanding else "no broker leads"
+            then = "on the target doesn't answer" if partition.outstanding else "on the target"
+            reason = f"{what} {partition.target_topic}:{partition.tp.partition} {then}"
+            self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+
+    def _set_aside(self) -> None:
+        """What waits for brokers that don't answer is counted apart, and no more of it is read."""
+        aside = 0
+        for partition, sender in self._written_by.items():
+            if sender.stuck:
+                aside += partition.pending_bytes
+            if partition.aside != sender.stuck:
+                partition.aside = sender.stuck
+                self._flow.memory.copy_out(partition.queue)  # what waits apart is counted by itself
+                self.touch(partition)
+        self._flow.aside = aside
+        if self._flow.room > 0:
+            self._flow.room_made.set()

@@ -1,0 +1,406 @@
+"""Writing of the batch engine: one sender per target broker, requests pipelined on one connection.
+
+A broker handles the requests of one connection in the order in which they were sent, so several of
+them may be under way and each partition still gets its batches in order; a marker is in its place
+between them. A Produce request carries one batch per partition, of as many partitions as are ready.
+
+Where no sequence number makes an append conditional (a marker; a broker that may know nothing of the producer:
+its first batch, old records) nothing else of the partition is under way (`BatchPartition.must_wait`).
+
+A log may have lost its tail, and its broker the producer with it: then the broker takes any sequence number, and
+records would land below their place. So before the first append on a connection, or after another leader's time, the
+log's end is asked for on the connection that will carry the append; it must be the expected offset. Where the broker
+may have forgotten the producer, it is asked for again after a rest.
+
+Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
+follows the one before it, which makes it conditional. Where the fate of a request isn't known, its
+partitions stand still until the runtime has looked at the target (`drkit.mirror.resume.partition_resume`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from functools import partial
+from typing import Any
+
+from drkit.kafka.admin.admin_connection import describe, error_class
+from drkit.kafka.client.connection import Connection, Reply, Told
+from drkit.kafka.client.data_client import StreamError
+from drkit.kafka.client.log_end import LogEnds, LogEndsAnswer
+from drkit.kafka.protocol.fetch_produce import Payload, Produce, ProduceAnswer, Produced, TopicIds
+from drkit.kafka.protocol.transaction_markers import MarkersAnswer, WriteTxnMarkers
+from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, IncidentKind, Notice
+from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
+from drkit.model.errors import BrokerTooOld
+
+log = logging.getLogger(__name__)
+
+_REQUEST_BYTES = 1_048_576
+_IN_FLIGHT = 8
+_STUCK_SECONDS = 3.0
+_PRODUCE_TIMEOUT_MS = 10_000
+_REST_SECONDS = 1.0
+"""So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
+
+_TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
+_SMALLEST_LIMIT = 1_024
+_UNAUTHORIZED_CLUSTER = 31
+_UNSUPPORTED_VERSION = 35
+_REFUSED = {
+    10: "Raise max.message.bytes of {topic} on the target above its size, or set its compression.type to "
+    "producer there: batches that the broker compresses anew may be larger",
+    18: "Raise segment.bytes of {topic} on the target above its size",
+    29: "Grant drkit's principal WRITE on {topic} on the target",
+    32: "Raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic} on the target",
+    44: "Remove the policy that refuses it on the target",
+    76: "The target's brokers don't know the codec: bring them to a newer version",
+    87: "Remove the cause named on the target",
+    _UNAUTHORIZED_CLUSTER: "Grant drkit's principal IDEMPOTENT_WRITE on the target cluster",
+}
+"""Kafka's errors after which the same batch would be refused again, and what to do."""
+
+_REPEATED = {
+    **_REFUSED,
+    19: "Bring the brokers back that hold replicas of {topic} on the target, or lower its min.insync.replicas there",
+    20: "Bring the brokers back that hold replicas of {topic} on the target, or lower its min.insync.replicas there",
+    56: "A broker of the target can't write its log: free space on its disk or replace it, then restart the broker",
+    89: "The target throttles drkit's principal: raise its quota",
+}
+"""What to do where one of these comes again and again."""
+
+Taken = list[tuple[BatchPartition, Append]]
+
+
+class Sender:
+    """Writes to one target broker.
+
+    Args:
+        flow: what the engine shares.
+        node: the broker.
+    """
+
+    def __init__(self, flow: Flow, node: int) -> None:
+        self.node = node
+        self.stuck = False
+        self._flow = flow
+        self._led: set[BatchPartition] = set()
+        self._topic_ids = TopicIds()
+        self._ready: dict[BatchPartition, None] = {}
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._sent_at: deque[float] = deque()
+        self._waiting_since: float | None = None
+        self._not_before = 0.0
+        self._closed = False
+
+    def offer(self, partition: BatchPartition) -> None:
+        """A partition led by this broker has something to be written."""
+        if partition not in self._led:
+            self._led.add(partition)
+            if partition.target_topic_id:
+                self._topic_ids.put(partition.target_topic, partition.target_topic_id)
+        if partition.queue:
+            self._ready[partition] = None
+
+    def withdraw(self, partition: BatchPartition) -> None:
+        """A partition is led by another broker now, or is gone."""
+        self._led.discard(partition)
+        self._ready.pop(partition, None)
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        if not self._ready or not self._flow.may_produce():
+            return
+        connection = self._connection
+        if connection is None or not connection.open:
+            self._connect()
+            return
+        while self._ready and len(self._sent_at) < _IN_FLIGHT and time.monotonic() >= self._not_before:
+            self._send_some(connection)
+
+    def tick(self) -> None:
+        """Look at the clock: is the broker slow to answer? Then send what can be sent."""
+        at = time.monotonic()
+        if self._ready and (self._connection is None or not self._connection.open):
+            self._waiting_since = self._waiting_since or at
+        else:
+            self._waiting_since = None
+        since = self._sent_at[0] if self._sent_at else self._waiting_since
+        self.stuck = since is not None and at - since > _STUCK_SECONDS
+        self.pump()
+
+    def close(self) -> None:
+        """Send nothing more; what is under way stays unknown."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._make_connection())
+
+    async def _make_connection(self) -> None:
+        try:
+            self._connection = await self._flow.target.connection(self.node, "produce")
+        except BrokerTooOld as error:
+            self._flow.failure = error
+            return
+        if self._connection is None:
+            self._flow.target.refresh()
+        else:
+            self.pump()
+
+    def _send_some(self, connection: Connection) -> None:
+        """Send one Produce request, after the markers that come first."""
+        taken: Taken = []
+        unchecked: list[BatchPartition] = []
+        size = 0
+        batches: dict[str, list[tuple[int, Payload]]] = {}
+        for partition in list(self._ready):
+            del self._ready[partition]
+            if partition.queue and not self._end_is_known(connection, partition):
+                unchecked.append(partition)
+                continue  # offered again once what is outstanding is answered
+            size += self._take(connection, partition, taken, batches)
+            if size >= _REQUEST_BYTES:
+                break
+        self._ask_ends(connection, [each for each in unchecked if each.outstanding == 0])
+        if not taken:
+            return
+        self._flow.produces += 1
+        self._flow.in_flight_records += sum(item.count for _, item in taken)
+        if self._flow.throttle is not None:
+            self._not_before = time.monotonic() + self._flow.throttle.take(size)
+        request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=self._topic_ids)
+        self._hand_over(connection, request, partial(self._settle_batches, taken))
+        for _, item in taken:
+            self._flow.memory.sent(item)
+        self._flow.see_room()
+
+    def _take(
+        self,
+        connection: Connection,
+        partition: BatchPartition,
+        taken: Taken,
+        batches: dict[str, list[tuple[int, Payload]]],
+    ) -> int:
+        """Send a partition's markers that come first, and take the batch behind them; returns its bytes."""
+        queue = partition.queue
+        while queue and isinstance(queue[0], Markers) and not partition.must_wait:
+            self._send_markers(connection, partition, queue[0])
+        item = queue[0] if queue else None
+        size = 0
+        if isinstance(item, Append) and not partition.must_wait:
+            queue.popleft()
+            partition.queued_bytes -= item.size
+            partition.apart = item.forgettable
+            batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
+            taken.append((partition, item))
+            partition.outstanding += 1
+            size = item.size
+        if queue and not partition.must_wait:
+            self._ready[partition] = None
+        return size
+
+    def _end_is_known(self, connection: Connection, partition: BatchPartition) -> bool:
+        """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
+        no place is expected.
+        """
+        if partition.shared:
+            return True
+        if partition.end_checked_on is not connection:
+            return False
+        rested = not partition.known and partition.outstanding == 0
+        return not (rested and time.monotonic() - partition.end_known_at > _REST_SECONDS)
+
+    def _ask_ends(self, connection: Connection, partitions: list[BatchPartition]) -> None:
+        """Ask where partitions end that have nothing under way; nothing of them is sent before the answer."""
+        if not partitions:
+            return
+        asked: dict[str, list[int]] = {}
+        for partition in partitions:
+            asked.setdefault(partition.target_topic, []).append(partition.tp.partition)
+            partition.outstanding += 1
+            partition.apart = True
+        self._hand_over(connection, LogEnds(asked), partial(self._settle_ends, connection, partitions))
+
+    def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
+        """One marker first, then the others: of several in one request the answer names one outcome only, and a
+        broker that is just becoming the leader refuses the first ones.
+        """
+        last = item.begun or item.count == 1
+        count = item.count - item.begun if last else 1
+        item.begun = True
+        if last:
+            partition.queue.popleft()
+            partition.queued_bytes -= item.size
+        partition.outstanding += 1
+        partition.apart = True
+        request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, count)
+        self._hand_over(connection, request, partial(self._settle_markers, partition, item, last=last))
+
+    def _hand_over(self, connection: Connection, request: Any, settle: Told) -> None:
+        """Send a request; settle it once it is answered, or with why it can't be sent."""
+        self._sent_at.append(time.monotonic())
+        told = partial(self._answered, settle)
+        try:
+            connection.tell(request, told)
+        except (*StreamError, NotImplementedError) as error:
+            asyncio.get_running_loop().call_soon(told, Reply(None, error))
+
+    def _answered(self, settle: Told, reply: Reply) -> None:
+        self._sent_at.popleft()
+        if self._closed:
+            return  # the position stays where it was
+        try:
+            settle(reply)
+            self.pump()
+        except BaseException as error:  # noqa: BLE001 - a defect: it ends the engine
+            self._flow.failure = error
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _settle_ends(self, connection: Connection, partitions: list[BatchPartition], reply: Reply) -> None:
+        reason, ends = "", {}
+        try:
+            answer: LogEndsAnswer = reply.result()
+            ends = {(each.topic, each.partition): each for each in answer.partitions}
+        except StreamError as error:
+            reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
+        for partition in partitions:
+            partition.outstanding -= 1
+            partition.apart = False
+            end = ends.get((partition.target_topic, partition.tp.partition))
+            due = partition.window.position.target_end
+            if end is not None and end.error == 0 and end.offset == due:
+                partition.end_checked_on, partition.end_known_at = connection, time.monotonic()
+            else:
+                self._flow.target.refresh()
+                if end is None:
+                    why = reason or "the answer leaves it out"
+                elif end.error:
+                    why = f"the target answered {describe(error_class(end.error))}"
+                else:
+                    why = f"the target's log ends at {end.offset}, not at {due}: nothing was written"
+                self._flow.stand_still(partition, IncidentKind.UNCERTAIN, why)
+            self._flow.settle(partition)
+            self._go_on(partition)
+
+    def _settle_batches(self, taken: Taken, reply: Reply) -> None:
+        reason, results = "", {}
+        try:
+            answer: ProduceAnswer = reply.result()
+            results = {(each.topic, each.partition): each for each in answer.partitions}
+        except StreamError as error:
+            reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
+            self._flow.target.refresh()
+        for partition, item in taken:
+            partition.outstanding -= 1
+            self._flow.in_flight_records -= item.count
+            result = results.get((partition.target_topic, partition.tp.partition))
+            partition.pending_bytes -= item.size
+            if result is None:
+                self._flow.free([item])
+                self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
+            else:
+                self._settle(partition, item, result)
+            self._go_on(partition)
+
+    def _go_on(self, partition: BatchPartition) -> None:
+        """Something of it was answered: what waited for that may be sent."""
+        if partition in self._led and partition.incident is None:
+            self.offer(partition)
+
+    def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
+        flow = self._flow
+        flow.free([item])
+        if result.error == 0 and partition.incident is None:
+            partition.window.acknowledge(item.mark, result.base_offset + item.count - 1)
+            if partition.window.stopped is None:
+                partition.known = not item.forgettable
+                partition.end_known_at = time.monotonic()
+                flow.records += item.count
+                flow.bytes += item.size
+                if partition.ranges is not None:
+                    first = item.mark.after.target_end - item.count
+                    partition.ranges.take(item.source_first, first, item.count, item.size, item.digest)
+            else:
+                flow.stand_still(partition, IncidentKind.MISPLACED, partition.window.stopped)
+        elif result.error in _REFUSED and not partition.filling and not self._may_be_cut(item, result):
+            self._refused(partition, item, result)
+        elif result.error:
+            name = describe(error_class(result.error))
+            if self._may_be_cut(item, result):
+                flow.limits.lower(partition, item.size // 2)
+            flow.target.refresh()
+            what = f"filler for target offset {item.mark.after.target_end}" if partition.filling else "records"
+            reason = (
+                f"the target answered {name} to {item.count} {what} from source offset {item.source_first} "
+                f"({item.size} bytes) {result.message}"
+            )
+            remedy = _REPEATED.get(result.error, "").format(topic=partition.target_topic)
+            kind = IncidentKind.TOPIC_GONE if result.error in ANOTHER_TOPIC else IncidentKind.UNCERTAIN
+            flow.stand_still(partition, kind, reason.strip(), remedy)
+        flow.settle(partition)
+
+    @staticmethod
+    def _may_be_cut(item: Append, result: Produced) -> bool:
+        """Whether a batch is refused for its size, and a smaller one of the same records may be taken."""
+        return result.error in _TOO_LARGE and item.count > 1 and item.size > _SMALLEST_LIMIT
+
+    def _refused(self, partition: BatchPartition, item: Append, result: Produced) -> None:
+        name = describe(error_class(result.error))
+        what = f"{item.count} records from" if item.count > 1 else "the record at"
+        reason = (
+            f"the target refuses {what} source offset {item.source_first} of {partition.tp} "
+            f"({item.size} bytes): {name} {result.message}".rstrip()
+        )
+        remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {TRIED_AGAIN}"
+        self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
+
+    def _settle_markers(self, partition: BatchPartition, item: Markers, reply: Reply, *, last: bool) -> None:
+        flow = self._flow
+        failed: str | None = None
+        try:
+            answer: MarkersAnswer = reply.result()
+            errors = {error for _, _, error in answer.errors if error}
+            if errors:
+                failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
+                flow.target.refresh()  # it may not lead the partition any more, though it answers where its log ends
+            if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:
+                self._refuse_markers(partition, describe(error_class(min(errors))))
+        except StreamError as error:
+            failed = f"the target's broker {self.node} didn't answer: {_said(error)}"
+            flow.target.refresh()
+        except NotImplementedError:  # aiokafka: no version of the request that both sides know
+            failed = "the target's brokers take no markers from clients"
+            self._refuse_markers(partition, "UNSUPPORTED_VERSION")
+        partition.outstanding -= 1
+        if last:
+            partition.pending_bytes -= item.size
+            flow.free([item])
+        if failed is not None:
+            flow.stand_still(partition, IncidentKind.UNCERTAIN, failed)
+        elif last and partition.incident is None:
+            partition.window.acknowledge(item.mark, item.mark.after.target_end - 1)
+            flow.markers += item.count
+        flow.settle(partition)
+        self._go_on(partition)
+
+    def _refuse_markers(self, partition: BatchPartition, name: str) -> None:
+        """From now on holes change the delta."""
+        if not self._flow.markers_refused:
+            self._flow.markers_refused = True
+            reason = f"the target takes no transaction markers from drkit ({name}): offsets differ behind each hole"
+            remedy = "Grant drkit's principal ALTER on the target cluster, or set offsets to translate"
+            self._flow.notice(Notice(partition.tp, "markers_refused", reason, remedy))
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,194 @@
+"""Admission: what was read gets its place on the target, and the mapping rows it needs are made durable first.
+
+Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
+it in the meantime; the others go on. Where the link alters records, that comes first (`.batch_alteration`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import islice
+from typing import Any
+
+from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
+from drkit.kafka.protocol.records import Damaged
+from drkit.mirror.engine.batch_splitter import Piece, TooLarge, pieces
+from drkit.mirror.engine.buffer_accounting import apart
+from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.fetcher import Read
+from drkit.mirror.engine.interface import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
+from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.sender import Sender
+from drkit.mirror.transform.alteration_thread import Alterer, Part
+from drkit.model.errors import DrkitError
+from drkit.model.link_state import OFFSETS_DIFFER
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+_MEND = f"Correct the callable and restart the mirror, or wait until what it needs is back. {TRIED_AGAIN}"
+
+_TRANSLATED = "Nothing is lost: offsets are translated from there on (`drkit translate`)"
+
+Job = Callable[[Coroutine[Any, Any, None]], None]
+"""Has something done beside; a defect in it ends the engine."""
+
+
+class Admission:
+    """See the module docstring. Used on the engine's event loop.
+
+    Args:
+        flow: what the engine shares.
+        keep_rows: makes mapping rows durable; blocks.
+        job: starts work beside.
+        alteration: what the link does to records; None: nothing.
+    """
+
+    def __init__(self, flow: Flow, keep_rows: KeepRows, job: Job, alteration: Alteration | None = None) -> None:
+        self._flow = flow
+        self._keep_rows = keep_rows
+        self._job = job
+        self._stash: dict[BatchPartition, list[Read]] = {}
+        self.alterer = None if alteration is None else Alterer(flow, alteration, self._admit_part, job)
+
+    def attach(self, placement: Placement) -> None:
+        """Who passes on what is admitted."""
+        self._placement = placement
+
+    def forget(self, partition: BatchPartition) -> None:
+        """It leaves the engine."""
+        self._stash.pop(partition, None)
+
+    def admit(self, found: list[Read]) -> None:
+        """Queue what was read; where rows are due, keep them first."""
+        waiting: dict[BatchPartition, None] = {}
+        rows: list[OffsetMapping] = []
+        touched: set[Sender] = set()
+        for read in found:
+            partition = read.partition
+            if self.alterer is not None:
+                if self._follows(read):
+                    self.alterer.take(read)
+                continue
+            if partition in self._stash:
+                # its rows are being kept, which may take long: an answer isn't kept for what little it has of this one
+                self._stash[partition].append(read._replace(batches=apart(read.batches)))
+                continue
+            due = self._take(read)
+            if due:
+                rows.extend(due)
+                waiting[partition] = None
+            elif (sender := self._placement.offer(partition)) is not None:
+                touched.add(sender)
+        if rows:
+            self._sleep(waiting)
+            self._job(self._keep(rows, list(waiting)))
+        for sender in touched:
+            sender.pump()
+
+    def _take(self, read: Read) -> list[OffsetMapping]:
+        """Take one partition's batches apart as far as needed, and queue them; returns the rows due."""
+        partition = read.partition
+        if not self._follows(read):
+            return []
+        found: list[Piece] = []
+        ended: Damaged | TooLarge | None = None
+        try:
+            rules = partition.rules(committed=self._flow.committed)
+            for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
+                found.append(piece)  # noqa: PERF402 - what came before an error is kept
+        except (Damaged, TooLarge) as error:
+            ended = error
+        return self._queue(read, Part(found, ended, last=True))
+
+    async def _admit_part(self, read: Read, part: Part) -> bool:
+        """See `drkit.mirror.transform.alteration_thread.AdmitPart`."""
+        partition = read.partition
+        rows = self._queue(read, part)
+        if rows:
+            self._sleep([partition])
+            await self._keep(rows, [partition])
+            return partition not in self._stash
+        if (sender := self._placement.offer(partition)) is not None:
+            sender.pump()
+        return True
+
+    def _follows(self, read: Read) -> bool:
+        """Whether what was read is what comes next for a partition that goes on."""
+        flow, partition = self._flow, read.partition
+        if partition.incident is not None or not partition.wanted:
+            return False
+        if read.begin != partition.next_admit:  # never: what is between would be taken for a hole of the source
+            reason = f"what was read from source offset {read.begin} on doesn't follow {partition.next_admit}"
+            flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+            return False
+        partition.next_admit = read.batches[-1].last_offset + 1
+        return True
+
+    def _queue(self, read: Read, part: Part) -> list[OffsetMapping]:
+        """Give what is to be appended its place, and queue it; returns the rows due."""
+        flow, partition = self._flow, read.partition
+        rows, queued, reasons = partition.admit(part.pieces)
+        flow.memory.wait(list(islice(reversed(partition.queue), queued)))
+        flow.merged += reasons.pop("merged", 0)
+        flow.forwarded += reasons.pop("forwarded", 0)
+        if reasons:
+            flow.rebuilt.update(reasons)
+        if part.error is not None:
+            flow.end_after(partition, *_incident(partition, part.error))
+        if partition.deviation is not None:
+            why, partition.deviation = partition.deviation, None
+            flow.notice(Notice(partition.tp, OFFSETS_DIFFER, why, _TRANSLATED))
+        return rows
+
+    def _sleep(self, waiting: Iterable[BatchPartition]) -> None:
+        """Read no more of these until their rows are kept."""
+        for partition in waiting:
+            self._stash[partition] = []
+            partition.asleep = True
+            self._placement.touch(partition)
+
+    async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
+        """Make rows durable, then let their partitions go on; withdrawn ones sleep until they are forgotten."""
+        withdrawn: frozenset[TopicPartition] = frozenset()
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows)
+        except Stopped:
+            return
+        except Withdrawn as found:
+            withdrawn = found.tps
+        except DrkitError as error:
+            log.warning("mapping rows could not be kept: %s", error)
+            for partition in waiting:
+                self._stash.pop(partition, None)
+            self._flow.uncertain(waiting, f"its mapping rows could not be kept: {error}")
+            return
+        for partition in waiting:
+            if partition.tp in withdrawn:
+                continue
+            stashed = self._stash.pop(partition, [])
+            partition.asleep = partition.keeping = False
+            if partition.incident is not None or not partition.wanted:
+                continue
+            sender = self._placement.offer(partition)
+            if sender is not None:
+                sender.pump()
+            self._placement.touch(partition)
+            if stashed:
+                self.admit(stashed)
+
+
+def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | TooLarge) -> tuple[IncidentKind, str, str]:
+    """Why a partition stands still before what can't be appended, and what to do."""
+    if isinstance(error, AlterationFailed):
+        return IncidentKind.REJECTED, str(error), _MEND
+    if isinstance(error, Damaged):
+        return IncidentKind.UNREADABLE, f"the source's records of {partition.tp} can't be read: {error}", ""
+    remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {TRIED_AGAIN}"
+    reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
+    return IncidentKind.REJECTED, reason, remedy

@@ -1,0 +1,1 @@
+"""Consumer groups of the source, captured over time."""

@@ -1,0 +1,259 @@
+"""Capturing where consumer groups stand on the source, within a second of each commit.
+
+A look costs the coordinators little: the ends of their own log tell which groups can have changed
+since the last look (`drkit.kafka.groups.offsets_topic`), and only these are asked for, all groups of a
+coordinator in one request. Where that log may not be looked at, every look asks for all groups. So that
+nothing rests on that log alone, what moved is asked for once more at the next look (a coordinator may
+answer from just before the record that moved it), and every group now and then.
+
+Only what changed is written, and each position again at least every `REFRESH_SECONDS` (longer where
+there are very many), so that `captured_at` shows how fresh it is. What groups stood at over time goes to
+the timeline (`drkit.mirror.groups.group_history`). A group that was deleted on the source is forgotten, but only
+after a listing that all coordinators took part in. A single offset that its group no longer has stays as
+captured: its age shows, and a position too many is harmless where one too few is not.
+
+Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.groups.unmovable_groups` keeps their
+names.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing
+from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
+from drkit.mirror.groups.group_history import Series, Timeline
+from drkit.mirror.groups.unmovable_groups import UnmovableGroups
+from drkit.model.clock import now
+from drkit.model.offsets import GroupPosition
+from drkit.model.timeline import GroupState
+from drkit.model.topology import Link
+from drkit.store.api import LinkStore, MappingStore
+from drkit.store.timeline import TimelineStore
+
+log = logging.getLogger(__name__)
+
+CAPTURE_SECONDS = 0.8
+"""From a commit to its position in the store, at most: what clocks, brokers and store add to it fits into a second."""
+REFRESH_SECONDS = 5.0
+SWEEP_SECONDS = 60.0
+_ROWS_A_SECOND = 2_000
+_PURGE_SECONDS = 60.0
+_UNSAVED_STATES = 50_000
+_DARK = "its coordinator is down"
+
+Key = tuple[str, str, int]
+
+
+class CaptureStore(MappingStore, TimelineStore, LinkStore, Protocol):
+    """What a capture keeps."""
+
+
+class GroupCapture:
+    """Captures positions of the groups and topics that a link covers. Used by one thread.
+
+    Args:
+        link: which groups and topics, and how much of their past is kept.
+        source: the source's groups.
+        store: where positions are kept.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: GroupAdmin,
+        store: CaptureStore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._changes = _Changes(source, clock)
+        self._timeline = Timeline(link.timeline)
+        self._unmovable = UnmovableGroups(link, source, store, clock)
+        self._unsaved: list[GroupState] = []
+        self._purged_at: float | None = None
+        self._kept: dict[Key, GroupPosition] = {}
+        self._standing: dict[Series, dict[int, tuple[int, str]]] = defaultdict(dict)
+        self._listing = GroupListing({}, complete=False)
+        self._looked_at: datetime | None = None
+        self._failing: dict[str, datetime] = {}
+        self._loaded = False
+        self._said: dict[str, str] = {}
+        self._covered: dict[str, bool] = {}
+
+    def capture(self) -> int:
+        """Look once; returns how many positions the groups have now.
+
+        Raises:
+            Unreachable: the source or the store doesn't answer.
+        """
+        self._load()
+        begun = now()
+        changes = self._changes.look()
+        if changes.any or not self._listing.complete:
+            self._listing = self._source.list_reachable_groups()
+        self._unmovable.look(self._listing, self._covers)
+        covered = self._wanted(self._listing.groups)
+        asked = [group for group in covered if changes.may_have(group)]
+        fetched = self._source.fetch(asked) if asked else FetchedOffsets()
+        fetched.failures.update((group, _DARK) for group in covered if changes.hides(group))
+        ended = now()
+        for group, why in fetched.failures.items():
+            self._say_once(group, f"positions of group {group} can't be read: {why}")
+        for group in fetched.offsets:
+            self._said.pop(group, None)
+        unasked = set(covered).difference(asked, fetched.failures)
+        changed = self._keep(fetched, begun, unasked)
+        self._unsaved += self._timeline.look(begun, ended, self._standing, changed, self._failing)
+        self._note_seen([*fetched.offsets, *unasked], fetched.failures, begun)
+        if self._listing.complete:
+            self._forget(set(self._listing.groups), ended)
+        self._save_states()
+        self._changes.taken(again=fetched.failures)
+        return len(self._kept)
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        for position in self._store.group_positions(self._link.id):
+            self._stands(position)
+        self._loaded = True
+
+    def _stands(self, position: GroupPosition) -> None:
+        self._kept[_key(position)] = position
+        self._standing[position.group, position.topic][position.partition] = (position.offset, position.metadata)
+
+    def _wanted(self, groups: dict[str, GroupInfo]) -> list[str]:
+        return [name for name, info in groups.items() if info.commits_offsets and self._link.covers_group(name)]
+
+    def _covers(self, topic: str) -> bool:
+        covered = self._covered.get(topic)
+        if covered is None:
+            covered = self._covered[topic] = self._link.covers_topic(topic)
+        return covered
+
+    def _keep(self, fetched: FetchedOffsets, at: datetime, unasked: set[str]) -> set[Series]:
+        """Keep what changed and what is due again; groups that weren't asked stand where they stood.
+
+        Returns what stands elsewhere than before.
+        """
+        kept = self._kept
+        oldest = at - timedelta(seconds=max(REFRESH_SECONDS, len(kept) / _ROWS_A_SECOND))
+        due: list[GroupPosition] = []
+        changed: set[Series] = set()
+        for offsets in fetched.offsets.values():
+            for group, topic, partition, offset, metadata in offsets:
+                if not self._covers(topic):
+                    continue
+                known = kept.get((group, topic, partition))
+                if known is None or known.offset != offset or known.metadata != metadata:
+                    changed.add((group, topic))
+                elif known.captured_at > oldest:
+                    continue
+                due.append(GroupPosition(group, topic, partition, offset, metadata, at))
+        due += [replace(p, captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
+        if due:
+            self._store.put_group_positions(self._link.id, due)
+            for position in due:
+                self._stands(position)
+        return changed
+
+    def _note_seen(self, seen: Iterable[str], failed: Iterable[str], at: datetime) -> None:
+        """When groups that can't be read now were last seen: what they did since isn't known."""
+        for group in seen:
+            self._failing.pop(group, None)
+        for group in failed:
+            self._failing.setdefault(group, self._looked_at or at)
+        self._looked_at = at
+
+    def _forget(self, existing: set[str], at: datetime) -> None:
+        gone = sorted({group for group, _ in self._standing} - existing)
+        if gone:
+            self._store.forget_group_positions(self._link.id, gone)
+            log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(gone))
+            self._unsaved += self._timeline.gone(at, gone)
+            names = set(gone)
+            for key in [key for key in self._kept if key[0] in names]:
+                del self._kept[key]
+            for series in [series for series in self._standing if series[0] in names]:
+                del self._standing[series]
+
+    def _save_states(self) -> None:
+        if self._unsaved:
+            self._store.put_group_states(self._link.id, self._unsaved)
+            self._unsaved.clear()
+        at = self._clock()
+        if self._purged_at is None or at - self._purged_at >= _PURGE_SECONDS:
+            self._store.forget_expired_states(self._link.id, now())
+            self._purged_at = at
+        del self._unsaved[:-_UNSAVED_STATES]
+
+    def _say_once(self, group: str, message: str) -> None:
+        if self._said.get(group) != message:
+            self._said[group] = message
+            log.warning("%s: %s", self._link.id, message)
+
+
+class _Changes:
+    """Which groups can have changed since the last look that was taken in full."""
+
+    def __init__(self, source: GroupAdmin, clock: Callable[[], float]) -> None:
+        self._source = source
+        self._clock = clock
+        self._seen: dict[int, int] = {}
+        self._log = OffsetsLog()
+        self._moved: set[int] = set()
+        self._settling: set[int] = set()
+        self._again: set[str] = set()
+        self._looked_at = 0.0
+        self._swept_at: float | None = None
+        self._all = True
+
+    def look(self) -> _Changes:
+        """Look at the coordinators' log."""
+        self._looked_at = self._clock()
+        self._log = self._source.offsets_log()
+        blind = not self._log.partitions
+        self._all = blind or self._swept_at is None or self._looked_at - self._swept_at >= SWEEP_SECONDS
+        ends = self._log.ends
+        self._moved = {partition for partition, end in ends.items() if end != self._seen.get(partition)}
+        return self
+
+    @property
+    def any(self) -> bool:
+        """Whether any group can have changed, or come into being."""
+        return self._all or bool(self._moved or self._settling or self._again)
+
+    def may_have(self, group: str) -> bool:
+        """Whether this group can have changed, and can be asked."""
+        if not self._log.partitions:
+            return True
+        partition = partition_of(group, self._log.partitions)
+        if partition not in self._log.ends:
+            return False
+        return self._all or group in self._again or partition in self._moved or partition in self._settling
+
+    def hides(self, group: str) -> bool:
+        """Whether this group can't be asked: its part of the log, and so its coordinator, is down."""
+        return bool(self._log.partitions) and partition_of(group, self._log.partitions) not in self._log.ends
+
+    def taken(self, again: Iterable[str]) -> None:
+        """All that `may_have` named was read and kept, but for the groups to be asked `again`."""
+        self._seen.update(self._log.ends)
+        self._settling = self._moved
+        self._again = set(again)
+        if self._all:
+            self._swept_at = self._looked_at
+
+
+def _key(position: GroupPosition) -> Key:
+    return (position.group, position.topic, position.partition)

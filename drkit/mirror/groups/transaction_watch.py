@@ -1,0 +1,270 @@
+"""Watching groups that commit their offsets in transactions, so that a failover places them by what reached the target.
+
+What a look costs where there are none: one request a broker every few seconds (who writes transactions to the
+coordinators' log). Where there are some, the logs that matter are followed as they grow: the coordinators' parts with
+such groups, the state log's parts of their transactional ids, and the topics that these write to, which are so read
+twice. Of a transaction all three hold its records before it is decided, and its output is mirrored only afterwards: so
+what a failover needs is mostly known before the output reaches the target, and what is missing is known to be missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.transactions import TransactionAdmin
+from drkit.kafka.client.log_tail import LogTail
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from drkit.kafka.protocol.record_batch import Batch
+from drkit.kafka.protocol.records import Damaged
+from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC, commit_records, commits, transaction_entries
+from drkit.mirror.groups.transaction_tracker import Tracker
+from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import LinkStore
+from drkit.store.transactions import TransactionNotes
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
+_DISCOVER_SECONDS = 3.0
+_SAVE_SECONDS = 0.02
+_SAVE_AGAIN_SECONDS = 5.0
+
+
+class TransactionWatch:
+    """Watches one link's source. `look` is called by one thread.
+
+    Args:
+        link: which groups and topics.
+        cluster: the source.
+        source: its topics.
+        store: where what is seen is kept.
+        leads: whether this worker keeps groups in step; else it doesn't watch.
+    """
+
+    def __init__(
+        self, link: Link, cluster: ClusterConfig, source: ClusterAdmin, store: LinkStore, leads: Callable[[], bool]
+    ) -> None:
+        self._link = link
+        self._cluster = cluster
+        self._source = source
+        self._store = store
+        self._leads = leads
+        self._admin = TransactionAdmin(link.id.source, cluster, timeout_seconds=5.0)
+        self._following: _Following | None = None
+        self._discovered_at: float | None = None
+        self._counts: dict[str, int] = {}
+        self._refused: str | None = None
+
+    def look(self) -> None:
+        """Find new transactional producers, anchor what isn't.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        if not self._leads():
+            self._end()
+            return
+        if self._following is not None and self._following.failed:
+            log.warning("%s: transactions are watched anew: %s", self._link.id, self._following.failed)
+            self._end()
+        at = time.monotonic()
+        try:
+            if self._discovered_at is None or at - self._discovered_at >= _DISCOVER_SECONDS:
+                self._discovered_at = at  # where it fails, too: it is tried again no sooner
+                self._discover()
+            if self._following is not None:
+                self._anchor(self._following)
+        except (Refused, NotLetIn) as error:
+            if self._refused != str(error):
+                self._refused = str(error)
+                log.warning(
+                    "%s: groups that commit in transactions are placed by their captured offsets: %s. Grant drkit's "
+                    "principal READ on %s and %s, and DESCRIBE on its transactional ids",
+                    self._link.id,
+                    error,
+                    OFFSETS_TOPIC,
+                    TRANSACTIONS_TOPIC,
+                )
+            self._discovered_at = at + 10 * _DISCOVER_SECONDS
+
+    def close(self) -> None:
+        """Keep what was seen, give up the connections."""
+        self._end()
+        self._admin.close()
+
+    def _end(self) -> None:
+        following, self._following = self._following, None
+        self._discovered_at = None
+        if following is not None:
+            following.close()
+
+    def _discover(self) -> None:
+        self._counts = self._admin.partitions()
+        offsets = _places(OFFSETS_TOPIC, range(self._counts.get(OFFSETS_TOPIC, 0)))
+        producer_ids = self._admin.producers(offsets)
+        if not producer_ids or TRANSACTIONS_TOPIC not in self._counts:
+            return
+        parts = {self._part(each.name) for each in self._admin.transactional_ids(producer_ids)}
+        if not parts:
+            return
+        if self._following is None:
+            self._following = _Following(self._link, self._cluster, self._store)
+        new = parts - self._following.tail.positions().keys()
+        if new:
+            self._following.tail.follow(self._admin.ends(new))
+
+    def _part(self, transactional_id: str) -> TopicPartition:
+        """Its partition of the state log: by the same hash as a group's of the coordinators' log."""
+        return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, self._counts[TRANSACTIONS_TOPIC]))
+
+    def _anchor(self, following: _Following) -> None:
+        """See `Tracker.anchor`: the order of the looks matters."""
+        with following.lock:
+            wanted = following.tracker.unanchored()
+        if not wanted:
+            return
+        topics = {tp.topic for _, tps in wanted.values() for tp in tps if tp.topic != OFFSETS_TOPIC}
+        counts = {name: info.partitions for name, info in self._source.topics(topics).items()} if topics else {}
+        recording: dict[str, tuple[int, list[TopicPartition]]] = {}
+        with following.lock:
+            for name, (producer_id, named) in wanted.items():
+                outputs = {tp.topic for tp in named} & counts.keys()
+                places = [tp for topic in outputs for tp in _places(topic, range(counts[topic]))]
+                places += [tp for tp in named if tp.topic == OFFSETS_TOPIC]
+                recording[name] = (producer_id, following.tracker.record(producer_id, places))
+        anchored: set[str] = set()
+        try:
+            parts = {name: self._part(name) for name in recording}
+            before = self._admin.ends(set(parts.values()))
+            states = {
+                each.name: each
+                for each in self._admin.transactional_ids({producer_id for producer_id, _ in recording.values()})
+            }
+            ends = self._admin.ends({tp for _, tps in recording.values() for tp in tps})
+            after = self._admin.ends(set(parts.values()))
+            follow: dict[TopicPartition, int] = {}
+            with following.lock:
+                for name, (producer_id, tps) in recording.items():
+                    state = states.get(name)
+                    if state is None or state.producer_id != producer_id or state.deciding:
+                        continue
+                    if not all(tp in ends for tp in tps):
+                        continue
+                    own = {tp: ends[tp] for tp in tps}
+                    if following.tracker.anchor(
+                        name, own, (before[parts[name]], after[parts[name]]), ongoing=state.ongoing
+                    ):
+                        anchored.add(name)
+                        follow |= own
+            following.begin(follow)
+        finally:
+            with following.lock:
+                for name, (producer_id, tps) in recording.items():
+                    if name not in anchored:
+                        following.tracker.forget(producer_id, tps)
+
+
+class _Following:
+    """The tail of one watch, what it has put together, and the thread that keeps it."""
+
+    def __init__(self, link: Link, cluster: ClusterConfig, store: LinkStore) -> None:
+        self._link = link
+        self.lock = threading.Lock()
+        self.tracker = Tracker(cache(link.covers_topic))
+        self.tail = LogTail(link.id.source, cluster, self._take, self._lost, self._answered)
+        self._notes = TransactionNotes(store, link.id, secrets.token_hex(8))
+        self._begun: dict[TopicPartition, int] = {}
+        self._news = threading.Event()
+        self._ending = threading.Event()
+        self._gone: str | None = None
+        self._writer = threading.Thread(target=self._write, name="drkit-transactions-writer", daemon=True)
+        self.tail.start()
+        self._writer.start()
+
+    @property
+    def failed(self) -> str | None:
+        """Why it can't go on."""
+        return self._gone or (None if self.tail.failure is None else str(self.tail.failure))
+
+    def begin(self, places: dict[TopicPartition, int]) -> None:
+        """Follow partitions that were anchored; those followed already stay where they are."""
+        for tp, end in places.items():
+            if tp.topic != OFFSETS_TOPIC:
+                self._begun[tp] = max(end, self._begun.get(tp, 0))
+        self.tail.follow(places)
+
+    def close(self) -> None:
+        """Stop reading, keep what was read."""
+        self.tail.close()
+        self._ending.set()
+        self._news.set()
+        self._writer.join(10.0)
+
+    def _take(self, tp: TopicPartition, batches: list[Batch]) -> None:
+        tracker = self.tracker
+        with self.lock:
+            for batch in batches:
+                if not batch.readable:
+                    raise Damaged(f"the batch at offset {batch.base_offset} of {tp} fails its checksum")
+                if tp.topic == TRANSACTIONS_TOPIC:
+                    for offset, entry in transaction_entries(batch):
+                        tracker.state(offset, entry)
+                elif batch.is_control:
+                    if batch.producer_id >= 0:
+                        tracker.ended(tp, batch.producer_id, batch.base_offset, commit=commits(batch))
+                elif tp.topic == OFFSETS_TOPIC:
+                    producer_id = batch.producer_id if batch.is_transactional else None
+                    records = commit_records(batch)
+                    tracker.committed(tp, producer_id, batch.base_offset, batch.last_offset, records)
+                elif batch.is_transactional:
+                    tracker.written(tp, batch.producer_id, batch.base_offset, batch.last_offset)
+
+    def _lost(self, tp: TopicPartition, why: str) -> None:
+        self._gone = f"{tp} can't be followed: {why}"
+
+    def _answered(self, reached: frozenset[TopicPartition], asked_at: int) -> None:
+        with self.lock:
+            self.tracker.answered(reached, asked_at)
+        self._news.set()
+
+    def _write(self) -> None:
+        """Keep what is new, as soon as it is."""
+        saved: object = None
+        saved_at = 0.0
+        while True:
+            self._news.wait()
+            self._news.clear()
+            ending = self._ending.is_set()
+            positions = self.tail.positions()  # before the news: nothing below them is missing there
+            with self.lock:
+                news = self.tracker.news()
+                dropped, undecided = dict(self.tracker.dropped), self.tracker.undecided()
+            begun = dict(self._begun)
+            read = {tp: positions[tp] for tp in begun if tp in positions}
+            at = time.monotonic()
+            due = at - saved_at >= _SAVE_AGAIN_SECONDS
+            if begun and (news or due or saved != (begun, read, undecided)):
+                try:
+                    self._notes.save(news, begun, read, dropped, undecided)
+                    saved, saved_at = (begun, read, undecided), at
+                except Unreachable as error:
+                    self._gone = f"what was seen can't be kept: {error}"
+                    return
+                except DrkitError as error:
+                    self._gone = str(error)
+                    return
+            if ending:
+                return
+            self._ending.wait(_SAVE_SECONDS)
+
+
+def _places(topic: str, partitions: Iterable[int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in partitions]

@@ -1,0 +1,1 @@
+"""What keeps a partition from moving, or its target from being whole: noticed, told, cleared."""

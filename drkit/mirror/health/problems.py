@@ -1,0 +1,230 @@
+"""Problems of a link: kept in the store before anything goes on, and what stands still because of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
+from drkit.model.clock import now
+from drkit.model.link_state import Problem
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import LinkStore
+
+log = logging.getLogger(__name__)
+
+Place = tuple[str, str, int | None]
+"""Kind, topic, partition: what makes a problem one."""
+
+
+class Problems:
+    """The problems that this runtime knows of. Shared by its threads.
+
+    Args:
+        store: where they are kept.
+        link: the link.
+        tell: called with each new one.
+    """
+
+    def __init__(self, store: LinkStore, link: LinkId, tell: Callable[[Problem], None]) -> None:
+        self._store = store
+        self._link = link
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._known: dict[Place, Problem] = {}
+        self._found: set[Place] = set()
+        self._on_cleared: list[Callable[[Problem], None]] = []
+
+    def load(self) -> None:
+        """Begin with what earlier runtimes left. It halts nothing until it is found again."""
+        kept = self._store.problems(self._link)
+        with self._lock:
+            self._known = {_place(problem): problem for problem in kept}
+
+    def put(
+        self,
+        kind: str,
+        topic: str,
+        partition: int | None,
+        reason: str,
+        remedy: str,
+        *,
+        halted: bool,
+        adds: bool = False,
+        unsure: tuple[int, int | None] | None = None,
+    ) -> None:
+        """Keep a problem; durable on return. The same one again changes nothing; a new reason replaces the
+        old one, or (`adds`) is added to it, where each tells of another loss. `unsure`: `Problem.unsure_from` and
+        `unsure_until`.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        first, end = (None, None) if unsure is None else unsure
+        problem = Problem(kind, topic, partition, reason, remedy, halted, now(), first, end)
+        with self._lock:
+            known = self._known.get(_place(problem))
+            if adds and known is not None:
+                problem = _added(known, problem)
+            if known is not None and replace(known, since=problem.since) == problem:
+                self._found.add(_place(problem))
+                return
+            if known is not None:
+                problem = replace(problem, since=known.since)  # as the store keeps it
+        self._store.put_problem(self._link, problem)
+        with self._lock:
+            self._known[_place(problem)] = problem
+            self._found.add(_place(problem))
+        where = topic if partition is None else f"{topic}:{partition}"
+        log.warning("%s %s%s: %s. %s", self._link, where, " stands still" if halted else "", reason, remedy)
+        self._tell(problem)
+
+    def settle(
+        self, topic: str, *, kinds: frozenset[str], partition: int | None = None, everywhere: bool = False
+    ) -> None:
+        """These no longer hold for the partition (None: for the topic as a whole; `everywhere`: for either)."""
+        with self._lock:
+            gone = [
+                problem
+                for problem in self._known.values()
+                if problem.topic == topic and problem.kind in kinds and (everywhere or problem.partition == partition)
+            ]
+            for problem in gone:
+                del self._known[_place(problem)]
+                self._found.discard(_place(problem))
+        for problem in gone:
+            self._store.clear_problem(self._link, problem)
+
+    def put_standing(
+        self, kind: str, tp: TopicPartition, epoch: int, reason: str, remedy: str, *, unsure: tuple[int, int | None]
+    ) -> None:
+        """As `put`, of a problem that halts the partition until an operator clears it, as long as its topic is of this
+        epoch: what showed it may be gone when somebody looks again."""
+        self._store.put_notes(self._link, kind, {str(tp): str(epoch)})
+        self.put(kind, tp.topic, tp.partition, reason, remedy, halted=True, unsure=unsure)
+
+    def stands(self, kind: str, tp: TopicPartition, epoch: int) -> bool:
+        """Whether `put_standing` has kept such a problem, in whatever runtime; then it counts as found again.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        place = (kind, tp.topic, tp.partition)
+        with self._lock:
+            if place not in self._known:
+                return False
+        if self._store.notes(self._link, kind).get(str(tp)) != str(epoch):
+            return False  # of an earlier topic of the name, or of the link before it was turned round
+        with self._lock:
+            self._found.add(place)
+        return True
+
+    def knows(self, kind: str, topic: str) -> bool:
+        """Whether a problem of this kind is kept for the topic as a whole."""
+        with self._lock:
+            return (kind, topic, None) in self._known
+
+    def has(self, kind: str, tp: TopicPartition) -> bool:
+        """Whether a problem of this kind is kept for the partition."""
+        with self._lock:
+            return (kind, tp.topic, tp.partition) in self._known
+
+    def with_kind(self, kind: str) -> list[TopicPartition]:
+        """The partitions for which a problem of this kind is kept."""
+        with self._lock:
+            return [TopicPartition(t, number) for k, t, number in self._known if k == kind and number is not None]
+
+    def of_kind(self, kind: str) -> tuple[Problem, ...]:
+        """The problems of this kind that are kept."""
+        with self._lock:
+            return tuple(problem for problem in self._known.values() if problem.kind == kind)
+
+    def forget(self, topic: str) -> None:
+        """The topic is no more: nothing about it holds."""
+        with self._lock:
+            for place in [place for place, problem in self._known.items() if problem.topic == topic]:
+                del self._known[place]
+                self._found.discard(place)
+        self._store.clear_problems(self._link, topic)
+
+    def on_cleared(self, call: Callable[[Problem], None]) -> None:
+        """Call this with each problem that `cleared` finds: clearing one is an operator's word about it."""
+        self._on_cleared.append(call)
+
+    def follow(self) -> list[Problem]:
+        """Know what the store keeps now, also of other workers. Returns what was cleared, by whomever."""
+        with self._lock:
+            before = dict(self._known)
+        kept = {_place(problem): problem for problem in self._store.problems(self._link)}
+        with self._lock:
+            gone = [problem for place, problem in before.items() if place not in kept]
+            self._known.update((place, problem) for place, problem in kept.items() if place not in self._known)
+            for problem in gone:
+                self._known.pop(_place(problem), None)
+                self._found.discard(_place(problem))
+        return gone
+
+    def cleared(self) -> list[Problem]:
+        """Problems that an operator cleared in the store since the last look; they are forgotten here too.
+
+        For the worker that leads: it alone settles problems of topics, so what else is gone was cleared by hand.
+        """
+        with self._lock:
+            before = dict(self._known)  # first, so that one put meanwhile isn't taken for cleared
+        kept = {_place(problem) for problem in self._store.problems(self._link)}
+        gone = [problem for place, problem in before.items() if place not in kept]
+        with self._lock:
+            for problem in gone:
+                self._known.pop(_place(problem), None)
+                self._found.discard(_place(problem))
+        for problem in gone:
+            for call in self._on_cleared:
+                call(problem)
+        return gone
+
+    def halted(self) -> list[Problem]:
+        """Those because of which something stands still now."""
+        with self._lock:
+            return [problem for place, problem in self._known.items() if problem.halted and place in self._found]
+
+    def halts(self, tp: TopicPartition) -> bool:
+        """Whether a partition stands still because of one (its own or its topic's), and more tries are in vain as long
+        as nobody mends the cause."""
+        return any(_is_of(problem, tp) for problem in self.halted() if problem.kind != NOT_MOVING)
+
+    def awaits_operator(self, tp: TopicPartition) -> bool:
+        """Whether a partition is not even tried again until an operator clears one (its own or its topic's)."""
+        return any(_is_of(problem, tp) for problem in self.halted() if problem.kind not in RETRIED)
+
+    def stalls(self, tp: TopicPartition, seconds: float) -> bool:
+        """Whether a partition is tried again and again, and hasn't moved for so long."""
+        longest = timedelta(seconds=seconds)
+        return any(
+            problem.kind == NOT_MOVING and _is_of(problem, tp) and now() - problem.since >= longest
+            for problem in self.halted()
+        )
+
+
+def _is_of(problem: Problem, tp: TopicPartition) -> bool:
+    return problem.topic == tp.topic and problem.partition in {None, tp.partition}
+
+
+def _added(known: Problem, problem: Problem) -> Problem:
+    """One problem that tells of both losses."""
+    reason = known.reason if problem.reason in known.reason else f"{known.reason}; then {problem.reason}"
+    if known.unsure_from is None or problem.unsure_from is None:
+        return replace(problem, reason=reason)
+    ends = known.unsure_until, problem.unsure_until
+    return replace(
+        problem,
+        reason=reason,
+        unsure_from=min(known.unsure_from, problem.unsure_from),
+        unsure_until=None if None in ends else max(end for end in ends if end is not None),
+    )
+
+
+def _place(problem: Problem) -> Place:
+    return (problem.kind, problem.topic, problem.partition)

@@ -1,0 +1,169 @@
+"""Watches the target's log starts: what somebody removes there that the source still holds is told, and counted.
+
+An observation compares numbers that the mirror has anyway (both logs' starts, once a second and at each start). Only
+where the target begins beyond the place of the source's first record are rows read (`drkit.mapping.target_start`), and
+only for what is missing then are the clusters asked what retention explains (`drkit.kafka.client.unexpired_records`):
+at once when something has moved, else every ten seconds, all such partitions in a few requests.
+
+| | then |
+|---|---|
+| retention explains it, or the source has removed it too | nothing is said; a problem of before is over |
+| it doesn't | `target_purged` names the stretch: it counts as not mirrored, no position in it is exact |
+| an operator cleared that problem | what it named is accepted: only what goes beyond its end is told |
+
+The partition goes on: what comes next has its place, and only an operator can decide about what is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.unexpired_records import Missing, unexpired
+from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
+from drkit.mirror.health.problems import Problems
+from drkit.model.clock import now
+from drkit.model.link_state import TARGET_PURGED
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+_AGAIN_SECONDS = 10.0
+_READ_AT_ONCE = 500
+_KINDS = frozenset({TARGET_PURGED})
+
+
+@dataclass(slots=True)
+class _Known:
+    """A partition as it was last looked at: of this epoch and target start. `until`: below this source offset the
+    target has nothing. `judged_at`: monotonic."""
+
+    epoch: int
+    target_start: int
+    until: int
+    source_start: int = -1
+    judged_at: float = 0.0
+
+
+class PurgeWatch:
+    """See the module docstring. May be used by several threads.
+
+    Args:
+        link: the link.
+        source, target: the clusters.
+        store: the link's rows, and what operators have accepted.
+        problems: where what is missing is told.
+    """
+
+    def __init__(
+        self, link: Link, source: ClusterAdmin, target: ClusterAdmin, store: Store, problems: Problems
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._problems = problems
+        self._known: dict[TopicPartition, _Known] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, marks: Sequence[Watermark]) -> None:
+        """Judge partitions that are to be started: their rows may have been set right.
+
+        Raises:
+            Unreachable: as `look`.
+        """
+        with self._lock:
+            for mark in marks:
+                self._known.pop(mark.tp, None)
+        self.look(marks)
+
+    def look(self, marks: Iterable[Watermark]) -> None:
+        """Judge partitions whose log starts were just seen.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer; what isn't judged is at the next look.
+        """
+        with self._lock:
+            suspects = {mark.tp: mark for mark in self._read(marks) if self._is_due(mark)}
+            if not suspects:
+                return
+            missing = {tp: self._missing(mark) for tp, mark in suspects.items()}
+            at = now()
+            found = unexpired(
+                self._source,
+                self._target,
+                missing,
+                self._link.settings_policy,
+                at_ms=int(at.timestamp() * 1000),
+            )
+            notes = self._store.notes(self._link.id, TARGET_PURGED) if found else {}
+            for tp, mark in suspects.items():
+                if tp in found:
+                    self._tell(mark, found[tp], notes.get(str(tp)))
+                else:
+                    self._settle(tp)
+                known = self._known[tp]
+                known.source_start, known.judged_at = mark.source_start, time.monotonic()
+
+    def _read(self, marks: Iterable[Watermark]) -> list[Watermark]:
+        """Those of which it is known what lies below the target's start; rows of some are read each time."""
+        ready = []
+        read = 0
+        for mark in marks:
+            known = self._known.get(mark.tp)
+            if known is None or (known.epoch, known.target_start) != (mark.epoch, mark.target_start):
+                if read >= _READ_AT_ONCE:
+                    continue
+                read += 1
+                until = missing_until(self._store, self._link.id, mark)
+                self._known[mark.tp] = _Known(mark.epoch, mark.target_start, until)
+            ready.append(mark)
+        return ready
+
+    def _is_due(self, mark: Watermark) -> bool:
+        """Whether something is missing that is to be judged now; where nothing is, a problem of before is over."""
+        known = self._known[mark.tp]
+        if mark.source_start >= known.until:
+            if known.source_start != mark.source_start:
+                self._settle(mark.tp)
+                known.source_start = mark.source_start
+            return False
+        return known.source_start != mark.source_start or time.monotonic() - known.judged_at >= _AGAIN_SECONDS
+
+    def _missing(self, mark: Watermark) -> Missing:
+        return Missing(
+            Stretch(mark.source_start, self._known[mark.tp].until),
+            TopicPartition(self._link.target_topic(mark.topic), mark.partition),
+            emptied=mark.target_start >= mark.target_end,
+        )
+
+    def _settle(self, tp: TopicPartition) -> None:
+        if self._problems.has(TARGET_PURGED, tp):
+            self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
+
+    def _tell(self, mark: Watermark, missing: Stretch, note: str | None) -> None:
+        tp, link = mark.tp, self._link.id
+        told = Told.parse(note)
+        recorded = self._problems.has(TARGET_PURGED, tp)
+        accepted = accepted_until(told, mark.epoch, recorded=recorded)
+        begin, end = max(missing.begin, accepted), missing.end
+        if begin >= end:
+            self._settle(tp)
+            return
+        problem = purge_problem(link, mark, self._link.target_topic(tp.topic), begin, end, now())
+        self._problems.put(
+            problem.kind,
+            problem.topic,
+            problem.partition,
+            problem.reason,
+            problem.remedy,
+            halted=False,
+            unsure=(begin, end),
+        )
+        fresh = str(Told(mark.epoch, accepted, end))
+        if fresh != note:  # after the problem: one that was only noted would count as accepted
+            self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})

@@ -1,0 +1,191 @@
+"""Partitions that don't move though they are tried again and again: each becomes a problem, and clears by itself.
+
+A try fails for whatever reason: an append that the target refuses, a read that the source refuses, a partition that
+can't be aligned, offsets that nobody tells. One failure means nothing; where one after the other fails and the
+partition stands where it stood, or where nothing fails and it still doesn't move though it is behind, an operator must
+know. A refusal that lasts as long as a setting or a right is as it is (`refused`) is told at once.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.health.watchdog import Sight, Watchdog
+from drkit.model.topology import LinkId, TopicPartition
+
+TRIES = 5
+"""So many failed tries in a row, ..."""
+
+SECONDS = 5.0
+"""... over at least this time, are a problem."""
+
+SILENT_SECONDS = 30.0
+"""So is a partition that is behind and hasn't moved for so long, though no try failed."""
+
+CALM_SECONDS = 15.0
+"""A partition that has nothing to move is well again when no try failed for so long: longer than between two tries."""
+
+_REMEDY = "Look at the log of the broker named; it is tried again by itself"
+
+
+@dataclass(slots=True)
+class _Stall:
+    """Failed tries of one partition since it last moved. Times are monotonic."""
+
+    since: float
+    last: float
+    tries: int
+    reason: str
+    remedy: str
+    position: tuple[int, int] | None = None
+    told: str | None = None
+
+
+class Stalls:
+    """The partitions of one worker that don't move. Shared by threads.
+
+    Args:
+        link: the link.
+        problems: where a stall is told.
+        waits_for: what a partition waits for, in words.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        link: LinkId,
+        problems: Problems,
+        waits_for: Callable[[TopicPartition], str | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._link = link
+        self._problems = problems
+        self._waits_for = waits_for
+        self._clock = clock
+        self._silent = Watchdog(SILENT_SECONDS, clock)
+        self._lock = threading.Lock()
+        self._stalls: dict[TopicPartition, _Stall] = {}
+
+    def failed(self, tp: TopicPartition, reason: str, remedy: str = "") -> None:
+        """A try to move a partition failed."""
+        at = self._clock()
+        with self._lock:
+            stall = self._stalls.setdefault(tp, _Stall(at, at, 0, "", ""))
+            stall.last, stall.tries = at, stall.tries + 1
+            stall.reason, stall.remedy = reason, remedy or _REMEDY
+
+    def refused(
+        self, tp: TopicPartition, kind: str, reason: str, remedy: str, position: tuple[int, int] | None
+    ) -> None:
+        """A try failed as each one will until somebody mends the cause; told at once.
+
+        Args:
+            tp: the partition.
+            kind: of the problem, one of `RETRIED`.
+            reason: what refuses it.
+            remedy: what to do.
+            position: where the partition is, on the source and on the target.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        with self._lock:
+            known = self._stalls.get(tp)
+        told = None if known is None else known.told
+        if told is None or _without_numbers(told) != _without_numbers(reason) or not self._problems.has(kind, tp):
+            self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=True)
+        at = self._clock()
+        with self._lock:
+            self._stalls[tp] = _Stall(at, at, 0, "", "", position, told=reason)
+
+    def look(
+        self, sights: Iterable[Sight], positions: Mapping[TopicPartition, tuple[int, int]], *, healthy: bool
+    ) -> None:
+        """Tell of partitions that don't move, and settle what is told of those that do.
+
+        Args:
+            sights: this worker's partitions.
+            positions: where each is, on the source and on the target.
+            healthy: whether both clusters and the store answer, and this worker may write.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        seen = {sight.tp: sight for sight in sights}
+        self._find_silent(seen, healthy=healthy)
+        for kind in RETRIED:
+            for tp in self._problems.with_kind(kind):
+                if tp in seen:
+                    self._adopt(tp)
+        with self._lock:
+            stalls = dict(self._stalls)
+        for tp, stall in stalls.items():
+            if self._is_over(stall, seen.get(tp), positions.get(tp)):
+                with self._lock:
+                    self._stalls.pop(tp, None)
+                self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
+            elif healthy and self._is_due(stall):
+                self._tell(tp, stall)
+            elif not healthy and stall.told is None:  # an outage is told elsewhere: the tries begin anew after it
+                with self._lock:
+                    self._stalls.pop(tp, None)
+
+    def settle(self, tps: Iterable[TopicPartition]) -> None:
+        """These are where they were to come: what earlier runs have left of them, and this one hasn't found, is over.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        kept = {tp for kind in RETRIED for tp in self._problems.with_kind(kind)}
+        for tp in kept.intersection(tps):
+            if not self._problems.halts(tp) and not self._problems.stalls(tp, 0.0):
+                self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
+
+    def _find_silent(self, seen: Mapping[TopicPartition, Sight], *, healthy: bool) -> None:
+        for stuck in self._silent.look(seen.values(), healthy=healthy):
+            at = self._clock()
+            with self._lock:
+                if stuck.tp not in self._stalls:
+                    why = f"nothing fails, and it waits for {self._waits_for(stuck.tp) or 'its start'}"
+                    remedy = "Look at the brokers that lead it on both sides; a restart of the mirror is safe"
+                    self._stalls[stuck.tp] = _Stall(at - stuck.seconds, at, 0, why, remedy)
+
+    def _adopt(self, tp: TopicPartition) -> None:
+        """A problem that is kept from before: it is over when the partition moves."""
+        at = self._clock()
+        with self._lock:
+            self._stalls.setdefault(tp, _Stall(at, at, 0, "", ""))
+
+    def _is_over(self, stall: _Stall, sight: Sight | None, position: tuple[int, int] | None) -> bool:
+        if position is not None:
+            if stall.position is None:
+                stall.position = position
+            elif position[0] > stall.position[0] or position[1] > stall.position[1]:
+                return True
+        if self._clock() - stall.last < CALM_SECONDS:
+            return False
+        gone = sight is None and position is None  # nobody tries it any more
+        return gone or (sight is not None and sight.source_end <= sight.mirrored_through)
+
+    def _is_due(self, stall: _Stall) -> bool:
+        if not stall.reason:
+            return False
+        return stall.tries == 0 or (stall.tries >= TRIES and self._clock() - stall.since >= SECONDS)
+
+    def _tell(self, tp: TopicPartition, stall: _Stall) -> None:
+        tries = 1 << stall.tries.bit_length() - 1 if stall.tries else 0  # told anew only where they have doubled
+        how = f"{max(TRIES, tries)} tries or more failed, the last one: " if stall.tries else ""
+        told = f"{tp} does not move: {how}{stall.reason}"
+        if told != stall.told or not self._problems.has(NOT_MOVING, tp):
+            self._problems.put(NOT_MOVING, tp.topic, tp.partition, told, stall.remedy, halted=True)
+            stall.told = told
+
+
+def _without_numbers(reason: str) -> str:
+    """A reason without what changes from try to try: brokers name the time in some."""
+    return re.sub(r"\d+", "", reason)

@@ -1,0 +1,58 @@
+"""Watches the target's log ends while nothing is written: a log that lost its tail isn't noticed by the next append
+before there is one.
+
+An append is conditional on the log's end (`drkit.mirror.engine.sender`), so only partitions that rest are asked for:
+those whose position is where it was a look ago. What was acknowledged is in the log of whoever leads: an end below it
+is a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.engine.interface import Incident, IncidentKind, Position
+from drkit.model.topology import Link, TopicPartition
+
+
+class TargetEnds:
+    """See the module docstring. Used by one thread.
+
+    Args:
+        link: the link; one whose target has other writers too is not watched: no end is expected there.
+        target: the cluster.
+    """
+
+    def __init__(self, link: Link, target: ClusterAdmin) -> None:
+        self._link = link
+        self._target = target
+        self._last: dict[TopicPartition, Position] = {}
+
+    def look(self, positions: Mapping[TopicPartition, Position], running: Iterable[TopicPartition]) -> list[Incident]:
+        """The partitions that lost what was acknowledged.
+
+        Args:
+            positions: where they are now.
+            running: those that are mirrored now.
+
+        Raises:
+            Unreachable: the target doesn't answer.
+        """
+        if self._link.shares_target:
+            return []
+        here = {tp: positions[tp] for tp in running if tp in positions}
+        resting = {tp: at for tp, at in here.items() if at.target_end > 0 and self._last.get(tp) == at}
+        self._last = here
+        if not resting:
+            return []
+        there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in resting}
+        ends = self._target.log_ends(there, partial=True)
+        return [
+            Incident(
+                tp,
+                IncidentKind.UNCERTAIN,
+                f"the target's log ends at {ends[target]}, {resting[tp].target_end} was acknowledged",
+            )
+            for target, tp in there.items()
+            if target in ends and ends[target] < resting[tp].target_end
+        ]

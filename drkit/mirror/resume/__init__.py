@@ -1,0 +1,1 @@
+"""Where a partition continues after it stopped, shown by both logs."""

@@ -1,0 +1,157 @@
+"""Looking for records of the mirror's own that landed below their place, before anything is written behind them.
+
+A target that lost its tail and then took an append ends where it should, or anywhere: its end alone says nothing. So
+where a partition has nothing beyond its watermark that is verified anyway, the last record below its end is compared
+with the source record that the mapping puts there, for all partitions in a few requests. Where they differ, and where
+the mirror was told of an append at another offset, the stretch is read back until it is found where the two sides
+part (`drkit.mirror.resume.misplaced_tail` shows what that looks like).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.mapping import resume_point
+from drkit.mirror.resume.misplaced_tail import CopiedRun
+from drkit.mirror.resume.offset_alignment.fill_decision import Observed
+from drkit.mirror.resume.tail_verification import Difference, Tail, TailVerifier
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import MappingStore
+
+_LAST = 3
+"""Offsets below the end that are looked at: the last may be markers, which hold no record."""
+_PEEK_SECONDS = 5.0
+_PEEK_SECONDS_A_PLACE = 0.1
+_FIRST_LOOK, _FURTHER = 1_000, 8
+
+
+class Misplaced(NamedTuple):
+    """Copies of the source's records `run` stand at the target's offsets [`begin`, `end`), where records from
+    `source_offset` on stood or were meant to; the log ends behind them.
+    """
+
+    begin: int
+    end: int
+    source_offset: int
+    run: CopiedRun
+
+
+class MisplacedRecords:
+    """See the module docstring. Used by one thread.
+
+    Args:
+        link: the link.
+        source, target: the clusters.
+        store: the link's rows.
+        verifier: reads stretches back.
+    """
+
+    def __init__(
+        self, link: LinkId, source: ClusterAdmin, target: ClusterAdmin, store: MappingStore, verifier: TailVerifier
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._verifier = verifier
+
+    def doubted(self, observed: Iterable[Observed]) -> set[TopicPartition]:
+        """Those whose last record isn't surely the one that the mapping says.
+
+        Raises:
+            Refused: a cluster denies reading.
+            Unreachable: the store doesn't answer.
+        """
+        looked_at = [seen for seen in observed if _ends_below_watermark(seen)]
+        if not self._verifier.compares_bytes:
+            return {seen.tp for seen in looked_at if seen.watermark and seen.target_end < seen.watermark.target_end}
+        doubted: set[TopicPartition] = set()
+        meant: dict[Place, tuple[Observed, Place]] = {}
+        for seen in looked_at:
+            row = self._store.last_valid_mapping(self._link, seen.tp, seen.topic.state.epoch, seen.target_end - 1)
+            if row is None:
+                doubted.add(seen.tp)
+                continue
+            target = TopicPartition(seen.topic.state.target_topic, seen.tp.partition)
+            lowest = max(seen.target_start, row.target_offset, seen.target_end - _LAST)
+            for offset in range(lowest, seen.target_end):
+                if offset - row.delta >= seen.source_start:
+                    meant[Place(target, offset)] = seen, Place(seen.tp, offset - row.delta)
+        seconds = max(_PEEK_SECONDS, len(meant) * _PEEK_SECONDS_A_PLACE)
+        there = self._target.peek(meant, seconds=seconds) if meant else {}
+        held = {place for place, peeked in there.items() if peeked.offset == place.offset}
+        here = self._source.peek([meant[place][1] for place in held], seconds=seconds) if held else {}
+        for place, (seen, source) in meant.items():
+            unread = there[place].reason is not None
+            if unread or (place in held and not _same(there[place], here[source], source, seen)):
+                doubted.add(seen.tp)
+        return doubted
+
+    def difference(self, seen: Observed) -> tuple[Difference, Misplaced | int] | None:
+        """Where the two sides part below the target's end, and what stands there if it is the mirror's own; if it
+        isn't, the first source offset that should stand there. None where they don't part.
+
+        Raises:
+            Unreachable: a side or the store doesn't answer.
+        """
+        rows = self._store.mappings(self._link, seen.tp, seen.topic.state.epoch)
+        if not rows or seen.watermark is None or seen.target_start >= seen.target_end:
+            return None
+        found = self._first_difference(seen, rows, seen.watermark.target_end)
+        return None if found is None else (found, self._recognised(seen, rows, found.target_offset))
+
+    def _first_difference(self, seen: Observed, rows: Sequence[OffsetMapping], mirrored: int) -> Difference | None:
+        floor = max(seen.target_start, rows[0].target_offset)
+        if floor >= seen.target_end:
+            what = f"what stands below target offset {seen.target_end} has no mapping: all that was mirrored is gone"
+            return Difference(seen.target_start, what)
+        span = _FIRST_LOOK
+        while True:
+            begin = max(floor, min(mirrored, seen.target_end) - span)
+            found = self._verifier.difference(_tail(seen, begin, rows))
+            if found is None or found.target_offset > begin or begin == floor:
+                return found
+            span *= _FURTHER
+
+    def _recognised(self, seen: Observed, rows: Sequence[OffsetMapping], begin: int) -> Misplaced | int:
+        due = resume_point(rows, None, begin, source_start=seen.source_start).source_offset
+        if begin >= seen.target_end or seen.watermark is None:
+            return due
+        tail = _tail(seen, begin, rows)
+        for first in sorted({due, max(due, seen.watermark.source_through)}, reverse=True):  # most likely what came next
+            run = self._verifier.copied_run(tail, max(first, seen.source_start), seen.source_readable_end)
+            if run is not None:
+                return Misplaced(begin, seen.target_end, due, run)
+        return due
+
+
+def _ends_below_watermark(seen: Observed) -> bool:
+    """Whether nothing lies beyond the watermark: that is verified anyway."""
+    mark = seen.watermark
+    return mark is not None and seen.target_start < seen.target_end <= mark.target_end
+
+
+def _same(there: Peeked, here: Peeked, source: Place, seen: Observed) -> bool:
+    if here.offset != source.offset:  # the source's cleaner or retention took it: nothing to compare with
+        return here.reason is None and seen.topic.compacted
+    return (there.timestamp, there.crc) == (here.timestamp, here.crc)
+
+
+def _tail(seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:
+    in_force = max(bisect_right(rows, begin, key=lambda row: row.target_offset) - 1, 0)
+    return Tail(
+        seen.tp,
+        seen.topic.state.target_topic,
+        begin,
+        seen.target_end,
+        rows[in_force:],
+        seen.source_start,
+        seen.target_start,
+        seen.topic.compacted,
+        seen.source_readable_end,
+    )

@@ -1,0 +1,151 @@
+"""Whether a partition that starts is to be filled first, so that offsets are the same on both sides.
+
+An alignment is noted in the store before its first filler: what isn't noted is nobody's filler, and nothing of it is
+removed. Only a partition in which nothing is visible is begun with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drkit.kafka.admin.leader_epochs import EpochEnd
+from drkit.kafka.protocol.filler import filler_count
+from drkit.mapping import ResumePoint
+from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.topic_sync import ReadyTopic
+from drkit.model.alignment import Alignment
+from drkit.model.link_state import OFFSETS_DIFFER
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.alignments import alignments, put_alignment
+from drkit.store.api import LinkStore
+
+LARGEST_ALIGNMENT = 200_000_000
+"""More offsets than this aren't filled (half a minute's work for the target): the delta is constant then."""
+
+MOST_BATCHES = 2_000
+"""Nor are those that take more batches of filler than this, where max.message.bytes is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One partition as both sides and the store show it. Offsets as in `Watermark`.
+
+    `leader_epoch`: of the source's leader, seen before all the rest. `epoch_end`: what it answers for the watermark's.
+    """
+
+    tp: TopicPartition
+    topic: ReadyTopic
+    source_start: int
+    source_readable_end: int
+    source_end: int
+    target_start: int
+    target_end: int
+    watermark: Watermark | None
+    last_sequence: int | None = None
+    leader_epoch: int = -1
+    epoch_end: EpochEnd | None = None
+
+
+class FillDecision:
+    """Decides for the partitions of a link.
+
+    Args:
+        link: the link.
+        store: where alignments are noted.
+        problems: where it is said why offsets differ.
+        producer: the link's.
+    """
+
+    def __init__(self, link: LinkId, store: LinkStore, problems: Problems, producer: LinkProducer) -> None:
+        self._link = link
+        self._store = store
+        self._problems = problems
+        self._producer = producer
+
+    def alignment(
+        self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None
+    ) -> Alignment | None:
+        """The alignment to carry out or to finish, durable on return; None where the partition goes on as it is.
+
+        Args:
+            seen: the partition.
+            source_offset: where it goes on.
+            point: what rows and ends say.
+            row: the row in force there; None: there is none yet.
+
+        Raises:
+            Unreachable: the target or the store doesn't answer.
+        """
+        short = source_offset - point.target_offset
+        visible = seen.target_start < seen.target_end
+        if short < 0 or (short == 0 and not visible):
+            return None
+        if row is not None:
+            filled = (row.source_offset, row.target_offset) == (source_offset, source_offset)
+            begun = self._begun(seen) if filled and short == 0 and seen.target_start < source_offset else None
+            return begun if begun is not None and begun.end == source_offset else None
+        begun = self._begun(seen)
+        if begun is not None and begun.begin <= point.target_offset:
+            return self._noted(seen, begun.begin, source_offset)
+        goes_on = visible and point.last_row is not None  # behind what is mirrored: a gap of the source
+        if short == 0 or goes_on or not seen.topic.alignable or not self._may_begin(seen, short, visible=visible):
+            return None
+        return self._noted(seen, point.target_offset, source_offset)
+
+    def filling(self, observed: Iterable[Observed]) -> set[TopicPartition]:
+        """Those that hold nothing above an alignment that is under way: what they hold, only trimming judges.
+
+        Raises:
+            Unreachable: the target or the store doesn't answer.
+        """
+        begun = {seen.tp: (seen, self._begun(seen)) for seen in observed}
+        return {tp for tp, (seen, noted) in begun.items() if noted is not None and seen.target_end <= noted.end}
+
+    def _begun(self, seen: Observed) -> Alignment | None:
+        """The alignment that is under way in the partition as it is now."""
+        noted, state = alignments(self._store, self._link).get(seen.tp), seen.topic.state
+        if noted is None or (noted.epoch, noted.target_topic_id) != (state.epoch, state.target_topic_id):
+            return None
+        return noted if noted.producer_id == self._producer.id() else None
+
+    def _noted(self, seen: Observed, begin: int, end: int) -> Alignment:
+        state = seen.topic.state
+        alignment = Alignment(
+            seen.tp, state.epoch, state.target_topic, state.target_topic_id, self._producer.id(), begin, end
+        )
+        put_alignment(self._store, self._link, alignment)
+        return alignment
+
+    def _may_begin(self, seen: Observed, short: int, *, visible: bool) -> bool:
+        target = TopicPartition(seen.topic.state.target_topic, seen.tp.partition)
+        if visible:
+            self._differ(
+                seen,
+                f"{target} on {self._link.target} holds records at offsets {seen.target_start} to "
+                f"{seen.target_end - 1} that this mirror did not put there as filler; they stay, so offsets differ by "
+                f"{short}",
+                "Nothing is lost: offsets are translated (`drkit translate`); `drkit audit` names records that the "
+                "source doesn't have (foreign)",
+            )
+            return False
+        batches = -(-short // filler_count(seen.topic.max_message_bytes))
+        if short > LARGEST_ALIGNMENT or batches > MOST_BATCHES:
+            most = (
+                f"more than {LARGEST_ALIGNMENT}"
+                if short > LARGEST_ALIGNMENT
+                else f"what takes more than {MOST_BATCHES} batches of max.message.bytes={seen.topic.max_message_bytes}"
+            )
+            self._differ(
+                seen,
+                f"{seen.tp} begins {short} offsets above {self._link.target}'s; {most} is not filled, so offsets "
+                "differ by that much",
+                "Nothing is lost: offsets are translated (`drkit translate`)",
+            )
+            return False
+        return True
+
+    def _differ(self, seen: Observed, reason: str, remedy: str) -> None:
+        self._problems.put(OFFSETS_DIFFER, seen.tp.topic, seen.tp.partition, reason, remedy, halted=False)

@@ -1,0 +1,515 @@
+"""Exact resume: what both logs and the store say about a partition, and so where its mirror goes on.
+
+`drkit.mapping.resume` decides from rows, watermark and the target's log end; here is the I/O round
+it, in the order that makes a crash at any moment repeatable:
+
+    0  read the epochs of the source's leaders: what is read of a later one later is not what was looked at
+    1  read the watermarks, then what the target knows of the link's producer (see
+       `drkit.mirror.engine.producer_id`), then both sides' offsets; the target's end until two reads in
+       a row agree (what a dead worker had in flight may still land)
+    2  decide; classify what is out of the ordinary
+    3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.resume.tail_verification`);
+    where
+       there is none, the last record below the end (`drkit.mirror.resume.misplaced_records`)
+    4  keep problems, then the watermark of the answer, then remove rows ahead of the log, then the
+       first row where one is due
+    5  only then may the engine produce
+
+What is out of the ordinary:
+
+| kind | found by | then |
+|---|---|---|
+| `source_truncated` | the source lost what was mirrored (`.divergence`) | stands still until an operator decides |
+| `foreign_writer` | the target holds what the mirror didn't write | stands still |
+| (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
+| `records_misplaced` | the mirror's own records stand below their place | a new row, copied anew behind them |
+| `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
+| `retention_gap` | the source's log starts above the next offset | the lost offsets are named; goes on from the start |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.mapping import ResumeKind, ResumePoint, resume_point
+from drkit.mirror.engine.interface import PartitionStart
+from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.resume.misplaced_records import Misplaced, MisplacedRecords
+from drkit.mirror.resume.offset_alignment.fill_decision import FillDecision, Observed
+from drkit.mirror.resume.source_divergence import KIND, divergence
+from drkit.mirror.resume.tail_verification import Tail, TailVerifier
+from drkit.mirror.topics.topic_sync import ReadyTopic
+from drkit.model.alignment import Alignment
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.link_state import RECORDS_MISPLACED, STORE_RECOVERED
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import LinkStore, MappingStore
+
+log = logging.getLogger(__name__)
+
+_AGREE_SECONDS = 0.2
+_AGREE_READS = 50
+
+RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "alignment_refused", STORE_RECOVERED})
+"""Problems for which a partition stands still, or that a start answers by what it reads; one that succeeds settles
+them."""
+
+
+class _LeaderMoved(Exception):
+    """The source's log may not be the one any more that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a partition goes on, and the watermark that was kept for it."""
+
+    start: PartitionStart
+    watermark: Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why a partition can't be started."""
+
+    kind: str
+    reason: str
+    remedy: str
+    unsure_from: int | None = None
+
+
+class Resumer:
+    """Finds where partitions go on, and repairs what the store says. Used by one thread.
+
+    Args:
+        link: the link.
+        source, target: the clusters.
+        store: rows and watermarks.
+        problems: where what an operator must know goes.
+        verifier: reads tails back.
+        producer: the link's producer.
+        whole: where offset alignments are noted.
+        committed: whether the source is read up to its last stable offset, else up to its high watermark.
+    """
+
+    def __init__(
+        self,
+        link: LinkId,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: MappingStore,
+        problems: Problems,
+        verifier: TailVerifier,
+        producer: LinkProducer,
+        whole: LinkStore,
+        *,
+        committed: bool,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._problems = problems
+        self._verifier = verifier
+        self._producer = producer
+        self._committed = committed
+        self._decision = FillDecision(link, whole, problems, producer)
+        self._misplaced = MisplacedRecords(link, source, target, store, verifier)
+        self.denied: dict[TopicPartition, DrkitError] = {}
+        """Of the last call of `resume`: partitions that a cluster denied looking at; the others went on."""
+        self.replaced: set[TopicPartition] = set()
+        """Of the last call, too: partitions whose topic is another one than the known one on some side."""
+
+    def resume(
+        self,
+        wanted: dict[TopicPartition, ReadyTopic],
+        stop: threading.Event,
+        doubted: Collection[TopicPartition] = (),
+    ) -> list[Resumed]:
+        """Where these partitions go on. Those that stand still have a problem; those that have neither
+        couldn't be observed completely now and are to be asked for again. `doubted`: records of these landed
+        elsewhere than expected.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer.
+        """
+        resumed = []
+        self.denied.clear()
+        wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
+        observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
+        doubted = {*doubted, *self._doubted(observations)}
+        doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
+        for observed in observations:
+            if stop.is_set():
+                break
+            try:
+                outcome = self._decide(observed, doubted=observed.tp in doubted)
+            except _LeaderMoved:
+                continue  # it is asked for again
+            except Refused as error:
+                self.denied[observed.tp] = error
+                continue
+            if isinstance(outcome, Halt):
+                self._problems.put(
+                    outcome.kind,
+                    observed.tp.topic,
+                    observed.tp.partition,
+                    outcome.reason,
+                    outcome.remedy,
+                    halted=True,
+                    unsure=None if outcome.unsure_from is None else (outcome.unsure_from, None),
+                )
+            else:
+                self._problems.settle(observed.tp.topic, kinds=RESUME_KINDS, partition=observed.tp.partition)
+                resumed.append(outcome)
+        return resumed
+
+    # -- observing ---------------------------------------------------------------------------------
+
+    def _observe(self, wanted: dict[TopicPartition, ReadyTopic], stop: threading.Event) -> list[Observed]:
+        wanted = self._of_known_incarnation(wanted)
+        leader_epochs = self._source.leader_epochs(wanted)
+        there = {tp: TopicPartition(ready.state.target_topic, tp.partition) for tp, ready in wanted.items()}
+        # before all ends: what another worker mirrors while this one looks (or is frozen) must not seem to be lost
+        watermarks = self._of_this_epoch(wanted)
+        source_starts = self._source.start_offsets(wanted, partial=True)
+        readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
+        source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
+        target_starts = self._target.start_offsets(there.values(), partial=True)
+        # before the ends: what lands in between makes the next append out of sequence, never a duplicate
+        sequences = self._producer.last_sequences(there.values())
+        target_ends = self._settled_ends(list(there.values()), stop)
+        known = {tp: mark.leader_epoch for tp, mark in watermarks.items() if mark.leader_epoch is not None}
+        epoch_ends = self._source.epoch_ends(known)
+        observed = []
+        for tp, ready in wanted.items():
+            target = there[tp]
+            if tp not in leader_epochs or (tp in known and tp not in epoch_ends):
+                continue
+            if tp in source_starts and tp in readable_ends and tp in source_ends and target in target_starts:
+                if target not in target_ends or target not in sequences:
+                    continue
+                observed.append(
+                    Observed(
+                        tp,
+                        ready,
+                        source_starts[tp],
+                        readable_ends[tp],
+                        max(source_ends[tp], readable_ends[tp]),
+                        target_starts[target],
+                        target_ends[target],
+                        watermarks.get(tp),
+                        sequences.get(target),
+                        leader_epochs[tp],
+                        epoch_ends.get(tp),
+                    )
+                )
+        return observed
+
+    def _of_this_epoch(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, Watermark]:
+        """The watermarks of these partitions, without those of earlier topics of the name."""
+        kept = self._store.watermarks(self._link)
+        return {tp: kept[tp] for tp, ready in wanted.items() if tp in kept and kept[tp].epoch == ready.state.epoch}
+
+    def _of_known_incarnation(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
+        """Those whose topics are still the ones known on both sides; the others are for the next look at topics."""
+        states = [ready.state for ready in wanted.values()]
+        ours = self._source.topics({state.topic for state in states}, denied=set())
+        theirs = self._target.topics({state.target_topic for state in states}, denied=set())
+
+        known: dict[TopicPartition, ReadyTopic] = {}
+        self.replaced = set()
+        for tp, ready in wanted.items():
+            state = ready.state
+            found = ours.get(state.topic), theirs.get(state.target_topic)
+            ids = [None if each is None else each.topic_id for each in found]
+            due = [state.source_topic_id, state.target_topic_id]
+            if ids == due:
+                known[tp] = ready
+            elif any(one is not None and one != other for one, other in zip(ids, due, strict=True)):
+                self.replaced.add(tp)  # a topic that is missing may only not be listed yet: a look waits for that
+        return known
+
+    def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
+        """The target's log ends, of those that two reads in a row agree about."""
+        last = self._target.log_ends(tps, partial=True)
+        # of two first batches into an empty log the broker takes one (`drkit.mirror.engine.producer_id`): no need to
+        # wait
+        settled = {tp: end for tp, end in last.items() if end == 0}
+        if len(settled) == len(tps):
+            return settled
+        for _ in range(_AGREE_READS):
+            if stop.wait(_AGREE_SECONDS):
+                return {}
+            left = [tp for tp in tps if tp not in settled]
+            if not left:
+                return settled
+            ends = self._target.log_ends(left, partial=True)
+            settled.update((tp, end) for tp, end in ends.items() if last.get(tp) == end)
+            last = ends
+        return settled
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _diverged(self, seen: Observed) -> bool:
+        """Whether the source lost what was mirrored; then that is kept as a problem."""
+        found = None if seen.watermark is None else divergence(seen.watermark, seen.epoch_end, seen.source_end)
+        if found is None:
+            return False
+        epoch, reason, remedy = seen.topic.state.epoch, found.reason(self._link), found.remedy(self._link)
+        self._problems.put_standing(KIND, seen.tp, epoch, reason, remedy, unsure=found.unsure)
+        return True
+
+    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
+        return self._misplaced.doubted(observations)
+
+    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:
+        watermark = seen.watermark
+        try:
+            rows = self._rows(seen)
+            point = resume_point(
+                rows, watermark, seen.target_end, source_start=seen.source_start, source_end=seen.source_end
+            )
+        except (Unreachable, Refused):
+            raise
+        except DrkitError as error:
+            return Halt("mapping_conflict", error.what, error.remedy)
+        foreign = point.kind is ResumeKind.FOREIGN
+        mismatch = str(point.reason) if foreign else self._tail_mismatch(seen, rows, point)
+        if mismatch is None and not doubted:
+            return self._repair(seen, point)
+        shifted = None if mismatch is None else self._shifted(seen, mismatch)
+        return shifted or self._set_right(seen, point, mismatch)
+
+    def _rows(self, seen: Observed) -> list[OffsetMapping]:
+        """The rows that matter: the one in force at the tail's begin, and all above it."""
+        epoch = seen.topic.state.epoch
+        begin = seen.target_end if seen.watermark is None else min(seen.target_end, seen.watermark.target_end)
+        row = self._store.last_valid_mapping(self._link, seen.tp, epoch, begin)
+        if row is None:
+            return self._store.mappings(self._link, seen.tp, epoch)
+        rows = []
+        while row is not None:
+            rows.append(row)
+            row = self._store.next_mapping(self._link, seen.tp, epoch, row.source_offset)
+        return rows
+
+    def _tail_mismatch(self, seen: Observed, rows: Sequence[OffsetMapping], point: ResumePoint) -> str | None:
+        if point.kind is not ResumeKind.CONTINUE or not rows:
+            return None
+        begin = rows[0].target_offset if seen.watermark is None else seen.watermark.target_end
+        if begin >= seen.target_end:
+            return None
+        log.info("%s: verifying %d records that landed unrecorded on %s", self._link, seen.target_end - begin, seen.tp)
+        found = self._verifier.difference(self._tail(seen, begin, rows))
+        return None if found is None else found.what
+
+    def _tail(self, seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:
+        return Tail(
+            seen.tp,
+            seen.topic.state.target_topic,
+            begin,
+            seen.target_end,
+            rows,
+            seen.source_start,
+            seen.target_start,
+            seen.topic.compacted,
+            seen.source_readable_end,
+        )
+
+    def _shifted(self, seen: Observed, what: str) -> Resumed | None:
+        """Where it goes on, if the tail is the mirror's own and only its offsets differ (`shifted_tail`).
+
+        The watermark comes last: until it is there, this is found and done again.
+        """
+        watermark, epoch = seen.watermark, seen.topic.state.epoch
+        if watermark is None or seen.topic.compacted:
+            return None
+        begin = watermark.target_end
+        if not (seen.target_start <= begin < seen.target_end and seen.source_start <= watermark.source_through):
+            return None
+        before = self._store.last_valid_mapping(self._link, seen.tp, epoch, begin - 1)
+        tail = self._tail(seen, begin, ())
+        delta = None if before is None else before.delta
+        found = self._verifier.realigned(tail, watermark.source_through, seen.source_readable_end, delta)
+        if found is None:
+            return None
+        log.warning("%s: %s: %s. A marker came late or is missing: the rows are set right", self._link, seen.tp, what)
+        rows = [OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, *row) for row in found.rows]
+        self._store.supersede_mappings(self._link, seen.tp, epoch, begin - 1)
+        if rows:
+            self._store.append_mappings(self._link, rows)
+        last = rows[-1] if rows else before
+        kept = self._watermark(seen, found.source_offset, seen.target_end)
+        self._store.put_watermarks(self._link, [kept])
+        return Resumed(self._start(kept, seen, last, None), kept)
+
+    def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt:
+        """Where both sides part, whose records stand there? The mirror's own are told, and copied anew behind."""
+        found = self._misplaced.difference(seen)
+        if found is None:
+            mirrored = None if seen.watermark is None else seen.watermark.source_through
+            return self._repair(seen, point) if mismatch is None else self._foreign(seen, mismatch, mirrored)
+        difference, misplaced = found
+        if isinstance(misplaced, Misplaced):
+            return self._go_on_behind(seen, misplaced)
+        return self._foreign(seen, mismatch or difference.what, misplaced)
+
+    def _go_on_behind(self, seen: Observed, misplaced: Misplaced) -> Resumed:
+        """Copy anew behind records that landed below their place.
+
+        The watermark goes back first: until the last step is done, the stretch is verified, found and done again.
+        """
+        tp, epoch, (begin, end, due, run) = seen.tp, seen.topic.state.epoch, misplaced
+        target = f"{seen.topic.state.target_topic}:{tp.partition}"
+        self._problems.put(
+            RECORDS_MISPLACED,
+            tp.topic,
+            tp.partition,
+            f"{target} on {self._link.target} had lost its records from target offset {begin} on, and source offsets "
+            f"{run.first} to {run.last} landed there instead: target offsets {begin} to {end - 1} hold records that "
+            f"stand there a second time further on. All from source offset {due} on is copied again from target offset "
+            f"{end} on",
+            f"A consumer that starts below target offset {end} reads those {end - begin} records twice, out of order: "
+            f"records can't be removed from there. Where they are the oldest, `kafka-delete-records` up to {end} "
+            f"removes them. For a copy without them, delete the topic on {self._link.target} and start it anew: "
+            f"`drkit link resume '{self._link}' --topic {tp.topic} --accept-recreated`. Find out why "
+            f"{self._link.target} lost its records",
+            halted=False,
+            adds=True,
+            unsure=(0, due),
+        )
+        source_offset = max(due, seen.source_start)
+        if source_offset > due:
+            self._note_gap(seen, due)
+        self._store.put_watermarks(self._link, [self._watermark(seen, due, begin)])
+        self._store.supersede_mappings(self._link, tp, epoch, begin)
+        row = OffsetMapping(tp.topic, tp.partition, epoch, source_offset, end)
+        self._store.append_mappings(self._link, [row])
+        kept = self._watermark(seen, source_offset, end)
+        self._store.put_watermarks(self._link, [kept])
+        return Resumed(self._start(kept, seen, row, None), kept)
+
+    def _foreign(self, seen: Observed, what: str, unsure_from: int | None) -> Halt:
+        return Halt(
+            "foreign_writer",
+            f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds what the mirror did not "
+            f"write: {what}",
+            "Stop whoever writes to the standby and deny it by ACL (where nobody does, "
+            f"{self._link.source} may have lost its tail just after it was mirrored); then start the topic anew: "
+            f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
+            0 if unsure_from is None else unsure_from,
+        )
+
+    # -- repairing ---------------------------------------------------------------------------------
+
+    def _repair(self, seen: Observed, point: ResumePoint) -> Resumed:
+        """Make the store agree with the answer, in the order that the module docstring states."""
+        epoch = seen.topic.state.epoch
+        if point.kind is ResumeKind.REWIND:
+            self._problems.put(
+                "target_lost_data",
+                seen.tp.topic,
+                seen.tp.partition,
+                str(point.reason),
+                f"The records are copied again from {self._link.source}. Find out why {self._link.target} lost them "
+                "(an unclean leader election?)",
+                halted=False,
+                adds=True,
+            )
+        row = point.last_row
+        source_offset = point.source_offset
+        if source_offset < seen.source_start:
+            self._note_gap(seen, source_offset)
+            source_offset, row = seen.source_start, None
+        watermark = self._watermark(seen, source_offset, point.target_offset)
+        self._store.put_watermarks(self._link, [watermark])
+        if point.superseded:
+            self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
+        fill = self._decision.alignment(seen, source_offset, point, row)
+        if row is None:
+            target_offset = point.target_offset if fill is None else fill.end
+            row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
+            self._store.append_mappings(self._link, [row])
+        return Resumed(self._start(watermark, seen, row, fill), watermark)
+
+    def _start(
+        self, at: Watermark, seen: Observed, row: OffsetMapping | None, fill: Alignment | None
+    ) -> PartitionStart:
+        source_offset, target_offset = at.source_through, at.target_end
+        start = PartitionStart(
+            tp=seen.tp,
+            target_topic=seen.topic.state.target_topic,
+            source_topic_id=seen.topic.state.source_topic_id,
+            target_topic_id=seen.topic.state.target_topic_id,
+            epoch=seen.topic.state.epoch,
+            source_offset=source_offset,
+            target_offset=target_offset,
+            delta=target_offset - source_offset if row is None else row.delta,
+            max_message_bytes=seen.topic.max_message_bytes,
+            preserve=seen.topic.preserve,
+            fill_to=None if fill is None else fill.end,
+            fill_from=0 if fill is None else fill.begin,
+            leader_epoch=UNKNOWN_EPOCH if at.leader_epoch is None else at.leader_epoch,
+        )
+        return self._conditional(start, seen)
+
+    def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
+        """With what makes each append conditional on the one before it."""
+        sequence = self._producer.next_sequence(seen.last_sequence, start.target_offset)
+        return replace(start, producer_id=self._producer.id(), sequence=sequence)
+
+    def _note_gap(self, seen: Observed, first: int) -> None:
+        last = seen.source_start - 1
+        self._problems.put(
+            "retention_gap",
+            seen.tp.topic,
+            seen.tp.partition,
+            f"{seen.tp} on {self._link.source} no longer has offsets {first} to {last} "
+            f"({last - first + 1} offsets): they were removed before they were mirrored",
+            "They are lost to the target. Give the source a longer retention than the mirror may lag; "
+            f"acknowledge with `drkit link resume '{self._link}' --topic {seen.tp.topic}`",
+            halted=False,
+            adds=True,
+        )
+
+    def _watermark(self, seen: Observed, source_offset: int, target_offset: int) -> Watermark:
+        at = now()
+        known = seen.watermark
+        fresh = Watermark(
+            topic=seen.tp.topic,
+            partition=seen.tp.partition,
+            epoch=seen.topic.state.epoch,
+            source_through=source_offset,
+            target_end=target_offset,
+            source_start=seen.source_start,
+            source_end=max(seen.source_readable_end, source_offset),
+            target_start=seen.target_start,
+            observed_at=at,
+            leader_epoch=self._epoch_below(seen, source_offset),
+        )
+        if fresh.lag_records == 0:
+            return fresh
+        since = known.behind_since if known is not None and known.behind_since is not None else at
+        return replace(fresh, behind_since=since)
+
+    def _epoch_below(self, seen: Observed, source_offset: int) -> int | None:
+        """The leader epoch of the source's batch below the offset where a partition goes on; None: it isn't known.
+
+        Where the watermark doesn't tell it, it is read; one of a later leader than was seen at first is of a log that
+        may have lost since what was compared.
+        """
+        known = None if seen.watermark is None else seen.watermark.epoch_at(source_offset)
+        if known is not None or source_offset <= seen.source_start:
+            return known
+        found = self._source.epochs_below({seen.tp: source_offset}).get(seen.tp)
+        if found is None or found > seen.leader_epoch:
+            raise _LeaderMoved
+        return None if found == UNKNOWN_EPOCH else found

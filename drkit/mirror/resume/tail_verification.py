@@ -1,0 +1,255 @@
+"""Verifying the tail: what landed on the target after the last recorded acknowledgement is what was meant.
+
+A worker that died may have had records in flight. They are on the target, or not; the log's end
+says how many. Before going on from there, each of them is read and compared with the source record
+that the mapping assigns to its place. A difference means that somebody else wrote there, or that records of the
+mirror's own aren't where they were meant to be (`drkit.mirror.resume.offset_alignment.shifted_tail`,
+`drkit.mirror.resume.misplaced_tail`).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.config.client_config import confluent_config
+from drkit.kafka.config.librdkafka_log import client_log
+from drkit.mirror.resume.misplaced_tail import CopiedRun, find_run
+from drkit.mirror.resume.offset_alignment.shifted_tail import Realigned, realign
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+_CHUNK = 1_000
+_SILENCE_SECONDS = 10.0
+_MOST_MISPLACED = 1_000_000
+"""Records; more than a mirror has in flight."""
+_SEARCHED = 500_000
+"""So many of the source's records are searched besides: what was in flight came next, or soon after."""
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A stretch of the target to be verified: its offsets [`begin`, `end`), and the rows in force over it.
+
+    `rows` ascend; the first is in force at `begin`. `source_start`: below it the source has no
+    records any more. `source_end`: where what can be read of the source ends; what stands on the target beyond is
+    somebody else's, and nothing is waited for there. `compacted`: the cleaner may have removed records on either side.
+    """
+
+    tp: TopicPartition
+    target_topic: str
+    begin: int
+    end: int
+    rows: Sequence[OffsetMapping]
+    source_start: int
+    target_start: int
+    compacted: bool
+    source_end: int
+
+    def source_of(self, target_offset: int) -> int:
+        """The source offset that a target offset stands for."""
+        above = bisect_right(self.rows, target_offset, key=lambda row: row.target_offset)
+        return target_offset - self.rows[max(above - 1, 0)].delta
+
+
+class Difference(NamedTuple):
+    """The first target offset of a stretch that isn't what the mapping says, and in what."""
+
+    target_offset: int
+    what: str
+
+
+class TailVerifier:
+    """Reads both sides. Not shared by threads.
+
+    Args:
+        source, target: the clusters.
+        committed: whether records of aborted transactions are left out.
+        silence_seconds: how long a broker may send nothing before it counts as unreachable.
+    """
+
+    compares_bytes = True
+    """Whether records are on the target as they are on the source, byte for byte."""
+
+    def __init__(
+        self,
+        source: ClusterConfig,
+        target: ClusterConfig,
+        *,
+        committed: bool = True,
+        silence_seconds: float = _SILENCE_SECONDS,
+    ) -> None:
+        self._isolation = "read_committed" if committed else "read_uncommitted"
+        self._source = source
+        self._target = target
+        self._silence = silence_seconds
+
+    def difference(self, tail: Tail) -> Difference | None:
+        """None where the stretch holds what the mirror wrote, else what is wrong and where.
+
+        Raises:
+            Unreachable: a side didn't answer.
+        """
+        begin = max(tail.begin, tail.target_start)
+        if begin >= tail.end:
+            return None
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
+        first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
+        if last < tail.source_start:
+            return None  # the source has none of it: nothing to compare with
+        first, end = max(first, tail.source_start), min(last + 1, tail.source_end)
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
+        return compare(tail, begin, ours, theirs)
+
+    def copied_run(self, tail: Tail, source_offset: int, source_end: int) -> CopiedRun | None:
+        """Which of the source's records from `source_offset` on the whole stretch holds; None where it isn't that.
+
+        Raises:
+            Unreachable: a side didn't answer.
+        """
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, tail.begin, tail.end, "read_uncommitted")
+        wanted = [_digest(record) for record in islice(ours, _MOST_MISPLACED + 1)]
+        if not 0 < len(wanted) <= _MOST_MISPLACED:
+            return None
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, source_offset, source_end, self._isolation)
+        searched = islice(theirs, len(wanted) + _SEARCHED)
+        return find_run(wanted, ((int(record.offset() or 0), _digest(record)) for record in searched))
+
+    def realigned(self, tail: Tail, source_offset: int, source_end: int, delta: int | None) -> Realigned | None:
+        """Where the stretch really lies, if it is what the mirror wrote; `source_offset`: the first that is due there.
+
+        Raises:
+            Unreachable: a side didn't answer.
+        """
+        ours = self._read(self._target, tail.target_topic, tail.tp.partition, tail.begin, tail.end, "read_uncommitted")
+        theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, source_offset, source_end, self._isolation)
+        return realign(
+            _in_step(ours, theirs),
+            source_offset=source_offset,
+            source_end=source_end,
+            target_end=tail.end,
+            delta=delta,
+        )
+
+    def _read(
+        self, cluster: ClusterConfig, topic: str, partition: int, begin: int, end: int, isolation: str
+    ) -> Iterator[Message]:
+        """Records with offsets in [begin, end) that there are, in order.
+
+        `end` may be a log's end. A consumer sees the log up to its high watermark only, which for a moment (after a
+        new leader's election, above all) is lower; it is waited for.
+        """
+        if begin >= end:
+            return
+        consumer = Consumer(
+            confluent_config(
+                cluster,
+                group_id="drkit-verify",  # a formality of the client: nothing is committed
+                enable_auto_commit=False,
+                isolation_level=isolation,
+                enable_partition_eof=True,
+                auto_offset_reset="earliest",  # retention may remove the first records meanwhile
+            ),
+            logger=client_log,
+        )
+        try:
+            consumer.assign([KafkaPartition(topic, partition, begin)])
+            heard = time.monotonic()
+            while True:
+                message = consumer.poll(0.2)
+                if (message is None or message.error() is not None) and time.monotonic() - heard > self._silence:
+                    raise Unreachable(
+                        f"{topic}:{partition} could not be read back within {self._silence:g} s",
+                        remedy="Check that its brokers run; it is tried again",
+                    )
+                if message is None:
+                    continue
+                for each in [message, *consumer.consume(_CHUNK - 1, 0)]:
+                    error = each.error()
+                    if error is not None:
+                        if error.code() == _END and (each.offset() or 0) >= end:
+                            return
+                        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                            raise Refused(
+                                f"{topic}:{partition} can't be read back: TOPIC_AUTHORIZATION_FAILED",
+                                remedy=f"Grant drkit's principal READ on {topic}; it is tried again by itself",
+                            )
+                        continue  # at an end that lies lower: what the log holds isn't replicated yet, so wait for it
+                    if (each.offset() or 0) >= end:
+                        return
+                    yield each
+                    heard = time.monotonic()  # behind the yield: the other side is read meanwhile
+        finally:
+            consumer.close()
+
+
+def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Message]) -> Difference | None:
+    """Walk both sides in step: `ours` the target's records from `begin` on, `theirs` the source's.
+
+    Where the target has no record (a marker), the source must have none either.
+    """
+    source = next(theirs, None)
+    due = begin
+    for record in ours:
+        offset = int(record.offset() or 0)
+        due = offset + 1
+        wanted = tail.source_of(offset)
+        while source is not None and (source.offset() or 0) < wanted:
+            if not tail.compacted:
+                return Difference(offset, _missing(source))
+            source = next(theirs, None)
+        if source is None or source.offset() != wanted:
+            if wanted < tail.source_start or tail.compacted:
+                continue  # the source no longer has it: nothing to compare with
+            return Difference(
+                offset, f"target offset {offset} stands for source offset {wanted}, where there is no record"
+            )
+        difference = _difference(record, source)
+        if difference is not None:
+            return Difference(offset, f"target offset {offset} differs from source offset {wanted} in its {difference}")
+        source = next(theirs, None)
+    if due < tail.end and source is not None and not tail.compacted:
+        return Difference(due, _missing(source))
+    return None
+
+
+def _in_step(
+    ours: Iterator[Message], theirs: Iterator[Message]
+) -> Iterator[tuple[Message | None, Message | None, bool]]:
+    for record in ours:
+        source = next(theirs, None)
+        yield record, source, source is not None and _difference(record, source) is None
+    yield None, next(theirs, None), True
+
+
+def _missing(source: Message) -> str:
+    return f"the record at source offset {source.offset()} is missing where the target's log has gone on"
+
+
+def _digest(record: Message) -> bytes:
+    """128 bits of all that a record holds but its offset."""
+    content = (record.key(), record.value(), record.headers() or [], record.timestamp()[1])
+    return blake2b(repr(content).encode(), digest_size=16).digest()
+
+
+def _difference(record: Message, source: Message) -> str | None:
+    if record.key() != source.key():
+        return "key"
+    if record.value() != source.value():
+        return "value"
+    if (record.headers() or []) != (source.headers() or []):
+        return "headers"
+    if record.timestamp()[1] != source.timestamp()[1]:
+        return "timestamp"
+    return None

@@ -1,0 +1,130 @@
+"""When a run that is to catch up has done so: its goals, its own partitions' progress, and the other workers'."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.engine.interface import NOT_MOVING, Engine
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.runtime.periodic_task import Periodic
+from drkit.mirror.runtime.progress import Progress
+from drkit.model.clock import now
+from drkit.model.errors import Unreachable
+from drkit.model.link_state import Problem
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Store
+
+
+class CatchUp:
+    """What is to be reached: all that each source partition of the link held at the first look. Shared by threads.
+
+    `halted`: problems because of which something stands still at other workers, as of the last `look`.
+
+    Args:
+        link: the link.
+        store: what other workers recorded.
+        source: asked for its ends.
+        engine, progress, problems: this worker's.
+        patience_seconds: how long nothing may move while a cluster or the store is down, or a partition that is tried
+            again and again.
+        committed: whether the source ends at its last stable offset, else at its high watermark.
+    """
+
+    def __init__(
+        self,
+        link: LinkId,
+        store: Store,
+        source: ClusterAdmin,
+        engine: Engine,
+        progress: Progress,
+        problems: Problems,
+        patience_seconds: float,
+        *,
+        committed: bool,
+    ) -> None:
+        self.halted: tuple[Problem, ...] = ()
+        self._link = link
+        self._store = store
+        self._source = source
+        self._engine = engine
+        self._progress = progress
+        self._problems = problems
+        self._patience = patience_seconds
+        self._committed = committed
+        self._goals: dict[TopicPartition, int] | None = None
+        self._elsewhere: dict[TopicPartition, int] = {}
+        self._moved = 0
+        self._moved_at = time.monotonic()
+
+    def begin(self, tps: Iterable[TopicPartition]) -> None:
+        """The link's partitions are known: what their source holds now is the goal. The first call counts.
+
+        Raises:
+            Unreachable: the source doesn't answer; it is to be called again.
+        """
+        if self._goals is None:
+            wanted = list(tps)
+            ends = self._source.end_offsets(wanted, committed=self._committed)
+            self._goals = {tp: ends[tp] for tp in wanted if tp in ends}
+
+    def look(self) -> None:
+        """Ask the store what other workers have reached.
+
+        Raises:
+            Unreachable: it doesn't answer; what was seen before stays.
+        """
+        self._elsewhere = {tp: mark.source_through for tp, mark in self._store.watermarks(self._link).items()}
+        self.halted = tuple(problem for problem in self._store.problems(self._link) if problem.halted)
+
+    def done(self, record: Callable[[], None]) -> bool:
+        """Whether every goal is reached and recorded, or can't be reached because of a problem.
+
+        Args:
+            record: called where all is reached and some of it only isn't recorded yet.
+        """
+        if self._goals is None:
+            return False
+        kept, positions = self._progress.kept_through(), self._engine.positions()
+        left = [
+            tp
+            for tp, goal in self._goals.items()
+            if max(kept.get(tp, -1), self._elsewhere.get(tp, -1)) < goal and not self._halts(tp)
+        ]
+        if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
+            record()
+        return not left
+
+    def lose_patience(self, threads: Iterable[Periodic]) -> None:
+        """Give up where nothing has moved for too long and one of these says why.
+
+        Raises:
+            Unreachable: as it says.
+            NotLetIn: at once, where one of them isn't let in: waiting doesn't help.
+        """
+        threads = tuple(threads)
+        for thread in threads:
+            if thread.not_let_in is not None:
+                raise thread.not_let_in
+        at = time.monotonic()
+        if self._engine.moved() != self._moved:
+            self._moved, self._moved_at = self._engine.moved(), at
+        troubled = next((thread for thread in threads if thread.trouble is not None), None)
+        if troubled is not None and at - self._moved_at > self._patience:
+            raise Unreachable(
+                f"link {self._link} can't catch up: {troubled.trouble}",
+                remedy="Bring the cluster or store back, then run it again: what was mirrored is kept",
+            )
+
+    def _halts(self, tp: TopicPartition) -> bool:
+        if self._problems.halts(tp) or self._problems.stalls(tp, self._patience):
+            return True
+        at, patience = now(), timedelta(seconds=self._patience)
+        return any(
+            p.topic == tp.topic
+            and p.partition in {None, tp.partition}
+            and (p.kind != NOT_MOVING or at - p.since >= patience)
+            for p in self.halted
+        )

@@ -1,0 +1,208 @@
+"""What was decided about a link: as its mirror obeys it (run, hold some or all topics, end), and the
+decisions that an operator takes with `drkit link` (hold, go on, accept a new incarnation of a topic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.link_state import (
+    RECORDS_MISPLACED,
+    RECOVERED_FROM_LOGS,
+    RECREATED,
+    STORE_RECOVERED,
+    Direction,
+    LinkControl,
+    TopicState,
+)
+from drkit.model.topology import Link, LinkId
+from drkit.store.api import LinkStore
+
+_TRIES = 10
+_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECOVERED_FROM_LOGS})
+"""Clearing one of these takes the topic's name: it deletes a topic, or makes positions below records that stand twice,
+or that rest on the configuration's word, exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What holds now. `refusal`: the mirror must end, and says why; `reason`: why it is paused."""
+
+    paused: bool = False
+    paused_topics: frozenset[str] = frozenset()
+    reason: str = ""
+    refusal: Refused | None = None
+
+    def holds(self, topic: str) -> bool:
+        """Whether this topic is to be held."""
+        return self.paused or topic in self.paused_topics
+
+
+def link_to_run(store: LinkStore, configured: Link) -> Link:
+    """The direction in which a configured link flows now: itself, or its way back while it is reversed."""
+    control = store.link_control(configured.id)
+    if control is not None and control.direction is Direction.REVERSED:
+        return configured.reversed()
+    return configured
+
+
+def read_orders(store: LinkStore, link: Link) -> Orders:
+    """What was decided about `link`, and (for a way back) about the link it turns round."""
+    own = store.link_control(link.id)
+    if own is not None and own.direction in {Direction.SEALED, Direction.REVERSED}:
+        return Orders(refusal=_refusal(link, own))
+    if link.inverse:
+        there = store.link_control(link.id.reversed())
+        if there is None or there.direction not in {Direction.SEALED, Direction.REVERSED}:
+            return Orders(refusal=_loop(link))
+    if own is None:
+        return Orders()
+    return Orders(own.direction is Direction.PAUSED, own.paused_topics, own.reason)
+
+
+def check_not_held(link: Link, orders: Orders) -> None:
+    """Raise `Refused` where something is held: then it can't catch up."""
+    if orders.paused or orders.paused_topics:
+        what = "the link" if orders.paused else f"topic {min(orders.paused_topics)}"
+        raise Refused(
+            f"link {link.id} can't catch up: {what} is paused", remedy=f"`drkit link resume '{link.id}'` first"
+        )
+
+
+def _refusal(link: Link, control: LinkControl) -> Refused:
+    by = f" by run {control.run}" if control.run else ""
+    why = f" ({control.reason})" if control.reason else ""
+    if control.direction is Direction.REVERSED:
+        return Refused(
+            f"link {link.id} is reversed{by}{why}",
+            meaning=f"Its data flows the other way now: {link.id.reversed()}",
+            remedy="Restart `drkit mirror`: it runs the way back; `drkit failback` ends it",
+        )
+    return Refused(
+        f"link {link.id} is sealed{by}{why}",
+        meaning=f"{link.id.source} was failed away from; mirroring it would overwrite what {link.id.target} holds now",
+        remedy="Bring it back with `drkit failback`; `drkit runs` shows the run that sealed it",
+    )
+
+
+def _loop(link: Link) -> Refused:
+    return Refused(
+        f"link {link.id} is the way back of {link.id.reversed()}, which is not sealed or reversed",
+        meaning="Mirroring both ways would send every record round for ever",
+        remedy=f"Fail over or fail back first; then {link.id.reversed()} no longer runs",
+    )
+
+
+# -- decisions of an operator ----------------------------------------------------------------------
+
+
+def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str = "") -> LinkControl:
+    """Hold a link, or one topic of it. Holding what is held already changes nothing.
+
+    Raises:
+        ConfigError: the link doesn't cover the topic.
+        Refused: the link is sealed or reversed.
+    """
+    _check_covered(link, topic)
+
+    def held(control: LinkControl) -> LinkControl:
+        if topic is not None:
+            return replace(control, paused_topics=control.paused_topics | {topic})
+        return replace(control, direction=Direction.PAUSED, reason=reason)
+
+    return _change(store, link.id, held)
+
+
+def go_on(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
+    """Let a link, or one topic of it, go on; what stands still because of a problem is tried again.
+
+    Problems are cleared (and found again where they still hold), but for incarnations that must be
+    accepted. Returns the decision and how many problems were cleared.
+
+    Raises:
+        ConfigError: the link doesn't cover the topic.
+        Refused: the link is sealed or reversed, or it is held as a whole and a topic is named.
+    """
+    _check_covered(link, topic)
+
+    def released(control: LinkControl) -> LinkControl:
+        if topic is None:
+            return replace(control, direction=Direction.ACTIVE, reason="", paused_topics=frozenset())
+        if control.direction is Direction.PAUSED:
+            raise Refused(
+                f"link {link.id} is paused as a whole", remedy=f"`drkit link resume '{link.id}'` resumes all topics"
+            )
+        return replace(control, paused_topics=control.paused_topics - {topic})
+
+    control = _change(store, link.id, released)
+    never = RECREATED | {STORE_RECOVERED}  # the mirror settles that once it has compared
+    unnamed = never if topic is not None else never | _BY_NAME
+    problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in unnamed]
+    cleared = sum(store.clear_problems(link.id, *place) for place in sorted({(p.topic, p.kind) for p in problems}))
+    return control, cleared
+
+
+def accept_recreated(
+    store: LinkStore, link: Link, topic: str, *, source: ClusterAdmin, target: ClusterAdmin
+) -> TopicState:
+    """Take the topic as it is now, on both sides, for a new one: a new epoch, mirrored from its start.
+
+    The source's start then corresponds to the target's present end.
+
+    Raises:
+        Refused: the topic was never mirrored, or isn't on the source.
+        Unreachable: a cluster doesn't answer.
+    """
+    state = store.topic_states(link.id).get(topic)
+    if state is None:
+        raise Refused(
+            f"{topic} was never mirrored on link {link.id}", remedy="Start the mirror: there is nothing to accept"
+        )
+    here = source.topics([topic]).get(topic)
+    if here is None:
+        raise Refused(f"there is no topic {topic} on {link.id.source}", remedy="Create it there first")
+    there = target.topics([state.target_topic]).get(state.target_topic)
+    accepted = replace(
+        state,
+        source_topic_id=here.topic_id,
+        target_topic_id="" if there is None else there.topic_id,  # "": to be created by the mirror
+        epoch=state.epoch + 1,
+        partitions=here.partitions,
+        reason=f"accepted as a new topic; epoch {state.epoch + 1}",
+    )
+    store.put_topic_states(link.id, [accepted])
+    store.clear_problems(link.id, topic)
+    return accepted
+
+
+def _check_covered(link: Link, topic: str | None) -> None:
+    if topic is not None and not link.covers_topic(topic):
+        raise ConfigError(
+            f"--topic: link {link.id} does not cover {topic}", remedy="Name a topic of its source that `topics` matches"
+        )
+
+
+def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], LinkControl]) -> LinkControl:
+    """Change a link's control by compare-and-set; nothing is written where nothing changes."""
+    for _ in range(_TRIES):
+        kept = store.link_control(link)
+        control = kept or LinkControl(link, Direction.ACTIVE, 0, now())
+        if control.direction in {Direction.SEALED, Direction.REVERSED}:
+            by = f" by run {control.run}" if control.run else ""
+            raise Refused(
+                f"link {link} is {control.direction}{by}: it can't be paused or resumed",
+                remedy=f"`drkit failback` brings it back; the way back is a link of its own, {link.reversed()}",
+            )
+        wanted = decide(control)
+        if wanted == control and kept is not None:
+            return control
+        wanted = replace(wanted, version=control.version + 1, changed_at=now())
+        if store.set_link_control(wanted, expected_version=None if kept is None else kept.version):
+            return wanted
+    raise DrkitError(
+        f"the state of link {link} keeps changing", remedy="Somebody else is changing it too; look with `drkit status`"
+    )

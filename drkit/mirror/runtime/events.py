@@ -1,0 +1,151 @@
+"""What a running mirror tells whoever listens: progress about once a second, problems as they arise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from drkit.model.link_state import Problem
+from drkit.model.offsets import Watermark
+from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
+from drkit.model.topology import LinkId
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """Where a link's mirror stands. `state`: mirroring, degraded, paused or waiting, `reason` why.
+
+    `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
+    `halted`: partitions (or, with partition None, topics) that stand still. `statistics`: what the engine
+    counts. `latency`: of the canary, None where the link has none. `worker`: its name in the store;
+    `started_at`: when the runtime began.
+    """
+
+    link: LinkId
+    at: datetime
+    state: str
+    reason: str | None
+    records: int
+    records_per_second: float
+    watermarks: tuple[Watermark, ...]
+    halted: tuple[Problem, ...]
+    statistics: EngineStatistics
+    bytes_per_second: float
+    latency: Latency | None
+    worker: str
+    started_at: datetime
+
+    @property
+    def lag_records(self) -> int:
+        """Source offsets not yet mirrored, over all partitions."""
+        return sum(watermark.lag_records for watermark in self.watermarks)
+
+    @property
+    def lag_seconds(self) -> float:
+        """The age of the oldest end not yet reached."""
+        since = [w.behind_since for w in self.watermarks if w.behind_since is not None]
+        return max(0.0, (self.at - min(since)).total_seconds()) if since else 0.0
+
+    def numbers(self) -> WorkerStatistics:
+        """What it says of the worker."""
+        return WorkerStatistics(
+            self.worker,
+            self.at,
+            self.started_at,
+            self.state,
+            self.reason,
+            len(self.watermarks),
+            self.records_per_second,
+            self.bytes_per_second,
+            self.statistics,
+            self.latency,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON object (docs/schemas/mirror.schema.json)."""
+        return {
+            "type": "progress",
+            "link": str(self.link),
+            "at": self.at,
+            "worker": self.worker,
+            "started_at": self.started_at,
+            "state": self.state,
+            "reason": self.reason,
+            "records": self.records,
+            "records_per_second": round(self.records_per_second, 1),
+            "bytes_per_second": round(self.bytes_per_second, 1),
+            "lag_records": self.lag_records,
+            "lag_seconds": self.lag_seconds,
+            "statistics": self.statistics.document(),
+            "latency": None if self.latency is None else self.latency.document(),
+            "partitions": [_partition(self.at, watermark) for watermark in self.watermarks],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemEvent:
+    """Something an operator must know of has just been found."""
+
+    link: LinkId
+    problem: Problem
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {"type": "problem", "link": str(self.link), **problem_document(self.problem)}
+
+
+@dataclass(frozen=True, slots=True)
+class DoneEvent:
+    """The runtime ended in order. `caught_up` is None where it wasn't asked to catch up."""
+
+    link: LinkId
+    at: datetime
+    records: int
+    caught_up: bool | None
+    halted: tuple[Problem, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {
+            "type": "done",
+            "link": str(self.link),
+            "at": self.at,
+            "records": self.records,
+            "caught_up": self.caught_up,
+            "halted": [problem_document(problem) for problem in self.halted],
+        }
+
+
+MirrorEvent = ProgressEvent | ProblemEvent | DoneEvent
+OnEvent = Callable[[MirrorEvent], None]
+
+
+def problem_document(problem: Problem) -> dict[str, Any]:
+    """A problem as a JSON object."""
+    return {
+        "kind": problem.kind,
+        "topic": problem.topic,
+        "partition": problem.partition,
+        "reason": problem.reason,
+        "remedy": problem.remedy,
+        "halted": problem.halted,
+        "since": problem.since,
+        "unsure_from": problem.unsure_from,
+        "unsure_until": problem.unsure_until,
+    }
+
+
+def _partition(at: datetime, watermark: Watermark) -> dict[str, Any]:
+    since = watermark.behind_since
+    return {
+        "topic": watermark.topic,
+        "partition": watermark.partition,
+        "source_start": watermark.source_start,
+        "source_end": watermark.source_end,
+        "mirrored_through": watermark.source_through,
+        "target_end": watermark.target_end,
+        "lag_records": watermark.lag_records,
+        "lag_seconds": 0.0 if since is None else max(0.0, (at - since).total_seconds()),
+    }

@@ -1,0 +1,111 @@
+"""The mirror runtime of one link, one worker of maybe several: may it run; then a `Session` does the work.
+
+**When the store is down** the mirror stalls: a record whose mapping row can't be made durable isn't
+produced, and after the time that a worker's note holds nothing is. Records wait on the source; when the store is back
+the mirror goes on where it stood. While the delta doesn't change no row is due, so a short outage
+isn't noticed. The report says `waiting`, with the reason.
+
+**When a cluster is down** the mirror waits. What was last seen of a dead source stays in the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from drkit.config import Config
+from drkit.kafka.alteration.alteration import Alteration
+from drkit.mirror.engine.interface import Engine
+from drkit.mirror.runtime.control import check_not_held, read_orders
+from drkit.mirror.runtime.events import MirrorEvent, OnEvent
+from drkit.mirror.runtime.session import MirrorReport, Options, Session
+from drkit.mirror.workers.leader_lease import WorkerLease
+from drkit.model.errors import DrkitError
+from drkit.model.topology import Link
+from drkit.state_topic.recorded_store import StateRecording
+from drkit.store.api import Store
+
+__all__ = ["MirrorReport", "MirrorRuntime"]
+
+
+class MirrorRuntime:
+    """Mirrors one link until told to stop. Installs no signal handlers: any thread may run it.
+
+    Args:
+        config: the clusters.
+        link: the link to run (`drkit.mirror.runtime.control.link_to_run` finds the direction).
+        store: drkit's memory.
+        topic_seconds: time between looks at the topics.
+        patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
+        watchdog_seconds: how long a partition may be stuck before the run ends with an error; None: for ever.
+        engine: makes what moves the records, where that isn't this process (`drkit.seed`).
+
+    Raises:
+        ConfigError: the link's filter or transform can't be used.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        store: Store,
+        *,
+        topic_seconds: float = 3.0,
+        patience_seconds: float = 60.0,
+        watchdog_seconds: float | None = None,
+        engine: Callable[..., Engine] | None = None,
+    ) -> None:
+        Alteration.of(config, link)  # a callable that can't be used is an error now, not once others run
+        self._config = config
+        self._link = link
+        self._store = store
+        self._session: Session | None = None
+        self._options = Options(
+            topic_seconds=topic_seconds,
+            patience_seconds=patience_seconds,
+            watchdog_seconds=watchdog_seconds,
+            engine=engine,
+        )
+
+    @property
+    def stuck(self) -> DrkitError | None:
+        """Why the watchdog ends the run, from the moment it does (the run may be too stuck to end); else None."""
+        return None if self._session is None else self._session.stuck
+
+    def run(
+        self,
+        until_caught_up: bool = False,
+        stop: threading.Event | None = None,
+        on_progress: OnEvent | None = None,
+    ) -> MirrorReport:
+        """Mirror until `stop` is set, or (`until_caught_up`) until what the source holds now is recorded.
+
+        Where other workers mirror the link, too, this one mirrors the share that falls to it.
+
+        Raises:
+            Refused: the link is sealed, reversed or (catching up) paused; or the store has forgotten it, and the target
+                has a copy of its state.
+            Unreachable: catching up, and a cluster or the store stays away.
+            DrkitError: the store failed for good, or a partition is stuck.
+        """
+        stop = stop or threading.Event()
+        orders = read_orders(self._store, self._link)
+        if orders.refusal is not None:
+            raise orders.refusal
+        if until_caught_up:
+            check_not_held(self._link, orders)
+        lease = WorkerLease(self._store, self._link.id)
+        recording = StateRecording(self._config, self._store, self._link.id)
+        try:
+            options = replace(self._options, until_caught_up=until_caught_up)
+            tell = on_progress or _ignore
+            self._session = Session(self._config, self._link, recording.store, lease, options, stop, tell)
+            return self._session.run()
+        finally:
+            recording.close()
+            lease.release()
+
+
+def _ignore(_: MirrorEvent) -> None:
+    """No listener."""

@@ -1,0 +1,291 @@
+"""Progress as the store keeps it: watermarks, about once a second, also while nothing moves; and range digests.
+
+A watermark joins two things that are learned apart: how far the mirror is (the engine's position,
+exact) and what was last seen of both logs (an observation, with its time). When the source is gone
+the observation stays as it was: it is what the recovery point is reckoned from.
+
+`behind_since` is the time at which an end beyond the present position was first seen. Ends seen are
+kept with their times until the position has passed them; where there are too many, neighbours are
+merged so that the answer can only come out older, never younger, than it is.
+
+Digests of ranges that ended are kept with the next watermarks, that of an open range every few seconds; those below
+the target's log start are removed when it has moved.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.engine.interface import Engine, Position
+from drkit.model.clock import now
+from drkit.model.digests import RangeDigest
+from drkit.model.errors import Fenced
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import MappingStore
+
+_ENDS_KEPT = 600
+_ALL_AT_ONCE = 500
+_REFRESH_SECONDS = 10.0
+_OPEN_SECONDS = 5.0
+_MOST_UNSAVED = 10_000
+_FORGOTTEN_AT_ONCE = 100
+
+
+class SeenEnds:
+    """When which source end was first seen, as far as it still matters."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[datetime, int]] = deque()
+
+    def note(self, at: datetime, end: int) -> None:
+        """The source's end was seen to be `end`."""
+        if self._seen and end <= self._seen[-1][1]:
+            return
+        self._seen.append((at, end))
+        if len(self._seen) > _ENDS_KEPT:
+            pairs = list(self._seen)
+            merged = [(pairs[i][0], pairs[min(i + 1, len(pairs) - 1)][1]) for i in range(0, len(pairs), 2)]
+            self._seen = deque(merged)
+
+    def behind_since(self, through: int) -> datetime | None:
+        """When an end beyond `through` was first seen; None: none was."""
+        while self._seen and self._seen[0][1] <= through:
+            self._seen.popleft()
+        return self._seen[0][0] if self._seen else None
+
+
+class _Tracked:
+    """One partition's last observation and what is kept of it."""
+
+    __slots__ = ("digests_from", "ends", "kept", "kept_at", "last", "target")
+
+    def __init__(self, watermark: Watermark, target: TopicPartition) -> None:
+        self.last = watermark
+        self.target = target
+        self.ends = SeenEnds()
+        if watermark.behind_since is not None:
+            self.ends.note(watermark.behind_since, watermark.source_end)
+        self.kept: Watermark | None = None
+        self.kept_at = 0.0
+        self.digests_from = (0, 0)  # epoch and target start below which no digest is kept
+
+
+class _Digests:
+    """Range digests on their way to the store. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.unsaved: dict[tuple[TopicPartition, int, int], RangeDigest] = {}
+        self.opened_at = 0.0
+        self._open: dict[TopicPartition, RangeDigest] = {}
+
+    def add(self, digests: Iterable[RangeDigest]) -> None:
+        """Those that the engine gives out; one that hasn't grown isn't written again."""
+        for each in digests:
+            if self._open.get(each.tp) != each:
+                self._open[each.tp] = each
+                self.unsaved[each.tp, each.epoch, each.target_start] = each
+        while len(self.unsaved) > _MOST_UNSAVED:  # the store is down for long: the oldest stay uncovered
+            del self.unsaved[next(iter(self.unsaved))]
+
+    def keep(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Only what is of these partitions' epochs: others are another worker's now, or an earlier topic's.
+
+        A claim is on a partition in one epoch: with a row of another one, all would be refused as fenced off.
+        """
+        self.unsaved = {key: each for key, each in self.unsaved.items() if epochs.get(key[0]) == key[1]}
+
+    def drop(self, tps: Iterable[TopicPartition]) -> None:
+        """These are another worker's now."""
+        gone = set(tps)
+        self.unsaved = {key: each for key, each in self.unsaved.items() if key[0] not in gone}
+
+
+class Progress:
+    """Observes both logs and keeps watermarks. `observe` and `save` may run on different threads.
+
+    Args:
+        link: the link.
+        source, target: the clusters.
+        store: where watermarks are kept.
+        engine: knows its positions, and the source's leader epochs.
+        committed: whether the source ends at its last stable offset, else at its high watermark.
+        range_digests: whether it keeps digests of what it forwards.
+    """
+
+    def __init__(
+        self,
+        link: LinkId,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: MappingStore,
+        engine: Engine,
+        *,
+        committed: bool,
+        range_digests: bool = False,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._engine = engine
+        self._committed = committed
+        self._digests = _Digests() if range_digests else None
+        self._saving = threading.Lock()
+        self._lock = threading.Lock()
+        self._tracked: dict[TopicPartition, _Tracked] = {}
+
+    def track(self, watermarks: Iterable[tuple[Watermark, str]]) -> None:
+        """Begin with partitions that were started: their watermark and target topic."""
+        with self._lock:
+            for watermark, target_topic in watermarks:
+                target = TopicPartition(target_topic, watermark.partition)
+                self._tracked[watermark.tp] = _Tracked(watermark, target)
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """Follow these no longer; their watermarks stay as kept."""
+        with self._lock:
+            for tp in tps:
+                self._tracked.pop(tp, None)
+
+    def observe(self) -> None:
+        """Look at both logs' starts and the source's ends.
+
+        Raises:
+            Unreachable: a cluster doesn't answer; what was seen before stays.
+        """
+        with self._lock:
+            targets = {tp: tracked.target for tp, tracked in self._tracked.items()}
+        if not targets:
+            return
+        at = now()
+        ends = self._source.end_offsets(targets, committed=self._committed, partial=True)
+        starts = self._source.start_offsets(targets, partial=True)
+        with self._lock:
+            for tp, end in ends.items():
+                tracked = self._tracked.get(tp)
+                if tracked is not None and tp in starts:
+                    tracked.ends.note(at, end)
+                    tracked.last = replace(tracked.last, source_start=starts[tp], source_end=end, observed_at=at)
+        target_starts = self._target.start_offsets(targets.values(), partial=True)
+        with self._lock:
+            for tp, target in targets.items():
+                tracked = self._tracked.get(tp)
+                if tracked is not None and target in target_starts:
+                    tracked.last = replace(tracked.last, target_start=target_starts[target])
+
+    def current(self) -> list[Watermark]:
+        """The watermark of every partition as it stands now."""
+        positions = self._engine.positions()
+        epochs = self._engine.leader_epochs(positions)
+        with self._lock:
+            return [
+                _joined(tracked, positions[tp], epochs.get(tp))
+                for tp, tracked in self._tracked.items()
+                if tp in positions
+            ]
+
+    def save(self, *, everything: bool = False) -> None:
+        """Keep the watermarks that changed (of few partitions, all), and the digests of what was forwarded.
+
+        Raises:
+            Fenced: partitions are another worker's.
+            Unreachable: the store doesn't answer.
+        """
+        if self._digests is None:
+            self._save_watermarks(everything=everything)
+            return
+        with self._saving:
+            self._take_digests(self._digests, everything=everything)  # first: none may reach beyond its watermark
+            self._save_watermarks(everything=everything)
+            self._save_digests(self._digests)
+
+    def _save_watermarks(self, *, everything: bool) -> None:
+        watermarks = self.current()
+        due = watermarks if everything or len(watermarks) <= _ALL_AT_ONCE else self._due(watermarks)
+        if not due:
+            return
+        self._store.put_watermarks(self._link, due)
+        at = time.monotonic()
+        with self._lock:
+            for watermark in due:
+                tracked = self._tracked.get(watermark.tp)
+                if tracked is not None:
+                    tracked.kept, tracked.kept_at = watermark, at
+
+    def kept_through(self) -> dict[TopicPartition, int]:
+        """What the store holds as mirrored, by partition, as of the last `save`."""
+        with self._lock:
+            return {tp: t.kept.source_through for tp, t in self._tracked.items() if t.kept is not None}
+
+    def _take_digests(self, digests: _Digests, *, everything: bool) -> None:
+        at = time.monotonic()
+        with self._lock:
+            every = _OPEN_SECONDS * (1 + len(self._tracked) // _ALL_AT_ONCE)
+        opened = everything or at - digests.opened_at >= every
+        digests.add(self._engine.range_digests(opened=opened))
+        if opened:
+            digests.opened_at = at
+
+    def _save_digests(self, digests: _Digests) -> None:
+        with self._lock:
+            digests.keep({tp: tracked.last.epoch for tp, tracked in self._tracked.items()})
+        due = list(digests.unsaved.values())
+        if due:
+            try:
+                self._store.put_range_digests(self._link, due)
+            except Fenced as error:
+                digests.drop(error.partitions)
+                raise
+            digests.unsaved.clear()
+        self._forget_digests()
+
+    def _forget_digests(self) -> None:
+        """Remove what lies below the target's log start, and of earlier topics of the name."""
+        with self._lock:
+            found = [
+                (tracked, (tracked.last.epoch, tracked.last.target_start))
+                for tracked in self._tracked.values()
+                if tracked.digests_from < (tracked.last.epoch, tracked.last.target_start)
+            ][:_FORGOTTEN_AT_ONCE]
+        for tracked, (epoch, target_start) in found:
+            self._store.forget_range_digests(self._link, tracked.last.tp, epoch, target_start)
+            tracked.digests_from = epoch, target_start
+
+    def _due(self, watermarks: Sequence[Watermark]) -> list[Watermark]:
+        """Of many partitions: those that moved, and each of the others every few seconds."""
+        at = time.monotonic()
+        due = []
+        with self._lock:
+            for watermark in watermarks:
+                tracked = self._tracked.get(watermark.tp)
+                if tracked is None:
+                    continue
+                same = (
+                    tracked.kept is not None and replace(tracked.kept, observed_at=watermark.observed_at) == watermark
+                )
+                if not same or at - tracked.kept_at > _REFRESH_SECONDS:
+                    due.append(watermark)
+        return due
+
+
+def _joined(tracked: _Tracked, position: Position, leader_epoch: int | None) -> Watermark:
+    """Position and observation as one: an end is never below what is mirrored."""
+    last = tracked.last
+    end = max(last.source_end, position.source_through)
+    return replace(
+        last,
+        source_through=position.source_through,
+        target_end=position.target_end,
+        source_end=end,
+        behind_since=tracked.ends.behind_since(position.source_through),
+        leader_epoch=last.epoch_at(position.source_through) if leader_epoch is None else leader_epoch,
+    )

@@ -1,0 +1,179 @@
+"""What a run shows of itself: its report, its numbers in the store, the canary; and the watchdog over it.
+
+Nothing here moves records or decides about them: what fails here is told and tried again, and the mirror
+goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.engine.interface import Engine
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.health.stalls import Stalls
+from drkit.mirror.health.watchdog import Sight, Watchdog
+from drkit.mirror.runtime.canary import Canary
+from drkit.mirror.runtime.events import OnEvent, ProgressEvent
+from drkit.mirror.runtime.periodic_task import Periodic
+from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.runtime.statistics import Rates
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import Watermark
+from drkit.model.statistics import WorkerStatistics
+from drkit.model.topology import Link, is_canary
+from drkit.store.api import LinkStore
+from drkit.store.worker_statistics import forget_worker_statistics, put_worker_statistics
+
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS = 3.0
+_FRESH = timedelta(seconds=10)
+_JOIN_SECONDS = 10.0
+_HEALTHY = frozenset({"mirroring", "degraded"})  # else a cluster or the store doesn't answer, or all is held
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is looked at of a run. All of it may be called from any thread.
+
+    Args:
+        state: how the run stands, in the words of a progress event, and why.
+        holds: whether a topic is paused.
+        leads: whether this worker does what one worker of the link does for all.
+        stalls: told of partitions that don't move.
+    """
+
+    link: Link
+    worker: str
+    engine: Engine
+    progress: Progress
+    problems: Problems
+    state: Callable[[], tuple[str, str | None]]
+    holds: Callable[[str], bool]
+    leads: Callable[[], bool]
+    stalls: Stalls
+
+
+class Visible:
+    """Reports, keeps numbers, watches.
+
+    Args:
+        run: what is looked at.
+        store: where the numbers go.
+        tell: the listener.
+        canary: whether the link's canary (if it has one) is to be sent.
+        watchdog_seconds: how long a partition may be stuck; None: it isn't watched.
+        ending: set when the run is to end.
+        clusters: the source's administration, and both clusters, for the canary.
+    """
+
+    def __init__(
+        self,
+        run: Seen,
+        store: LinkStore,
+        tell: OnEvent,
+        clusters: tuple[ClusterAdmin, ClusterConfig, ClusterConfig],
+        *,
+        canary: bool,
+        watchdog_seconds: float | None,
+        ending: threading.Event,
+    ) -> None:
+        self.stuck: DrkitError | None = None
+        self._run = run
+        self._store = store
+        self._tell = tell
+        self._started_at = now()
+        self._rates = Rates()
+        self._newest: WorkerStatistics | None = None
+        self._watchdog = None if watchdog_seconds is None else Watchdog(watchdog_seconds, time.monotonic)
+        topic = run.link.canary_topic if canary else None
+        admin, source, target = clusters
+        self._canary = (
+            None if topic is None else Canary(run.link, topic, admin, source, target, runs=run.leads, stop=ending)
+        )
+        self._reporting = Periodic("report", 1.0, self._report, ending)
+        self._saving = Periodic("statistics", SAVE_SECONDS, self._save, ending)
+
+    @property
+    def ends(self) -> BaseException | None:
+        """Why the run is to end: a partition is stuck, or a defect ended one of the threads here."""
+        return self.stuck or self._reporting.failure or self._saving.failure
+
+    def start(self) -> None:
+        """Begin."""
+        self._reporting.start()
+        self._saving.start()
+        if self._canary is not None:
+            self._canary.start()
+
+    def close(self) -> None:
+        """Wait for the threads (after `ending` was set); take this worker's numbers out of the store."""
+        joined = [self._reporting.join(_JOIN_SECONDS), self._saving.join(_JOIN_SECONDS)]
+        if self._canary is not None:
+            joined.append(self._canary.join(_JOIN_SECONDS))
+        if not all(joined):
+            log.warning("%s: still busy at the end: what shows the run", self._run.link.id)
+        try:
+            forget_worker_statistics(self._store, self._run.link.id, self._run.worker, now())
+        except DrkitError as error:
+            log.debug("%s: the numbers of this run stay in the store: %s", self._run.link.id, error)
+
+    def _report(self) -> None:
+        run, at = self._run, now()
+        statistics = run.engine.statistics()
+        records_per_second, bytes_per_second = self._rates.note(statistics)
+        state, reason = run.state()
+        latency = None if self._canary is None else self._canary.latency()
+        watermarks = tuple(sorted(run.progress.current(), key=lambda watermark: watermark.tp))
+        report = ProgressEvent(
+            run.link.id,
+            at,
+            state,
+            reason,
+            statistics.records,
+            records_per_second,
+            tuple(mark for mark in watermarks if not is_canary(mark.topic)),
+            tuple(run.problems.halted()),
+            statistics,
+            bytes_per_second,
+            latency,
+            run.worker,
+            self._started_at,
+        )
+        self._newest = report.numbers()
+        self._tell(report)
+        sights = self._sights(watermarks)
+        healthy = state in _HEALTHY
+        run.stalls.look(
+            sights, {mark.tp: (mark.source_through, mark.target_end) for mark in watermarks}, healthy=healthy
+        )
+        if self._watchdog is not None and self.stuck is None:
+            stuck = self._watchdog.look(sights, healthy=healthy)
+            if stuck:
+                first = stuck[0]
+                self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
+
+    def _sights(self, watermarks: Iterable[Watermark]) -> list[Sight]:
+        run, at = self._run, now()
+        return [
+            Sight(
+                mark.tp,
+                mark.source_through,
+                mark.source_end,
+                fresh=at - mark.observed_at <= _FRESH,
+                held=run.holds(mark.topic) or run.problems.halts(mark.tp),
+            )
+            for mark in watermarks
+        ]
+
+    def _save(self) -> None:
+        if self._newest is not None:
+            put_worker_statistics(self._store, self._run.link.id, self._newest)

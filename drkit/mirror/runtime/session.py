@@ -1,0 +1,537 @@
+"""One run of a link's mirror: the parts, the threads, the data thread's loop, the end in order.
+
+    data thread (the caller's)   engine rounds; everything that touches the engine
+    orders, worker               the link's control; this worker among the others (`drkit.mirror.workers.rebalance`)
+    topics                       topic sync: which partitions may run
+    resume                       where partitions go on (and why not)
+    observe, save                log ends; watermarks
+    target                       what the target has lost (`drkit.mirror.health.target_end_watch`, `purge_watch`)
+    groups, transactions         positions of consumer groups; what they commit in transactions
+    report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
+
+The data thread never waits for a cluster's admin calls or (but for mapping rows) for the store, so one
+slow partition or an observation that hangs holds nobody else up.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from drkit.config import Config
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.mirror.engine.interface import (
+    NOT_MOVING,
+    RECORD_REJECTED,
+    SOURCE_UNREADABLE,
+    TRIED_AGAIN,
+    Engine,
+    Incident,
+    IncidentKind,
+    Stopped,
+)
+from drkit.mirror.groups.group_capture import CAPTURE_SECONDS, GroupCapture
+from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_SECONDS
+from drkit.mirror.groups.transaction_watch import TransactionWatch
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.health.purge_watch import PurgeWatch
+from drkit.mirror.health.stalls import Stalls
+from drkit.mirror.health.target_end_watch import TargetEnds
+from drkit.mirror.resume.partition_resume import Resumed
+from drkit.mirror.runtime.catch_up import CatchUp
+from drkit.mirror.runtime.control import Orders, check_not_held, read_orders
+from drkit.mirror.runtime.events import DoneEvent, OnEvent, ProblemEvent
+from drkit.mirror.runtime.mapping_writer import RowKeeper
+from drkit.mirror.runtime.periodic_task import Periodic
+from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.runtime.reporting import Seen, Visible
+from drkit.mirror.topics.change_permission import ChangePermission
+from drkit.mirror.topics.topic_sync import TopicSync
+from drkit.mirror.transform.pipeline_factory import LinkWork
+from drkit.mirror.workers.assignment import Assignment
+from drkit.mirror.workers.leader_lease import TTL_SECONDS, WorkerLease
+from drkit.mirror.workers.rebalance import Sharing
+from drkit.mirror.workers.worker import BEAT_SECONDS
+from drkit.model.clock import now
+from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Refused, StoreMissing, Unreachable
+from drkit.model.link_state import TARGET_PURGED, Problem
+from drkit.model.topology import Link, TopicPartition
+from drkit.state_topic.guard import check_may_begin
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 0.05
+_DRAIN_SECONDS = 5.0
+_JOIN_SECONDS = 15.0
+_ADMIN_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+_RESUMED_AT_ONCE = 500
+_UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
+_UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
+_REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run behaves.
+
+    `topic_seconds`: time between looks at the
+    topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
+    store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever. `engine`: what makes
+    the engine that moves the records, elsewhere than here (arguments as `LinkWork.engine`'s).
+    """
+
+    until_caught_up: bool = False
+    topic_seconds: float = 3.0
+    patience_seconds: float = 60.0
+    watchdog_seconds: float | None = None
+    engine: Callable[..., Engine] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """How a run ended. `caught_up`: all that the source held at the start is on the target and recorded;
+    None where that wasn't asked for. `halted`: what stands still, and why. `purged`: what was removed from the target
+    while the source still holds it.
+    """
+
+    link: Link
+    records: int
+    caught_up: bool | None
+    halted: tuple[Problem, ...]
+    purged: tuple[Problem, ...] = ()
+
+
+class Session:
+    """One run: the parts, the threads, the data thread's loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        store: Store,
+        lease: WorkerLease,
+        options: Options,
+        stop: threading.Event,
+        tell: OnEvent,
+    ) -> None:
+        clusters = config.clusters
+        source, target = clusters[link.id.source], clusters[link.id.target]
+        self._link = link
+        self._store = store
+        self._stop = stop
+        self._tell = tell
+        self._options = options
+        self._ending = threading.Event()
+        self._orders = Orders()
+        self._followed = False
+        self._remembered = False
+        self._forgotten: Refused | None = None
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._unsettled: list[Incident] = []
+        self._doubted: set[TopicPartition] = set()
+        self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
+        self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
+        self._check_may_begin = partial(check_may_begin, link, store, self._target, target)
+        self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
+        self._work = LinkWork(config, link, self._source, self._target)
+        self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
+        self._sharing = Sharing(
+            target,
+            link,
+            store,
+            lease,
+            partial(Assignment, self._problems.awaits_operator),
+            self._inbox.put,
+            self._ending,
+        )
+        self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
+        self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
+        self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
+        self._engine = (options.engine or self._work.engine)(keep_rows=self._rows.keep, may_produce=self._worker.valid)
+        self._sync = TopicSync(
+            link,
+            self._source,
+            self._target,
+            store,
+            self._problems,
+            links=[each.link().id for each in config.links],
+        )
+        self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
+        self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
+        self._progress = Progress(
+            link.id,
+            self._source,
+            self._target,
+            self._sharing.mappings,
+            self._engine,
+            committed=link.committed,
+            range_digests=link.keeps_range_digests,
+        )
+        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems)
+        self._target_ends = TargetEnds(link, self._target)
+        self._catch_up = CatchUp(
+            link.id,
+            store,
+            self._source,
+            self._engine,
+            self._progress,
+            self._problems,
+            options.patience_seconds,
+            committed=link.committed,
+        )
+        self._capture = GroupCapture(link, self._group_admin, store)
+        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
+        self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
+        self._sharing.attach(self._engine, self._progress, self._resume.wake)
+        self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
+        self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, self._ending, promptly=True)
+        self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
+        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.look, self._ending)
+        self._threads = [
+            Periodic("orders", 0.5, self._read_orders, self._ending),
+            Periodic("worker", BEAT_SECONDS, self._sharing.beat, self._ending),
+            self._topics,
+            self._resume,
+            Periodic("observe", 1.0, self._progress.observe, self._ending),
+            Periodic("target", 1.0, self._watch_target, self._ending),
+            self._save,
+            self._groups,
+            *((self._watching,) if link.committed and not options.until_caught_up else ()),
+        ]
+        self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
+        self._visible = Visible(
+            Seen(
+                link,
+                self._worker.owner,
+                self._engine,
+                self._progress,
+                self._problems,
+                self._state,
+                self._holds,
+                self._worker.leads,
+                self._stalls,
+            ),
+            store,
+            tell,
+            (self._source, source, target),
+            canary=not options.until_caught_up,
+            watchdog_seconds=options.watchdog_seconds,
+            ending=self._ending,
+        )
+
+    @property
+    def stuck(self) -> DrkitError | None:
+        """Why the watchdog ends this run; None: it does not."""
+        return self._visible.stuck
+
+    # -- the data thread ---------------------------------------------------------------------------
+
+    def run(self) -> MirrorReport:
+        """Start the threads, move records until the end, stop in order."""
+        caught_up = False
+        try:
+            self._begin()
+            self._problems.load()
+            self._guard.start()
+            self._sharing.start()
+            for thread in self._threads:
+                thread.start()
+            self._visible.start()
+            try:
+                caught_up = self._loop()
+            except Stopped:
+                log.debug("%s: told to stop while waiting", self._link.id)
+            self._raise_troubles()
+            self._finish(caught_up=caught_up)
+        finally:
+            self._close()
+        report = MirrorReport(
+            self._link,
+            self._engine.moved(),
+            caught_up if self._options.until_caught_up else None,
+            (*self._problems.halted(), *self._catch_up.halted),
+            self._problems.of_kind(TARGET_PURGED),
+        )
+        self._tell(DoneEvent(self._link.id, now(), report.records, report.caught_up, report.halted))
+        return report
+
+    def _begin(self) -> None:
+        """Announce this worker; a store that is down is waited for as long as a dead worker's lease may last."""
+        deadline = time.monotonic() + TTL_SECONDS
+        while not self._stop.is_set():
+            try:
+                self._worker.begin()
+            except Unreachable as error:
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("waiting for the store: %s", error)
+                self._stop.wait(1.0)
+            else:
+                return
+
+    def _loop(self) -> bool:
+        """Move records; true once caught up (where that is asked for), false when the run is to end."""
+        obeyed: Orders | None = None
+        looked_at = 0.0
+        while not self._ending.is_set():
+            while not self._inbox.empty():
+                self._inbox.get()()
+                obeyed = None
+            self._sharing.serve()
+            if obeyed is not self._orders:
+                obeyed = self._orders
+                self._obey(obeyed)
+            for incident in self._round():
+                self._incidents.put(incident)
+                self._resume.wake()
+            at = time.monotonic()
+            if self._options.until_caught_up and at - looked_at > _LOOK_SECONDS:
+                looked_at = at
+                check_not_held(self._link, obeyed)
+                if self._catch_up.done(self._save.wake):
+                    return True
+                self._catch_up.lose_patience(self._threads)
+        return False
+
+    def _round(self) -> list[Incident]:
+        try:
+            return self._engine.round(_WAIT_SECONDS) if self._worker.valid() else self._engine.serve(_WAIT_SECONDS)
+        except Fenced:  # what else was in hand is not known: everything is taken up anew
+            self._sharing.restart()
+            return []
+
+    def _obey(self, orders: Orders) -> None:
+        """Hold or release partitions as ordered."""
+        hold: list[TopicPartition] = []
+        go: list[TopicPartition] = []
+        for tp in self._assignment.running():
+            (hold if orders.holds(tp.topic) else go).append(tp)
+        self._engine.hold(hold)
+        self._engine.release(go)
+
+    def _start(self, resumed: Sequence[Resumed], take: int) -> None:
+        """Begin with partitions that were resumed, unless the world has moved on meanwhile."""
+        going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch, take)]
+        self._engine.start([each.start for each in going])
+        self._progress.track((each.watermark, each.start.target_topic) for each in going)
+
+    # -- the other threads -------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
+        while not self._ending.wait(_WAIT_SECONDS):
+            failed = any(thread.failure is not None or self._too_old(thread) for thread in self._threads)
+            if self._stop.is_set() or self._orders.refusal or failed or self._visible.ends:
+                self._ending.set()
+
+    def _read_orders(self) -> None:
+        try:
+            orders = self._work.orders(read_orders(self._store, self._link))
+        except StoreMissing as error:  # a new store must be opened anew
+            orders = Orders(refusal=error)
+        orders = replace(orders, refusal=orders.refusal or self._forgotten)
+        if orders != self._orders:
+            self._orders = orders
+
+    def _look_at_topics(self) -> None:
+        if not self._work.may_run() or self._forgotten is not None:
+            return  # the orders say why
+        if not self._remembered:
+            try:
+                self._check_may_begin()
+            except Refused as error:
+                self._forgotten = error
+                return
+            self._remembered = True
+        leads = self._worker.leads()
+        followed, self._followed = self._followed, not leads
+        for problem in self._problems.follow() if followed or not leads else self._problems.cleared():
+            log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
+            self._assignment.hurry(problem.topic)
+        ready = self._sync.look() if leads else self._sync.follow()
+        if not self._work.may_run(ready):
+            return
+        gone = self._sharing.topics(ready)
+        if gone:
+            self._inbox.put(lambda: self._sharing.forget(gone))
+        if self._options.until_caught_up and (leads or self._sync.in_step):
+            self._catch_up.begin(self._assignment.partitions())
+        self._resume.wake()
+
+    def _resume_partitions(self) -> None:
+        """Take incidents, then find where partitions go on that are to be started."""
+        while not self._incidents.empty():
+            self._unsettled.append(self._incidents.get())
+        while self._unsettled:
+            self._settle(self._unsettled[0])
+            self._unsettled.pop(0)
+        while self._worker.valid() and not self._ending.is_set():
+            left, take = self._assignment.take(_RESUMED_AT_ONCE)
+            more = len(left) == _RESUMED_AT_ONCE
+            try:
+                claimed = self._sharing.claim(left) if left else {}
+                resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
+                self._purges.begin([each.watermark for each in resumed])
+                for each in resumed:
+                    del left[each.start.tp]
+                    self._doubted.discard(each.start.tp)
+                self._assignment.halted(tp for tp in left if self._problems.awaits_operator(tp))
+                if claimed and not self._ending.is_set():
+                    self._note_failed([tp for tp in left if tp in claimed])
+                if resumed:
+                    self._inbox.put(partial(self._start, resumed, take))
+            except Fenced as error:
+                self._sharing.fenced(error)
+            finally:
+                self._assignment.give_back(tp for tp in left if not self._problems.awaits_operator(tp))
+            if not more:
+                return
+
+    def _note_failed(self, tps: Sequence[TopicPartition]) -> None:
+        """These could not be started now, and are tried again, but for those that an operator must decide about."""
+        if self._resumer.replaced:
+            self._topics.wake()  # a look at the topics tells what becomes of them
+        for tp in tps:
+            if not self._problems.awaits_operator(tp):
+                denied = self._resumer.denied.get(tp)
+                why = (_UNSEEN, _UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy)
+                self._stalls.failed(tp, *why)
+
+    def _settle(self, incident: Incident) -> None:
+        tp = incident.tp
+        if incident.kind is IncidentKind.NOT_ALIGNED:
+            reason, remedy = incident.reason, incident.remedy
+            self._problems.put("alignment_refused", tp.topic, tp.partition, reason, remedy, halted=True)
+            self._assignment.halted([tp])
+            return
+        if incident.kind in _REFUSED:
+            kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
+            self._stalls.refused(tp, kind, incident.reason, remedy, self._engine.positions().get(tp))
+        else:
+            log.warning("%s %s: checking both sides again: %s", self._link.id, tp, incident.reason)
+            self._stalls.failed(tp, incident.reason, incident.remedy)
+        self._keep_progress()
+        if incident.kind is IncidentKind.MISPLACED:
+            self._doubted.add(tp)
+        if incident.kind in {IncidentKind.TOPIC_GONE, IncidentKind.MISPLACED}:
+            self._topics.wake()
+        self._assignment.observe_again(incident)
+
+    def _keep_progress(self) -> None:
+        """Keep positions; those of partitions that were taken are soon forgotten, then the others are kept."""
+        try:
+            self._progress.save()
+        except Fenced as error:
+            self._sharing.fenced(error)
+
+    def _keep_last_progress(self) -> None:
+        """On the data thread, at the end: what was taken can be forgotten at once."""
+        try:
+            self._progress.save(everything=True)
+        except Fenced as error:
+            self._sharing.forget(error.partitions)
+            self._progress.save(everything=True)
+
+    def _save_watermarks(self) -> None:
+        for tp, kind, reason, remedy in self._engine.notices():
+            if kind == NOT_MOVING:
+                self._stalls.failed(tp, reason, remedy)
+            else:
+                self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
+        if self._worker.valid():
+            self._keep_progress()
+        if self._options.until_caught_up and not self._worker.alone:
+            self._catch_up.look()
+
+    def _watch_target(self) -> None:
+        if not self._worker.valid():
+            return
+        for incident in self._target_ends.look(self._engine.positions(), self._assignment.running()):
+            self._incidents.put(incident)
+            self._resume.wake()
+        self._purges.look(self._progress.current())
+
+    def _capture_groups(self) -> None:
+        if self._worker.leads() and self._remembered:  # a store that has forgotten the link is to be recovered first
+            self._capture.capture()
+
+    def _holds(self, topic: str) -> bool:
+        return self._orders.holds(topic)
+
+    def _state(self) -> tuple[str, str | None]:
+        if self._orders.paused:
+            return "paused", self._orders.reason or None
+        beside = (self._groups, self._watching)  # records move all the same
+        others = (t.trouble for t in self._threads if t not in beside and t.trouble is not None)
+        trouble = self._rows.stalled or next(others, None) or self._sharing.trouble
+        if trouble is not None:
+            return "waiting", trouble
+        if not self._worker.valid():
+            return "waiting", "this worker's note in the store could not be renewed"
+        harmful = [*self._problems.halted(), *self._problems.of_kind(TARGET_PURGED)]
+        reason = harmful[0].reason if harmful else self._groups.trouble
+        return ("mirroring", None) if reason is None else ("degraded", reason)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _raise_troubles(self) -> None:
+        """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
+        failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
+        failure = failure or next(filter(None, map(self._too_old, self._threads)), None) or self._visible.ends
+        if failure is None and self._orders.refusal is None:
+            return
+        self._finish()
+        if failure is not None:
+            raise failure
+        if self._orders.refusal is not None:
+            raise self._orders.refusal
+
+    @staticmethod
+    def _too_old(thread: Periodic) -> BrokerTooOld | None:
+        """Waiting doesn't make a broker newer."""
+        return thread.not_let_in if isinstance(thread.not_let_in, BrokerTooOld) else None
+
+    def _finish(self, *, caught_up: bool = False) -> None:
+        """Settle what is in flight and keep it, while this worker still holds it."""
+        if not self._worker.valid():
+            self._engine.cut()
+        if not self._engine.drain(_DRAIN_SECONDS):
+            log.warning(
+                "%s: some records in flight were not acknowledged; the next start looks for them", self._link.id
+            )
+        self._ending.set()
+        self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
+        try:
+            if self._worker.valid():
+                self._keep_last_progress()
+                positions = self._engine.positions()
+                self._stalls.look((), positions, healthy=False)
+                if caught_up:
+                    self._stalls.settle(positions)
+                if self._options.until_caught_up and self._worker.leads():
+                    self._groups.join(_JOIN_SECONDS)
+                    self._capture_groups()
+        except DrkitError as error:
+            log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
+
+    def _close(self) -> None:
+        self._ending.set()
+        for client in (self._source, self._target, self._group_admin, self._work):
+            client.close()  # ends the calls that threads are waiting for
+        stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
+        if stuck:
+            log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
+        self._transactions.close()
+        self._visible.close()
+        self._engine.close()
+        self._sharing.close()
+        self._worker.end()

@@ -1,0 +1,1 @@
+"""Topics, settings and ACLs of the target follow the source's."""

@@ -1,0 +1,249 @@
+"""Deleting on the target what was deleted on the source: late, exactly, and never many at once.
+
+A topic is deleted on the target only when all of this holds:
+
+- drkit created it there, and its topic id is still the one that drkit knows;
+- the source has been missing it for `LOOKS` looks and `SECONDS` seconds, on every one of its brokers,
+  and it lists as many brokers as before;
+- the source is the same cluster as ever (by its id), and still has other topics;
+- it is one of at most `deletion_limit` within an hour. More at once look like a disaster or a mistake, not
+  like tidying up: they are held, each with a problem, until an operator names them.
+
+What the store knows of the topic is forgotten after its end on the target, not before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.topic_snapshot import Look
+from drkit.model.errors import Unreachable
+from drkit.model.link_state import Problem
+from drkit.model.standby import SOURCE_SETTINGS
+from drkit.model.topology import Link
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+LOOKS = 3
+SECONDS = 5.0
+HELD = "deletion_held"
+_REFUSED = "deletion_refused"
+_WINDOW_SECONDS = 3600.0
+_FEWER_BROKERS_SECONDS = 600.0
+_NOTES = "deletions"
+_CLUSTER = "source_cluster_id"
+
+
+@dataclass(slots=True)
+class _Missed:
+    """Since when, and for how many looks, the source has been missing a topic."""
+
+    since: float
+    looks: int = 0
+
+
+@dataclass(slots=True)
+class _Brokers:
+    """The most brokers that the source was seen with, and since when there have been fewer."""
+
+    most: int = 0
+    fewer_since: float | None = None
+
+    def all_there(self, count: int, at: float) -> bool:
+        """Whether it lists as many as before; fewer for long are all there are."""
+        if count >= self.most:
+            self.most, self.fewer_since = count, None
+        elif self.fewer_since is None:
+            self.fewer_since = at
+        elif at - self.fewer_since > _FEWER_BROKERS_SECONDS:
+            self.most, self.fewer_since = count, None
+        return self.fewer_since is None
+
+
+@dataclass(slots=True)
+class _Book:
+    """What is remembered between looks."""
+
+    missed: dict[str, _Missed] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    deleted_at: list[float] = field(default_factory=list)
+    brokers: _Brokers = field(default_factory=_Brokers)
+    cluster: str = ""
+
+
+class TopicDeletions:
+    """See the module docstring. Used by one thread.
+
+    Args:
+        link: the link; it mirrors deletions.
+        source: asked whether it really has no such topic.
+        target: where topics are deleted.
+        store: forgets them.
+        problems: where what is held goes; a problem that an operator clears is a word to delete.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: Store,
+        problems: Problems,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._problems = problems
+        self._clock = clock
+        self._book = _Book()
+        problems.on_cleared(self._named)
+
+    def look(self, look: Look, gone: Collection[str]) -> list[str]:
+        """Delete what is to be deleted of the topics that the source no longer lists.
+
+        Returns those that stay for good because they aren't drkit's to delete.
+        """
+        book = self._book
+        if not book.cluster:
+            book.cluster = self._known_cluster()
+        brokers = len(self._source.brokers())
+        whole = book.brokers.all_there(brokers, self._clock())
+        mine = [topic for topic in gone if self._is_ours(look, topic)]
+        book.missed = {topic: book.missed.get(topic, _Missed(self._clock())) for topic in mine}
+        for missed in book.missed.values():
+            missed.looks += 1
+        if not whole:
+            log.info(
+                "%s: %s lists only %d brokers: nothing is deleted now", self._link.id, self._link.id.source, brokers
+            )
+        else:
+            self._delete_ripe(look)
+        return [topic for topic in gone if topic not in mine]
+
+    def _known_cluster(self) -> str:
+        """The id of the source since the link's first day, kept at the first look."""
+        kept = self._store.notes(self._link.id, _NOTES).get(_CLUSTER)
+        if kept is None:
+            kept = self._source.cluster_id()
+            self._store.put_notes(self._link.id, _NOTES, {_CLUSTER: kept})
+        return kept
+
+    def _is_ours(self, look: Look, topic: str) -> bool:
+        """Whether the target's topic is the very one that drkit created (or is gone already)."""
+        state = look.states[topic]
+        target = look.target.get(state.target_topic)
+        return state.created_by_drkit and (target is None or target.topic_id == state.target_topic_id)
+
+    def _named(self, problem: Problem) -> None:
+        if problem.kind == HELD:
+            self._book.named.add(problem.topic)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _delete_ripe(self, look: Look) -> None:
+        book, at = self._book, self._clock()
+        ripe = [t for t, missed in book.missed.items() if missed.looks >= LOOKS and at - missed.since >= SECONDS]
+        if not ripe:
+            return
+        book.deleted_at = [when for when in book.deleted_at if at - when < _WINDOW_SECONDS]
+        hold = self._why_held(look)
+        go = [topic for topic in ripe if self._may_go(topic, hold)]
+        for topic in ripe:
+            if topic not in go and hold is not None:
+                remedy = hold.remedy.replace("NAME", topic)
+                self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False)
+        if not go:
+            return
+        try:
+            absent = self._source.absent_everywhere(go)
+        except Unreachable as error:
+            log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
+            return
+        self._delete(look, [topic for topic in go if topic in absent])
+
+    def _may_go(self, topic: str, hold: _Hold | None) -> bool:
+        """Whether a topic may be deleted now. What was held once stays held until it is named."""
+        named = topic in self._book.named
+        if hold is None:
+            return named or not self._problems.knows(HELD, topic)
+        return named and not hold.always
+
+    def _where(self, topic: str) -> str:
+        return f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays for now"
+
+    def _why_held(self, look: Look) -> _Hold | None:
+        """Why deletions aren't mirrored by themselves now."""
+        book, link = self._book, self._link
+        cluster, known = self._source.cluster_id(), book.cluster
+        if known != cluster:
+            return _Hold(
+                f"{link.id.source} is another cluster now (id {cluster}, it was {known})",
+                f"If {link.id.source} was moved for good, start a link under another name; else correct its "
+                "bootstrap_servers",
+                always=True,
+            )
+        name_it = f"If it is to go there too: `drkit link resume '{link.id}' --topic NAME` deletes it"
+        if look.source_topics == 0:
+            return _Hold(f"{link.id.source} has no topics at all, which is no reason to delete any", name_it)
+        if len(book.missed) + len(book.deleted_at) > link.deletion_limit:
+            return _Hold(
+                f"{len(book.missed) + len(book.deleted_at)} topics were deleted within the hour, more than the "
+                f"deletion_limit of {link.deletion_limit}",
+                name_it,
+            )
+        return None
+
+    # -- deleting ----------------------------------------------------------------------------------
+
+    def _delete(self, look: Look, topics: Collection[str]) -> None:
+        states = {topic: look.states[topic] for topic in topics}
+        there = {s.target_topic: s.target_topic_id for s in states.values() if s.target_topic in look.target}
+        unseen = [s.target_topic for s in states.values() if s.target_topic not in look.target]
+        failures = self._target.delete_exact(there)
+        gone = self._target.absent_everywhere(unseen) if unseen else set()
+        for topic, state in states.items():
+            name = state.target_topic
+            if name in failures:
+                self._problems.put(
+                    _REFUSED,
+                    topic,
+                    None,
+                    f"{name} can't be deleted on {self._link.id.target}: {failures[name]}",
+                    "Allow drkit's principal to delete it, or delete it by hand",
+                    halted=False,
+                )
+            elif name in there or name in gone:
+                self._forget(look, topic)
+
+    def _forget(self, look: Look, topic: str) -> None:
+        name = look.states[topic].target_topic
+        log.warning(
+            "%s: %s was deleted on %s, as %s was on the source", self._link.id, name, self._link.id.target, topic
+        )
+        self._problems.forget(topic)
+        self._store.forget_notes(self._link.id, SOURCE_SETTINGS, [topic])
+        self._store.forget_topic(self._link.id, topic)
+        del look.states[topic]
+        look.changed.pop(topic, None)
+        self._book.missed.pop(topic, None)
+        self._book.deleted_at.append(self._clock())
+        self._book.named.discard(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """Why deletions are held. ``NAME`` in the remedy is the topic. `always`: also those that an operator named."""
+
+    reason: str
+    remedy: str
+    always: bool = False

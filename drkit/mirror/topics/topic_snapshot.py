@@ -1,0 +1,56 @@
+"""One look at the topics of a link: what both sides have, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.model.link_state import TopicState
+from drkit.model.topology import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTopic:
+    """A topic that may be mirrored, with what the engine must know of it.
+
+    `preserve`: holes of the source are to be matched so that offsets stay equal. `alignable`: a partition
+    of it in which nothing is mirrored yet may be filled up to the offset where the source begins.
+    """
+
+    state: TopicState
+    partitions: int
+    max_message_bytes: int
+    compacted: bool
+    preserve: bool = False
+    alignable: bool = False
+
+    def tps(self) -> list[TopicPartition]:
+        """Its partitions that may be mirrored, by the source's name."""
+        return [TopicPartition(self.state.topic, number) for number in range(self.partitions)]
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look found, and what it decides. Dictionaries by source topic, but for the target's, by its own.
+
+    `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
+    `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);
+    they are in none of the others. `ready`: the topics that may be mirrored. `changed`: states to be kept.
+    """
+
+    source: dict[str, TopicInfo]
+    target: dict[str, TopicInfo]
+    states: dict[str, TopicState]
+    source_settings: dict[str, dict[str, str]]
+    target_settings: dict[str, dict[str, str]]
+    brokers: int
+    source_topics: int
+    source_denied: set[str] = field(default_factory=set)
+    target_denied: set[str] = field(default_factory=set)
+    ready: dict[str, ReadyTopic] = field(default_factory=dict)
+    changed: dict[str, TopicState] = field(default_factory=dict)
+
+    def keep(self, state: TopicState) -> None:
+        """A state to be kept at the end of the look."""
+        self.states[state.topic] = state
+        self.changed[state.topic] = state

@@ -1,0 +1,334 @@
+"""Topic sync: the target's topics follow the source's, in partitions and configuration, before any record.
+
+One look compares all topics of the link on both sides (a handful of batched requests, however many
+topics there are), changes the target where it must, and says which topics may be mirrored and which
+stand still and why. Nothing is deleted on the target unless the link says so (`topic_deletions`), and
+nothing is mirrored into or out of a topic that isn't the one that was mirrored before (Kafka's topic ids
+tell).
+
+A topic that isn't listed counts as gone only when looks have missed it for two seconds: a broker that has
+just started may know less than the cluster. One that a side doesn't show to drkit's principal is not gone: nothing is
+known of it, and it stands still until it is shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.resume.offset_alignment.aligned_topics import Aligning
+from drkit.mirror.topics.acl_sync import AclSync
+from drkit.mirror.topics.topic_deletions import TopicDeletions
+from drkit.mirror.topics.topic_settings import READ
+from drkit.mirror.topics.topic_snapshot import Look, ReadyTopic
+from drkit.mirror.topics.topic_writer import TopicWriter
+from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
+from drkit.model.link_state import SOURCE_TOPIC_DENIED, TopicState
+from drkit.model.standby import SOURCE_SETTINGS, is_compacted, note_of
+from drkit.model.topic_policy import AclMode
+from drkit.model.topology import Link, LinkId, OffsetMode
+from drkit.store.api import Store
+
+__all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
+
+log = logging.getLogger(__name__)
+
+_GONE_SECONDS = 2.0
+
+TOPIC_KINDS = frozenset(
+    {
+        "topic_recreated",
+        "target_recreated",
+        "source_topic_deleted",
+        SOURCE_TOPIC_DENIED,
+        "target_topic_denied",
+        "target_topic_refused",
+        "deletion_held",
+        "deletion_refused",
+    }
+)
+"""Problems that a look at the topics finds, and settles when they are over."""
+
+
+class TopicSync:
+    """Keeps the target's topics in step with the source's.
+
+    `in_step`: whether the last `follow` found no topic that the leader has yet to bring in step.
+
+    Args:
+        link: which topics, and their names on the target.
+        source: the source cluster.
+        target: the target cluster.
+        store: where topic states are kept.
+        problems: where what an operator must know goes.
+        links: the configuration's.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: Store,
+        problems: Problems,
+        *,
+        links: Sequence[LinkId] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.in_step = False
+        self._link = link
+        self._source = source
+        self._target = target
+        self._store = store
+        self._problems = problems
+        self._forwarding = how_forwarded(link)
+        self._preserves = link.offsets is OffsetMode.PRESERVE and not link.alters
+        self._clock = clock
+        self._missed: dict[tuple[str, str], float] = {}
+        self._last: dict[str, ReadyTopic] = {}
+        self._noted: dict[str, str] | None = None
+        self._waiting = False
+        self._deletions = (
+            TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
+        )
+        self._acls = (
+            AclSync(link, source, target, store, problems, links=links, clock=clock)
+            if link.acls is not AclMode.OFF
+            else None
+        )
+        self._writer = TopicWriter(link, target, problems)
+        self._aligning = Aligning(link, source, target, store)
+
+    def look(self) -> dict[str, ReadyTopic]:
+        """Bring the target's topics in step; returns the topics that may be mirrored now.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer; what was done stays done.
+        """
+        look = self._observe()
+        missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
+        there = look.target.keys() | look.target_denied
+        absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
+        if self._preserves:
+            self._aligning.begin(look, absent)
+        else:
+            self._aligning.give_up()
+        self._writer.aligning = self._aligning.topics
+        for topic in self._writer.create(look, absent):
+            self._adopt(look, topic, created=True)
+        for topic in look.source:
+            self._judge(look, topic)
+        self._writer.grow(look)
+        self._aligning.settle(look.ready)
+        self._writer.configure(look)
+        self._aligning.give_back(look)
+        self._note_source(look)
+        self._note_gone(look)
+        if look.changed:
+            self._store.put_topic_states(self._link.id, list(look.changed.values()))
+        self._last = look.ready
+        if self._acls is not None:
+            self._acls.look(list(look.source))
+        return dict(look.ready)
+
+    def follow(self) -> dict[str, ReadyTopic]:
+        """The topics that may be mirrored now, as the worker that leads has brought them in step.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer.
+        """
+        look = self._observe()
+        awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}
+        for topic in look.source:
+            if topic not in awaited:
+                self._judge(look, topic)
+        refused = ("target_topic_refused", "target_topic_denied")
+        self.in_step = all(any(self._problems.knows(kind, topic) for kind in refused) for topic in awaited)
+        self._last = look.ready
+        return dict(look.ready)
+
+    def _observe(self) -> Look:
+        listed = {name: info for name, info in self._source.topics().items() if not info.internal}
+        covered = {name: info for name, info in listed.items() if self._link.mirrors_topic(name)}
+        if not covered and not self._waiting:
+            log.info("%s: no topic matches yet; waiting for one", self._link.id)
+        self._waiting = not covered
+        states = self._store.topic_states(self._link.id)
+        wanted = {self._link.target_topic(topic) for topic in {*covered, *states}}
+        ours: set[str] = set()
+        theirs: set[str] = set()
+        unlisted = [topic for topic in states if topic not in listed and self._link.mirrors_topic(topic)]
+        self._source.topics(unlisted, denied=ours)
+        target = self._target.topics(wanted, denied=theirs)
+        source_settings = self._source.topic_configs(covered, keys=READ, denied=ours)
+        target_settings = self._target.topic_configs(target, keys=self._writer.keys(covered), denied=theirs)
+        return Look(
+            source={topic: info for topic, info in covered.items() if topic not in ours},
+            target={name: info for name, info in target.items() if name not in theirs},
+            states=states,
+            source_settings=source_settings,
+            target_settings=target_settings,
+            brokers=len(self._target.brokers()),
+            source_topics=len(listed),
+            source_denied=ours,
+            target_denied=theirs,
+        )
+
+    # -- incarnations ------------------------------------------------------------------------------
+
+    def _must_exist(self, look: Look, topic: str) -> bool:
+        """An accepted new incarnation whose target is gone is created again (its state names no target)."""
+        return look.states[topic].target_topic_id == ""
+
+    def _adopt(self, look: Look, topic: str, *, created: bool) -> None:
+        """Note a topic's two incarnations; from here on they must stay the same."""
+        info, target = look.source[topic], look.target[self._link.target_topic(topic)]
+        known = look.states.get(topic)
+        reason = f"{self._forwarding}; "
+        reason += "offsets are preserved" if self._preserves and created else "offsets are translated"
+        if self._link.shares_target:
+            reason = f"{self._forwarding}; {target.name} has other writers too, so offsets are not translated"
+        elif not created:
+            reason += f"; {target.name} was on {self._link.id.target} before drkit, and is appended to"
+        replicas, due = self._writer.replicas(look, topic)
+        if created and replicas < due:
+            reason += f"; {self._link.id.target} has brokers for {replicas} of {due} replicas"
+        state = TopicState(
+            topic=topic,
+            target_topic=target.name,
+            source_topic_id=info.topic_id,
+            target_topic_id=target.topic_id,
+            epoch=known.epoch if known is not None else 1,
+            partitions=info.partitions,
+            created_by_drkit=created,
+            reason=reason,
+        )
+        look.keep(state)
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def _judge(self, look: Look, topic: str) -> None:
+        """Whether a topic may be mirrored; if so it is ready."""
+        info = look.source[topic]
+        name = self._link.target_topic(topic)
+        target = look.target.get(name)
+        if name in look.target_denied:
+            rights = "DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE"
+            self._halt_denied("target_topic_denied", topic, f"{name} on {self._link.id.target}", rights)
+            return
+        if topic not in look.states or self._must_exist(look, topic):
+            if target is None:
+                return  # could not be created: its problem says why
+            self._adopt(look, topic, created=False)
+        state = look.states[topic]
+        if state.source_topic_id != info.topic_id:
+            self._halt_recreated(state, info)
+            return
+        if target is None or target.topic_id != state.target_topic_id:
+            self._halt_target(look, state, target)
+            return
+        self._missed.pop(("target", topic), None)
+        if not state.reason.startswith(self._forwarding):
+            others = [each for each in state.reason.split("; ") if not each.startswith(PHRASES)]
+            state = replace(state, reason="; ".join([self._forwarding, *others]))
+            look.keep(state)
+        self._problems.settle(topic, kinds=TOPIC_KINDS)
+        settings = look.target_settings.get(target.name) or look.source_settings.get(topic, {})
+        look.ready[topic] = ReadyTopic(
+            state,
+            min(info.partitions, target.partitions),
+            int(settings.get("max.message.bytes", 1_048_588)),
+            is_compacted(look.source_settings.get(topic, {})),
+            preserve=self._preserves,
+            alignable=self._preserves
+            and state.created_by_drkit
+            and (topic in self._aligning.topics or not is_compacted(settings)),
+        )
+
+    def _halt_recreated(self, state: TopicState, info: TopicInfo) -> None:
+        self._problems.put(
+            "topic_recreated",
+            state.topic,
+            None,
+            f"{state.topic} on {self._link.id.source} is a new topic of the same name "
+            f"(id {info.topic_id}, mirrored was {state.source_topic_id}); from brokers older than Kafka 3.1, what was "
+            "read of it before this was noticed may be on the target already",
+            f"Where that is meant: `drkit link resume '{self._link.id}' --topic {state.topic} --accept-recreated` "
+            "mirrors the new topic from its start, behind what the target holds",
+            halted=True,
+        )
+
+    def _halt_target(self, look: Look, state: TopicState, target: TopicInfo | None) -> None:
+        where = f"{state.target_topic} on {self._link.id.target}"
+        if target is None and self._may_be_there(look, "target", state.topic):
+            return
+        self._problems.put(
+            "target_recreated",
+            state.topic,
+            None,
+            f"{where} was deleted" if target is None else f"{where} was deleted and created anew, not by drkit",
+            f"Find out who did it; then `drkit link resume '{self._link.id}' --topic {state.topic} "
+            "--accept-recreated` mirrors the topic from its start again",
+            halted=True,
+        )
+
+    def _halt_denied(self, kind: str, topic: str, where: str, rights: str) -> None:
+        self._problems.put(
+            kind,
+            topic,
+            None,
+            f"{where} may not be seen by drkit's principal (TOPIC_AUTHORIZATION_FAILED): whether it is the topic that "
+            "was mirrored, or exists at all, is not known, and nothing of it is mirrored",
+            f"Grant drkit's principal {rights} on it (`drkit acls` names all rights); it is tried again by itself",
+            halted=True,
+        )
+
+    def _note_source(self, look: Look) -> None:
+        """Keep what the source has of the settings that the target gets only at the switch."""
+        if self._noted is None:
+            self._noted = self._store.notes(self._link.id, SOURCE_SETTINGS)
+        policy = self._link.settings_policy
+        fresh = {}
+        for topic in look.ready:
+            if topic in look.source_settings:
+                fresh[topic] = note_of(look.source_settings[topic], policy, topic)
+        changed = {topic: text for topic, text in fresh.items() if self._noted.get(topic) != text}
+        if changed:
+            self._store.put_notes(self._link.id, SOURCE_SETTINGS, changed)
+            self._noted.update(changed)
+
+    def _note_gone(self, look: Look) -> None:
+        for topic in look.source_denied:
+            self._missed.pop(("source", topic), None)
+            rights = "DESCRIBE, DESCRIBE_CONFIGS and READ"
+            self._halt_denied(SOURCE_TOPIC_DENIED, topic, f"{topic} on {self._link.id.source}", rights)
+        gone = []
+        for topic in look.states:
+            if topic in look.source or topic in look.source_denied:
+                self._missed.pop(("source", topic), None)
+            elif self._link.mirrors_topic(topic) and not self._may_be_there(look, "source", topic):
+                gone.append(topic)
+        if self._deletions is not None:
+            gone = self._deletions.look(look, gone)
+        for topic in gone:
+            self._problems.put(
+                "source_topic_deleted",
+                topic,
+                None,
+                f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays",
+                "Delete it there by hand if it is to go",
+                halted=False,
+            )
+
+    def _may_be_there(self, look: Look, side: str, topic: str) -> bool:
+        """Whether a topic that isn't listed has been missed for a short time only; then it stays as it was before."""
+        at = self._clock()
+        briefly = at - self._missed.setdefault((side, topic), at) < _GONE_SECONDS
+        if briefly and topic in self._last:
+            look.ready[topic] = self._last[topic]
+        return briefly

@@ -1,0 +1,200 @@
+"""What topic sync does to the target: create topics, add partitions, set settings.
+
+Everything is done for all topics at once, and what the target refuses is a problem of its topic: the
+others go on. Settings that the link overrides must not keep a topic from being made or from following:
+where the target refuses one, the topic is made and set without, and the refusal is shown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.topic_settings import READ, Wanted, standby_settings
+from drkit.mirror.topics.topic_snapshot import Look
+from drkit.model.errors import Refused
+from drkit.model.topology import Link
+
+log = logging.getLogger(__name__)
+
+_PARTITION_KINDS = frozenset({"partitions_differ", "target_partition_missing"})
+_CONFIG_KINDS = frozenset({"target_config_refused"})
+_AGAIN = "Remove the cause named; it is tried again by itself"
+
+
+class TopicWriter:
+    """See the module docstring. Used by one thread.
+
+    Args:
+        link: names and policies.
+        target: the cluster that is changed.
+        problems: where what it refuses goes.
+    """
+
+    def __init__(self, link: Link, target: ClusterAdmin, problems: Problems) -> None:
+        self._link = link
+        self._target = target
+        self._problems = problems
+        self.aligning: set[str] = set()
+        """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
+        self._said: set[str] = set()
+
+    def keys(self, topics: Iterable[str]) -> tuple[str, ...]:
+        """The settings to read of the target's topics: what may follow, and what is overridden."""
+        policy = self._link.settings_policy
+        overridden = {name for topic in topics for name in policy.overrides_of(topic)}
+        return (*READ, *sorted(overridden - set(READ)))
+
+    def replicas(self, look: Look, topic: str) -> tuple[int, int]:
+        """How many replicas a new topic gets, and how many it should have."""
+        due = self._link.settings_policy.replicas_of(topic) or look.source[topic].replication_factor
+        return max(1, min(due, look.brokers)), due
+
+    # -- creating ----------------------------------------------------------------------------------
+
+    def create(self, look: Look, topics: Iterable[str]) -> list[str]:
+        """Create these topics on the target, in one request; returns those that are there now."""
+        wanted = {topic: self._new(look, topic) for topic in topics}
+        if not wanted:
+            return []
+        names = {new.name: topic for topic, (new, _) in wanted.items()}
+        failures = self._target.create_topics([new for new, _ in wanted.values()])
+        plain = [
+            NewTopic(new.name, new.partitions, new.replication_factor, settings.followed)
+            for new, settings in wanted.values()
+            if settings.overridden and failures.get(new.name, "").startswith("INVALID_CONFIG")
+        ]
+        if plain:
+            for new in plain:
+                del failures[new.name]
+            failures.update(self._target.create_topics(plain))
+        denied = look.target_denied
+        look.target.update(self._target.topics([name for name in names if name not in failures], denied=denied))
+        for name, topic in names.items():
+            if name in failures and "ALREADY_EXISTS" not in failures[name]:
+                self._problems.put(
+                    "target_topic_refused",
+                    topic,
+                    None,
+                    f"{name} can't be created on {self._link.id.target}: {failures[name]}",
+                    _AGAIN,
+                    halted=True,
+                )
+            elif name not in failures and name in look.target:
+                log.info("%s: created %s on %s", self._link.id, name, self._link.id.target)
+        return [topic for name, topic in names.items() if name not in failures and name in look.target]
+
+    def _new(self, look: Look, topic: str) -> tuple[NewTopic, Wanted]:
+        info = look.source[topic]
+        replicas, due = self.replicas(look, topic)
+        settings = self._settings(look, topic, None, replicas)
+        name = self._link.target_topic(topic)
+        if replicas < due:
+            log.info("%s: %s gets %d replicas instead of %d", self._link.id, name, replicas, due)
+        return NewTopic(name, info.partitions, replicas, settings.all), settings
+
+    def _settings(self, look: Look, topic: str, target: dict[str, str] | None, replicas: int) -> Wanted:
+        source = look.source_settings.get(topic, {})
+        if self._link.shares_target and target is not None:
+            source = {}  # a link comes from there too: two that each follow the other would never agree
+        return standby_settings(
+            source,
+            target,
+            target_replicas=replicas,
+            policy=self._link.settings_policy,
+            topic=topic,
+            aligning=topic in self.aligning,
+        )
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def grow(self, look: Look) -> None:
+        """Partitions added on the source are added on the target."""
+        for topic, ready in list(look.ready.items()):
+            info, target = look.source.get(topic), look.target.get(ready.state.target_topic)
+            if info is None or target is None:
+                continue  # not listed this time: it stays as it was
+            if target.partitions > info.partitions:
+                self._problems.put(
+                    "partitions_differ",
+                    topic,
+                    None,
+                    f"{target.name} has {target.partitions} partitions on {self._link.id.target}, "
+                    f"{info.partitions} on {self._link.id.source}",
+                    "Keys may go to other partitions after a failover: give the source as many",
+                    halted=False,
+                )
+            elif target.partitions < info.partitions:
+                try:
+                    self._target.add_partitions(target.name, info.partitions)
+                except Refused as error:
+                    for number in range(target.partitions, info.partitions):
+                        self._problems.put("target_partition_missing", topic, number, error.what, _AGAIN, halted=True)
+                    continue
+                log.info("%s: %s has %d partitions now", self._link.id, target.name, info.partitions)
+                look.ready[topic] = replace(ready, partitions=info.partitions)
+            else:
+                self._problems.settle(topic, kinds=_PARTITION_KINDS, everywhere=True)
+            if ready.state.partitions != info.partitions:
+                state = replace(ready.state, partitions=info.partitions)
+                look.ready[topic] = replace(look.ready[topic], state=state)
+                look.keep(state)
+
+    def configure(self, look: Look) -> None:
+        """Settings changed on the source are set on the target, all topics in one request."""
+        wanted: dict[str, Wanted] = {}
+        for topic, ready in look.ready.items():
+            name = ready.state.target_topic
+            if name in look.target_settings and topic in look.source_settings:
+                replicas = look.target[name].replication_factor
+                settings = self._settings(look, topic, look.target_settings[name], replicas)
+                self._note_unknown(topic, settings)
+                if settings.all:
+                    wanted[name] = settings
+                else:
+                    self._problems.settle(topic, kinds=_CONFIG_KINDS)
+        if not wanted:
+            return
+        failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
+        held_up = {name: s.followed for name, s in wanted.items() if name in failures and s.overridden and s.followed}
+        refused = {name: settings.all for name, settings in wanted.items()}
+        if held_up:  # what follows goes on without the overrides
+            again = self._target.set_many_topic_configs(held_up)
+            refused.update({name: wanted[name].overridden for name in held_up if name not in again})
+        for topic, ready in look.ready.items():
+            name = ready.state.target_topic
+            if name in failures:
+                self._problems.put(
+                    "target_config_refused",
+                    topic,
+                    None,
+                    f"{self._link.id.target} refuses settings of {name}, {refused[name]}: {failures[name]}",
+                    _AGAIN,
+                    halted=False,
+                )
+            elif name in wanted:
+                changes = ", ".join(f"{key}={value}" for key, value in sorted(wanted[name].all.items()))
+                self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} is set: {changes}")
+                self._problems.settle(topic, kinds=_CONFIG_KINDS)
+
+    def _note_unknown(self, topic: str, settings: Wanted) -> None:
+        if not settings.unknown:
+            self._problems.settle(topic, kinds=frozenset({"setting_unknown"}))
+            return
+        self._problems.put(
+            "setting_unknown",
+            topic,
+            None,
+            f"the brokers of {self._link.id.target} know no topic setting {', '.join(settings.unknown)}, which "
+            "topic_settings puts on this topic",
+            "Correct its name in the overrides of the link, and restart the mirror",
+            halted=False,
+        )
+
+    def _say_once(self, key: str, message: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            log.info("%s", message)

@@ -1,0 +1,1 @@
+"""Links that alter records: batches rebuilt on a thread beside the engine."""

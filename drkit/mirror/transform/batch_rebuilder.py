@@ -1,0 +1,107 @@
+"""From fetched batches to what is to be appended, on a link that alters records: every batch is rebuilt. Pure.
+
+Each record that is due is given to the link's alteration (`drkit.kafka.alteration.alteration`); one that is left out is
+a hole, like one that compaction removed. Records keep their source's codec; those of small batches in a row go
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from drkit.kafka.alteration.alteration import AlterationFailed
+from drkit.kafka.protocol.coalescing import Found, Joined
+from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.record_batch import MAGIC, Batch
+from drkit.kafka.protocol.records import Damaged, Record, read, read_old
+from drkit.mirror.engine.batch_splitter import MERGED_BYTES, Piece, Rules, Run, old_codec, stretches
+
+Alter = Callable[[Iterable[Record]], Iterator[Record]]
+"""Gives out what becomes of records, in order, without those that are left out; raises AlterationFailed."""
+
+REASON = "altered"
+
+
+def altered_pieces(
+    batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules, alter: Alter
+) -> Iterator[Piece]:
+    """As `drkit.mirror.engine.batch_splitter.pieces`; what comes before an error is given out first.
+
+    Raises:
+        AlterationFailed: a callable can't answer for a record.
+        Damaged: a batch can't be read.
+        TooLarge: a record can't be appended.
+    """
+    gathered = _Gathered(position, rules)
+    committed = Committed(aborted if rules.committed else ())
+    for found in batches:
+        last = found.base_offset if isinstance(found, Batch) and found.magic < MAGIC else found.last_offset
+        try:
+            codec, records = _records(found, committed)
+            if last < position:
+                continue
+            if codec is not None:
+                if codec != gathered.codec or gathered.size >= gathered.most:
+                    yield from gathered.flush()
+                gathered.codec = codec
+                due = records if found.base_offset >= position else (r for r in records if r.offset >= position)
+                gathered.take(alter(due), found.batches if isinstance(found, Joined) else 1)
+        except AlterationFailed as error:
+            gathered.through = error.offset
+            yield from gathered.flush()
+            raise
+        except Damaged:
+            yield from gathered.flush()
+            raise
+        gathered.through = last + 1
+    yield from gathered.flush()
+
+
+def _records(found: Found, committed: Committed) -> tuple[int | None, Iterable[Record]]:
+    """Codec and records of what was fetched; None where it holds no committed ones."""
+    if isinstance(found, Joined):
+        return 0, found.records()
+    if found.magic < MAGIC:
+        return old_codec(found), read_old(found.whole)
+    return (found.codec, read(found)) if committed.holds(found) else (None, ())
+
+
+class _Gathered:
+    """Records of one codec that go together. `through`: everything below is in here, or left out; `size`: bytes of
+    them, about; `most`: with so many they go.
+    """
+
+    def __init__(self, position: int, rules: Rules) -> None:
+        self.through = position
+        self.codec = 0
+        self.size = 0
+        self.most = min(MERGED_BYTES, rules.limit // 2)
+        self._begin = position
+        self._batches = 0
+        self._rules = rules
+        self._records: list[Record] = []
+
+    def take(self, records: Iterator[Record], batches: int) -> None:
+        """Add those of so many batches of the source; where an error ends them, what came before it stays."""
+        self._batches += batches
+        gathered = self._records
+        before = len(gathered)
+        try:
+            for record in records:
+                gathered.append(record)
+        finally:
+            if len(gathered) > before:
+                self.through = gathered[-1].offset + 1
+                self.size += sum(len(record.body) for record in gathered[before:])
+
+    def flush(self) -> Iterator[Piece]:
+        """What was gathered, with the holes in it and behind it."""
+        records, self._records, self.size = self._records, [], 0
+        begin, self._begin = self._begin, self.through
+        begun, self._batches = self._batches, 0
+        for piece in stretches(records, begin, self.through, self.codec, REASON, self._rules):
+            if isinstance(piece, Run):
+                yield piece._replace(batches=begun)
+                begun = 0
+            else:
+                yield piece

@@ -1,0 +1,113 @@
+"""What one link does besides carrying records as they are: how a session gets its parts for that.
+
+A link that alters records (filter, transform, provenance) is verified by what it makes of them; one
+whose target has other writers too is resumed by provenance; any link is refused where its records would
+go round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from drkit.config import Config
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.alteration.alteration import Alteration
+from drkit.kafka.protocol.filler import FillerTrimmer
+from drkit.mirror.engine.batch_engine import BatchEngine
+from drkit.mirror.engine.interface import Engine, KeepRows
+from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.engine.throttle import Throttle
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.resume.altered_tail import AlteredTailVerifier
+from drkit.mirror.resume.partition_resume import Resumer
+from drkit.mirror.resume.shared_target import ProvenanceReader, SharedResumer
+from drkit.mirror.resume.tail_verification import TailVerifier
+from drkit.mirror.runtime.control import Orders
+from drkit.mirror.topics.topology_check import TopologyGuard
+from drkit.model.topology import Link
+from drkit.store.api import MappingStore, Store
+
+
+class LinkWork:
+    """The parts of a session that depend on what its link does.
+
+    Args:
+        config: the clusters, and the links around this one.
+        link: the link.
+        source, target: its clusters.
+
+    Raises:
+        ConfigError: a callable of the link can't be used.
+    """
+
+    def __init__(self, config: Config, link: Link, source: ClusterAdmin, target: ClusterAdmin) -> None:
+        self._link = link
+        self._configs = config.clusters[link.id.source], config.clusters[link.id.target]
+        self._admins = source, target
+        self._alteration = Alteration.of(config, link)
+        self._guard = TopologyGuard(config, link, source, target, self._identify)
+        self._producers = ProducerAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
+        self._trimmer = FillerTrimmer(link.id.target, self._configs[1], target)
+
+    def close(self) -> None:
+        """End its connections."""
+        self._producers.close()
+        self._trimmer.close()
+
+    def engine(self, *, keep_rows: KeepRows, may_produce: Callable[[], bool]) -> Engine:
+        """The engine; arguments as `BatchEngine`'s."""
+        link, (source, target) = self._link, self._configs
+        throttle = Throttle(link.max_bytes_per_second)
+        return BatchEngine(
+            (link.id.source, source),
+            (link.id.target, target),
+            keep_rows=keep_rows,
+            may_produce=may_produce,
+            trim=self._trimmer.trim,
+            committed=link.committed,
+            buffer_bytes=link.buffer_bytes,
+            throttle=throttle if throttle.limits else None,
+            rack=source.properties().get("client.rack", ""),
+            range_digests=link.keeps_range_digests,
+            alteration=self._alteration,
+        )
+
+    def resumer(self, mappings: MappingStore, problems: Problems, whole: Store) -> Resumer:
+        """Who finds where partitions go on; `whole` keeps the link's producer id and alignments, the others are
+        `Resumer`'s.
+        """
+        link, alteration = self._link, self._alteration
+        producer = LinkProducer(link.id, self._admins[1], self._producers, whole)
+        if alteration is None:
+            verifier = TailVerifier(*self._configs, committed=link.committed)
+            return Resumer(
+                link.id, *self._admins, mappings, problems, verifier, producer, whole, committed=link.committed
+            )
+        if link.shares_target:
+            reader = ProvenanceReader(*self._configs)
+            shared = SharedResumer(
+                link.id, *self._admins, mappings, problems, reader, producer, whole, committed=link.committed
+            )
+            return shared.use(reader, alteration)
+        altered = AlteredTailVerifier(*self._configs, link, alteration)
+        return Resumer(link.id, *self._admins, mappings, problems, altered, producer, whole, committed=link.committed)
+
+    def may_run(self, topics: Iterable[str] = ()) -> bool:
+        """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.
+
+        Raises:
+            Unreachable: the link's clusters don't answer.
+        """
+        self._guard.check(topics)
+        return self._guard.refusal is None
+
+    def orders(self, orders: Orders) -> Orders:
+        """What holds for the link, with the refusal that its surroundings call for."""
+        refusal = self._guard.refusal
+        return orders if refusal is None or orders.refusal is not None else replace(orders, refusal=refusal)
+
+    def _identify(self, source_id: str, target_id: str) -> None:
+        if self._alteration is not None:
+            self._alteration.identify(source_id, target_id)

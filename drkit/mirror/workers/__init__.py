@@ -1,0 +1,1 @@
+"""Several workers of one link: membership, claims, leadership."""

@@ -1,0 +1,138 @@
+"""The lease of a link's leader, and how owners are told apart.
+
+The lease `mirror:<link>` is renewed every few seconds and lasts `TTL_SECONDS`. Whether another's has expired is judged
+by the store's clock. Whether this one still holds is judged by this process's monotonic clock: it runs on while the
+process is stopped (SIGSTOP). A renewal counts from before it was asked for, and `MARGIN_SECONDS` less, so that this
+worker stops before another can start.
+
+An owner is `host:pid:start:token`. On the same host a dead owner is found out by its pid and start
+time, and its lease is broken at once: a mirror that was SIGKILLed starts again without waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+
+import psutil
+
+from drkit.model.errors import DrkitError
+from drkit.model.link_state import Lease
+from drkit.model.topology import LinkId
+from drkit.store.api import LeaseStore
+
+log = logging.getLogger(__name__)
+
+TTL_SECONDS = 10.0
+MARGIN_SECONDS = 2.0
+_PARTS = 4
+
+
+def lease_name(link: LinkId) -> str:
+    """The name of a link's worker lease."""
+    return f"mirror:{link}"
+
+
+def this_process() -> str:
+    """`host:pid:start:token`; the token tells runtimes of one process apart."""
+    started = int(psutil.Process().create_time() * 1000)
+    return f"{socket.gethostname()}:{os.getpid()}:{started}:{secrets.token_hex(4)}"
+
+
+def known_dead(owner: str) -> bool:
+    """Whether an owner is surely dead: of this host, and no process of that pid and start time lives."""
+    parts = owner.rsplit(":", _PARTS - 1)
+    if len(parts) != _PARTS or parts[0] != socket.gethostname() or not (parts[1] + parts[2]).isdecimal():
+        return False
+    try:
+        process = psutil.Process(int(parts[1]))
+        return process.status() == psutil.STATUS_ZOMBIE or int(process.create_time() * 1000) != int(parts[2])
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False
+
+
+class WorkerLease:
+    """This runtime's claim to lead the workers of a link.
+
+    `holder`: who else was seen to hold it last; `lost_to`: who took it while this one held it.
+
+    Args:
+        store: where leases are kept.
+        link: the link.
+        ttl_seconds: how long a lease lasts without renewal.
+    """
+
+    def __init__(self, store: LeaseStore, link: LinkId, *, ttl_seconds: float = TTL_SECONDS) -> None:
+        self.owner = this_process()
+        self.holder: str | None = None
+        self.lost_to: str | None = None
+        self._store = store
+        self._link = link
+        self._name = lease_name(link)
+        self._ttl = ttl_seconds
+        self._epoch: int | None = None
+        self._valid_until = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether it was this runtime's at the last look; whether it still holds is `valid`'s matter."""
+        return self._epoch is not None
+
+    def take(self) -> bool:
+        """Take the lease where nobody living holds it; whether it is this runtime's now.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        while True:
+            lease = self._ask()
+            if lease.owner == self.owner:
+                self._epoch, self.holder = lease.epoch, None
+                return True
+            if not known_dead(lease.owner):
+                self.holder = lease.owner
+                return False
+            log.info("%s: %s led and is dead: its lease is broken", self._link, lease.owner)
+            self._store.break_lease(self._name, lease.owner)
+
+    def renew(self) -> bool:
+        """Extend the lease; false, and `lost_to` is set, where another worker has taken it meanwhile.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        lease = self._ask()
+        if lease.owner == self.owner and lease.epoch == self._epoch:
+            return True
+        self.lost_to = self.holder = lease.owner
+        self._valid_until = 0.0
+        self._epoch = None
+        if lease.owner == self.owner:  # it went to another and was given back: what was begun under it is over
+            self._store.release_lease(self._name, self.owner)
+            self.holder = None
+        return False
+
+    def valid(self) -> bool:
+        """Whether this worker leads now. Asks no one."""
+        return time.monotonic() < self._valid_until
+
+    def release(self) -> None:
+        """Give the lease up, so that the next worker needn't wait."""
+        self._valid_until = 0.0
+        self._epoch = None
+        try:
+            self._store.release_lease(self._name, self.owner)
+        except DrkitError as error:
+            log.warning("the lease of %s could not be given up and will expire: %s", self._link, error)
+
+    def _ask(self) -> Lease:
+        asked = time.monotonic()
+        lease = self._store.acquire_lease(self._name, self.owner, self._ttl, self._store.time())
+        if lease.owner == self.owner and self._epoch in {None, lease.epoch}:
+            self._valid_until = asked + self._ttl - MARGIN_SECONDS
+        return lease

@@ -1,0 +1,188 @@
+"""How the workers of a link share its partitions: Kafka's own group membership, on the target cluster.
+
+Each worker is a member of the group `drkit.mirror.<source>-<target>`, subscribed to the link's topics on
+the target, with the cooperative protocol: what doesn't move goes on. Membership is all that the group is
+used for: every partition is paused as it is assigned, nothing is fetched, nothing committed. The target
+is asked because it outlives the source.
+
+A revocation is completed only when `released` has returned, so the next owner starts from a settled
+state. Heartbeats are the client's own, on its thread; a member that is silent for `SESSION_SECONDS`
+loses its partitions to the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from drkit.config.schema import ClusterConfig
+from drkit.kafka.config.client_config import confluent_config
+from drkit.kafka.config.librdkafka_log import client_log
+from drkit.model.topology import OWN_GROUPS, LinkId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+SESSION_SECONDS = 6.0
+_HEARTBEAT_SECONDS = 1.5
+_REFRESH_SECONDS = 5.0
+_POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 5.0
+_AWAITED = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - librdkafka's own event names begin with an underscore
+
+
+def group_of(link: LinkId) -> str:
+    """The group in which the workers of a link meet."""
+    return f"{OWN_GROUPS}mirror.{link.source}-{link.target}"
+
+
+class Membership:
+    """This worker's membership. Made and started by one thread; callbacks come on a thread of its own.
+
+    Args:
+        cluster: the target.
+        link: the link.
+        changed: partitions were assigned (look with `assigned`).
+        released: these partitions go to another worker: returns when this one has let them go.
+        lost: these were taken while this worker was silent: somebody else may have them already.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        link: LinkId,
+        *,
+        changed: Callable[[], None],
+        released: Callable[[], None],
+        lost: Callable[[Collection[TopicPartition]], None],
+    ) -> None:
+        self.trouble: str | None = None
+        self._link = link
+        self._changed = changed
+        self._released = released
+        self._lost = lost
+        self._config = confluent_config(
+            cluster,
+            group_id=group_of(link),
+            partition_assignment_strategy="cooperative-sticky",
+            session_timeout_ms=int(SESSION_SECONDS * 1000),
+            heartbeat_interval_ms=int(_HEARTBEAT_SECONDS * 1000),
+            topic_metadata_refresh_interval_ms=int(_REFRESH_SECONDS * 1000),
+            reconnect_backoff_max_ms=1_000,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            queued_min_messages=1,
+            queued_max_messages_kbytes=1,
+        )
+        self._lock = threading.Lock()
+        self._wanted: frozenset[str] = frozenset()
+        self._assigned: frozenset[TopicPartition] | None = None
+        self._doubted_until = 0.0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="drkit-membership", daemon=True)
+
+    def start(self) -> None:
+        """Join as soon as there is something to subscribe to."""
+        self._thread.start()
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """The link's topics on the target, as they are now."""
+        self._wanted = frozenset(topics)
+
+    @property
+    def joined(self) -> bool:
+        """Whether the group has ever told this worker what it has."""
+        return self._assigned is not None
+
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions of the target that are this worker's; none while that is in doubt."""
+        with self._lock:
+            if time.monotonic() < self._doubted_until:
+                return frozenset()
+            return self._assigned or frozenset()
+
+    def doubt(self) -> None:
+        """This process was stopped for a while: what it has is known again when the group has spoken, or when
+        a session has gone by without a word of loss (then the heartbeats after the stop were accepted).
+        """
+        with self._lock:
+            self._doubted_until = time.monotonic() + SESSION_SECONDS
+
+    def close(self) -> None:
+        """Leave the group. Doesn't wait long for brokers that are down."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSE_SECONDS)
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        consumer = Consumer(self._config, logger=client_log)
+        subscribed: frozenset[str] = frozenset()
+        doubted = False
+        try:
+            while not self._closing.is_set():
+                if self._wanted != subscribed and self._wanted:
+                    subscribed = self._wanted
+                    consumer.subscribe(
+                        sorted(subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                    )
+                if not subscribed:
+                    self._closing.wait(_POLL_SECONDS / 2)
+                    continue
+                message = consumer.poll(_POLL_SECONDS)
+                if message is not None and (error := message.error()) is not None:
+                    self._take_error(error)
+                doubts = time.monotonic() < self._doubted_until
+                if doubted and not doubts:
+                    self._changed()
+                doubted = doubts
+        except Exception as error:  # the group is not the data path: who mirrors alone goes on
+            log.exception("%s: the membership of group %s ended", self._link, group_of(self._link))
+            self.trouble = str(error)
+        finally:
+            try:
+                consumer.close()
+            except (KafkaException, RuntimeError) as error:
+                log.debug("%s: leaving the group: %s", self._link, error)
+
+    def _take_error(self, error: KafkaError) -> None:
+        if error.code() in _AWAITED:
+            return  # a topic that was just created
+        if self.trouble is None:
+            log.warning("%s: group %s: %s", self._link, group_of(self._link), error.str())
+        self.trouble = f"group {group_of(self._link)}: {error.str()}"
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        # an offset is given so that none is looked up; paused, it is never read from
+        given = [KafkaPartition(each.topic, each.partition, 0) for each in partitions]
+        consumer.incremental_assign(given)
+        if given:
+            consumer.pause(given)
+        with self._lock:
+            self._assigned = (self._assigned or frozenset()) | _places(partitions)
+            self._doubted_until = 0.0
+        self.trouble = None
+        self._changed()
+
+    def _on_revoke(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
+        with self._lock:
+            self._assigned = (self._assigned or frozenset()) - _places(partitions)
+        if not self._closing.is_set():
+            self._released()
+
+    def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
+        gone = _places(partitions)
+        with self._lock:
+            self._assigned = (self._assigned or frozenset()) - gone
+            self._doubted_until = 0.0
+        if not self._closing.is_set():
+            self._lost(gone)
+
+
+def _places(partitions: list[KafkaPartition]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(each.topic, each.partition) for each in partitions)

@@ -1,0 +1,269 @@
+"""Which partitions this worker mirrors, and how one goes from worker to worker without a record lost or doubled.
+
+    takes up    hold it by the group's word (or everything, alone) ─▶ claim a new generation ─▶ resume as
+                after a crash ─▶ read
+    lets go     read no more ─▶ let what is in flight be acknowledged ─▶ forget ─▶ keep the watermark ─▶
+                drop the claim ─▶ only now the group gives it to the next
+    loses       forget at once and drop the claim: another worker may have it already; its claim makes
+                whatever this one still writes of it ineffective
+
+The rest of the partitions goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from drkit.config.schema import ClusterConfig
+from drkit.mirror.engine.interface import Engine, Position
+from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.topics.topic_sync import ReadyTopic
+from drkit.mirror.workers.assignment import Assignment
+from drkit.mirror.workers.claims import HeldMappings, Holdings
+from drkit.mirror.workers.leader_lease import WorkerLease
+from drkit.mirror.workers.membership import Membership
+from drkit.mirror.workers.worker import Worker
+from drkit.model.errors import DrkitError, Fenced, Unreachable
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 3.0
+_STILL_SECONDS = 0.3
+_RELEASE_SECONDS = 6.0
+
+
+@dataclass(slots=True)
+class _Departure:
+    """Partitions that are about to go: drained on the data thread, recorded by who asked."""
+
+    tps: set[TopicPartition]
+    due: float
+    watermarks: list[Watermark] = field(default_factory=list)
+    seen: dict[TopicPartition, Position] = field(default_factory=dict)
+    seen_at: float = 0.0
+    held: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Sharing:
+    """See the module docstring. Shared by threads; `serve` belongs to the data thread.
+
+    Args:
+        target: the cluster on which workers meet.
+        link: the link.
+        store: drkit's memory.
+        lease: this worker's claim to lead.
+        assignment: makes the book of which partitions run, given which are this worker's.
+        post: has something done on the data thread, in order.
+        ending: set when the run ends.
+    """
+
+    def __init__(
+        self,
+        target: ClusterConfig,
+        link: Link,
+        store: Store,
+        lease: WorkerLease,
+        assignment: Callable[[Callable[[TopicPartition], bool]], Assignment],
+        post: Callable[[Callable[[], None]], None],
+        ending: threading.Event,
+    ) -> None:
+        self._link = link
+        self._post = post
+        self._ending = ending
+        self._holdings = Holdings(link.id, store)
+        self._membership = Membership(target, link.id, changed=self.rebalance, released=self._released, lost=self._lost)
+        self.mappings = HeldMappings(store, self._holdings)
+        self.assignment = assignment(self.holds)
+        self.worker = Worker(
+            store,
+            link.id,
+            lease,
+            joined=lambda: self._membership.joined,
+            mirrored=lambda: len(self.assignment.running()),
+            slept=self._slept,
+        )
+        self._engine: Engine | None = None
+        self._progress: Progress | None = None
+        self._wake: Callable[[], None] = _nothing
+        self._rebalancing = threading.Lock()
+        self._lock = threading.Lock()
+        self._departures: list[_Departure] = []
+
+    def attach(self, engine: Engine, progress: Progress, wake: Callable[[], None]) -> None:
+        """The parts that partitions are taken from and given to; `wake` has wanted ones resumed soon."""
+        self._engine, self._progress, self._wake = engine, progress, wake
+
+    def start(self) -> None:
+        """Join the group."""
+        self._membership.start()
+
+    def close(self) -> None:
+        """Leave the group: nothing is mirrored any more."""
+        self._membership.close()
+
+    # -- whose is it -------------------------------------------------------------------------------
+
+    def holds(self, tp: TopicPartition) -> bool:
+        """Whether a partition (by source topic) is this worker's now."""
+        if self.worker.waits_for is not None:
+            return False
+        if self.worker.everything:
+            return True
+        return TopicPartition(self._link.target_topic(tp.topic), tp.partition) in self._membership.assigned()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why this worker gets nothing to do, where it should."""
+        if self.worker.everything:
+            return None
+        if self.worker.waits_for is not None:
+            return f"{self.worker.waits_for} mirrors all partitions until it has joined the group, too"
+        return self._membership.trouble
+
+    def topics(self, ready: dict[str, ReadyTopic]) -> list[TopicPartition]:
+        """The link's topics as they are now. Returns partitions that must stop at once."""
+        self._membership.subscribe({topic.state.target_topic for topic in ready.values()})
+        gone = self.assignment.update(ready)
+        self._holdings.drop(gone)
+        return gone
+
+    def claim(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
+        """Claim partitions before they are resumed; returns those that this worker holds now.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        held = self._holdings.take((tp, ready.state.epoch) for tp, ready in wanted.items())
+        return {tp: ready for tp, ready in wanted.items() if tp in held}
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Renew this worker's note, look at the others, follow what changed.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        if self.worker.beat():
+            self.rebalance()
+
+    def rebalance(self) -> None:
+        """Let go of what isn't this worker's any more, then want what is."""
+        with self._rebalancing:
+            leaving = [tp for tp in self.assignment.engaged() if not self.holds(tp)]
+            if leaving:
+                self._let_go(leaving)
+            try:
+                self.worker.settled()
+            except Unreachable as error:
+                log.warning("%s: %s", self._link.id, error)
+            self.assignment.again()
+        self._wake()
+
+    def fenced(self, error: Fenced) -> None:
+        """Another worker has claimed partitions that this one was about to write of."""
+        taken = [tp for tp in error.partitions if tp in self._holdings.claims()]
+        if taken:  # else this worker let them go itself a moment ago
+            log.warning("%s: %s", self._link.id, error)
+            self._drop(taken)
+
+    def restart(self) -> None:
+        """Take up everything anew, after an interruption in which this worker may have lost anything."""
+        self._drop(self.assignment.engaged())
+
+    def serve(self) -> None:
+        """On the data thread: drain what is to go, and forget it."""
+        if not self._departures:
+            return
+        engine, progress = self._parts()
+        with self._lock:
+            departures = list(self._departures)
+        for departure in departures:
+            if not self._drained(engine, departure):
+                continue
+            departure.watermarks = [mark for mark in progress.current() if mark.tp in departure.tps]
+            self.forget(departure.tps)
+            with self._lock:
+                self._departures.remove(departure)
+            departure.done.set()
+
+    def forget(self, tps: Collection[TopicPartition]) -> None:
+        """On the data thread: mirror these no more."""
+        engine, progress = self._parts()
+        engine.forget(tps)
+        progress.forget(tps)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _parts(self) -> tuple[Engine, Progress]:
+        assert self._engine is not None and self._progress is not None, "attached before anything is mirrored"  # noqa: S101, PT018
+        return self._engine, self._progress
+
+    def _drained(self, engine: Engine, departure: _Departure) -> bool:
+        """Whether nothing is in flight of what is to go, as far as its positions show; or it took too long."""
+        at = time.monotonic()
+        if not departure.held:
+            engine.hold(departure.tps)
+            departure.held = True
+        positions = engine.positions()
+        seen = {tp: positions[tp] for tp in departure.tps if tp in positions}
+        if not seen or engine.in_flight() == 0 or at > departure.due:
+            return True
+        if seen != departure.seen:
+            departure.seen, departure.seen_at = seen, at
+        return at - departure.seen_at > _STILL_SECONDS
+
+    def _let_go(self, tps: Sequence[TopicPartition]) -> None:
+        """Returns when these are drained, recorded and let go of; waits for the data thread."""
+        departure = _Departure(set(self.assignment.release(tps)), time.monotonic() + _DRAIN_SECONDS)
+        if departure.tps:
+            log.info("%s: %d partitions go to another worker", self._link.id, len(departure.tps))
+            with self._lock:
+                self._departures.append(departure)
+            deadline = time.monotonic() + _RELEASE_SECONDS
+            while not departure.done.wait(0.1) and time.monotonic() < deadline and not self._ending.is_set():
+                pass
+            if departure.watermarks:
+                try:
+                    self.mappings.put_watermarks(self._link.id, departure.watermarks)
+                except DrkitError as error:
+                    log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
+        self._holdings.drop(tps)
+
+    def _released(self) -> None:
+        """The group takes partitions away: another worker is there."""
+        if self.worker.everything:
+            try:
+                self.worker.beat()
+            except DrkitError as error:
+                log.warning("%s: %s", self._link.id, error)
+        self.rebalance()
+
+    def _lost(self, tps: Collection[TopicPartition]) -> None:
+        """The group has given partitions away while this worker was silent (by target topic)."""
+        if not self.worker.everything:
+            log.warning("%s: the group gave %d partitions to others", self._link.id, len(tps))
+            self._drop([tp for tp in self.assignment.engaged() if not self.holds(tp)])
+
+    def _slept(self) -> None:
+        self._membership.doubt()
+        self.restart()
+
+    def _drop(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop these now; what is still this worker's is claimed and resumed again, a little later."""
+        dropped = list(tps)
+        self._holdings.drop(dropped)
+        self.assignment.dropped(dropped)
+        self._post(lambda: self.forget(dropped))
+
+
+def _nothing() -> None:
+    """Not attached yet."""

@@ -1,0 +1,229 @@
+"""This worker among the workers of its link: may it produce, does it lead, does it mirror everything?
+
+A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `BEAT_SECONDS`.
+**It may produce** while its note is valid and it hasn't been asleep. What counts is this process's
+monotonic clock, which runs on while the process is stopped: a thread ticks all the time, and a tick that
+is missed for `SLEEP_SECONDS` (less than the group's session) is noticed by whoever looks first.
+
+**The leader** holds the link's lease. It alone keeps the target's topics and the captured groups in step.
+When it dies another takes the lease: at once where it is known to be dead, else when it has expired.
+
+**Everything or the group's share.** The leader, as long as it is the only worker, mirrors every
+partition, whatever the group says: a lone worker waits for nobody. When another worker appears it holds
+to what the group assigns, and only when it has let go of the rest does it say so in its note; until then
+the others wait. Each side writes its own note before it reads the others', so at most one goes on:
+
+    leader   note(everything) ── read notes: nobody else? ── begin
+    other    note ── read notes: does somebody mirror everything? ── wait, or begin
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, WorkerLease, known_dead
+from drkit.mirror.workers.membership import SESSION_SECONDS
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
+from drkit.store.api import Store
+from drkit.store.workers import WorkerNote, forget_workers, put_worker, read_workers
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 1.0
+SLEEP_SECONDS = 0.7 * SESSION_SECONDS
+_RENEW_SECONDS = 2.0
+_TICK_SECONDS = 0.25
+_STALE = timedelta(seconds=60)
+
+
+class Worker:
+    """See the module docstring. Shared by threads; `beat` by those that hold no lock of the caller's.
+
+    Args:
+        store: where workers announce themselves.
+        link: the link.
+        lease: this worker's claim to lead.
+        joined: whether the group has told this worker what it has.
+        mirrored: how many partitions it mirrors now.
+        slept: called when this process turns out to have been stopped, before it may produce again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        link: LinkId,
+        lease: WorkerLease,
+        *,
+        joined: Callable[[], bool],
+        mirrored: Callable[[], int],
+        slept: Callable[[], None],
+    ) -> None:
+        self.owner = lease.owner
+        self._store = store
+        self._link = link
+        self._lease = lease
+        self._joined = joined
+        self._mirrored = mirrored
+        self._slept = slept
+        self._lock = threading.RLock()
+        self._everything = False
+        self._letting_go = False
+        self._waits_for: str | None = None
+        self._others = 0
+        self._valid_until = 0.0
+        self._asleep = False
+        self._valid_from = 0.0
+        self._ticked = time.monotonic()
+        self._written: tuple[bool, bool, int] | None = None
+        self._written_at = 0.0
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="drkit-tick", daemon=True)
+
+    # -- what holds now ----------------------------------------------------------------------------
+
+    def valid(self) -> bool:
+        """Whether this worker may produce now. Asks no one."""
+        at = time.monotonic()
+        return at < self._valid_until and not self._asleep and at - self._ticked < SLEEP_SECONDS
+
+    def leads(self) -> bool:
+        """Whether this worker keeps topics and groups in step now."""
+        return self._lease.valid() and self.valid()
+
+    @property
+    def everything(self) -> bool:
+        """Whether it mirrors all partitions; else those that the group assigns."""
+        return self._everything and not self._letting_go
+
+    @property
+    def waits_for(self) -> str | None:
+        """The worker that still mirrors everything, so that this one may mirror nothing yet."""
+        return self._waits_for
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other worker was there at the last look."""
+        return self._others == 0
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Announce itself; where it leads and is alone, it mirrors everything from now on.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        self._ticked = time.monotonic()
+        if self._ticker.ident is None:
+            self._ticker.start()
+        self.beat()
+
+    def beat(self) -> bool:
+        """Renew, look at the others, decide; whether something changed for this worker's partitions.
+
+        Raises:
+            Unreachable: the store doesn't answer; what holds runs out by itself.
+        """
+        with self._lock:
+            before = (self.everything, self._waits_for)
+            begun = time.monotonic()
+            self._lead()
+            self._announce()
+            others = self._look()
+            self._decide(others)
+            if not self._ended.is_set() and begun >= self._valid_from:
+                self._valid_until = self._written_at + TTL_SECONDS - MARGIN_SECONDS
+                self._asleep = False
+            return before != (self.everything, self._waits_for)
+
+    def settled(self) -> None:
+        """What isn't this worker's share any more has been let go of: the others may begin.
+
+        Raises:
+            Unreachable: the store doesn't answer; it is said with the next beat.
+        """
+        with self._lock:
+            if self._letting_go:
+                self._letting_go = self._everything = False
+                self._announce()
+
+    def end(self) -> None:
+        """Stop, and give up what was announced. Nothing may be produced any more."""
+        self._ended.set()
+        self._valid_until = 0.0
+        try:
+            forget_workers(self._store, self._link, [self.owner])
+        except DrkitError as error:
+            log.warning("%s: this worker's note could not be removed and will expire: %s", self._link, error)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        """Renew the lease, or take it where nobody living holds it."""
+        led = self._lease.held
+        leads = self._lease.renew() if led else self._lease.take()
+        if leads and not led:
+            log.info("%s: this worker leads now", self._link)
+        elif led and not leads:
+            log.warning("%s: %s leads now; this worker continues with its share", self._link, self._lease.lost_to)
+
+    def _announce(self) -> None:
+        at = time.monotonic()
+        state = (self._lease.held, self._everything, self._mirrored())
+        if state == self._written and at - self._written_at < _RENEW_SECONDS:
+            return
+        seen = now()
+        note = WorkerNote(self.owner, *state, seen, seen + timedelta(seconds=TTL_SECONDS))
+        put_worker(self._store, self._link, note)
+        self._written, self._written_at = state, at
+
+    def _look(self) -> list[WorkerNote]:
+        """The other workers that live. Notes of dead ones are removed by the leader."""
+        at = now()
+        notes = [note for note in read_workers(self._store, self._link) if note.owner != self.owner]
+        dead = [note.owner for note in notes if known_dead(note.owner) or note.expires_at < at - _STALE]
+        if dead and self._lease.held:
+            forget_workers(self._store, self._link, dead)
+        return [note for note in notes if note.expires_at > at and note.owner not in dead]
+
+    def _decide(self, others: list[WorkerNote]) -> None:
+        self._others = len(others)
+        leads = self._lease.held
+        if leads and not others and not self._everything:
+            self._everything = True
+            self._announce()  # before the second look: see the module docstring
+            others = self._look()
+            self._others = len(others)
+            if others:
+                self._everything = False
+                self._announce()
+        elif self._everything and (not leads or (others and self._joined())):
+            self._letting_go = True
+        self._waits_for = None if leads else self._unannounced({note.owner for note in others})
+        for note in others:
+            if note.everything and not self._everything:
+                self._waits_for = note.owner
+
+    def _unannounced(self, announced: set[str]) -> str | None:
+        """Who holds the lease without a note (it is just beginning, or of an older drkit): it may mirror everything."""
+        holder = self._lease.holder
+        return None if holder is None or holder in announced else holder
+
+    def _tick(self) -> None:
+        """Notice that this process was stopped."""
+        while not self._ended.wait(_TICK_SECONDS):
+            at = time.monotonic()
+            if at - self._ticked > SLEEP_SECONDS:
+                log.warning("%s: this process was stopped for %.0f s", self._link, at - self._ticked)
+                self._asleep = True
+                self._valid_until = 0.0
+                self._written = None
+                self._slept()
+                self._valid_from = time.monotonic()
+            self._ticked = time.monotonic()

@@ -1,0 +1,224 @@
+"""The Cassandra home's keyspace and tables, and how they are brought to the present version.
+
+A migration is a tuple of statements; its place in `MIGRATIONS` is the version it leads to. Each
+statement can be repeated (IF NOT EXISTS), since a process may die between two of them. A published
+migration is never edited: append a new one. A schema newer than the code is refused.
+
+Two processes may come at once: a lock row, taken by compare-and-set and given up by itself after
+`LOCK_SECONDS`, lets one of them change tables. The table of the lock row has a fixed id, so that even
+its own creation through two nodes at once ends in one table.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import suppress
+
+from drkit.model.deadline import Deadline
+from drkit.model.errors import ConfigError, DrkitError, Unreachable
+from drkit.store.cassandra.session import CassandraSession
+
+LOCK_SECONDS = 60
+_RETRY_SECONDS = 0.2
+
+_VERSION_1 = (
+    """CREATE TABLE IF NOT EXISTS {keyspace}.mapping (
+        link text, topic text, partition int, epoch int, source_offset bigint, target_offset bigint,
+        PRIMARY KEY ((link, topic, partition, epoch), source_offset)
+    ) WITH CLUSTERING ORDER BY (source_offset DESC)""",
+    # which partitions of `mapping` a link has, so that its rows can be removed
+    """CREATE TABLE IF NOT EXISTS {keyspace}.mapping_partition (
+        link text, topic text, partition int, epoch int,
+        PRIMARY KEY (link, topic, partition, epoch)
+    )""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.watermark (
+        link text, topic text, partition int, epoch int, source_through bigint, target_end bigint,
+        source_start bigint, source_end bigint, target_start bigint, observed_at bigint, behind_since bigint,
+        PRIMARY KEY (link, topic, partition)
+    )""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.group_position (
+        link text, group_id text, topic text, partition int, source_offset bigint, metadata text, captured_at bigint,
+        PRIMARY KEY (link, group_id, topic, partition)
+    )""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.link_control (
+        link text PRIMARY KEY, direction text, version bigint, changed_at bigint, reason text, run text,
+        paused_topics text
+    )""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.topic_state (
+        link text, topic text, target_topic text, source_topic_id text, target_topic_id text, epoch int,
+        partitions int, created_by_drkit int, reason text,
+        PRIMARY KEY (link, topic)
+    )""",
+    # `partition` is -1 where the problem concerns the whole topic
+    """CREATE TABLE IF NOT EXISTS {keyspace}.problem (
+        link text, kind text, topic text, partition int, reason text, remedy text, halted int, since bigint,
+        unsure_from bigint, unsure_until bigint,
+        PRIMARY KEY (link, kind, topic, partition)
+    )""",
+    # `owner` is empty once the lease was given up: its epoch stays
+    """CREATE TABLE IF NOT EXISTS {keyspace}.lease (
+        name text PRIMARY KEY, owner text, epoch bigint, expires_at bigint
+    )""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.journal (
+        run text, seq int, at bigint, stage text, event text, payload text, previous text, hash text,
+        PRIMARY KEY (run, seq)
+    )""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.run (
+        list text, run text, kind text, state text, started_at bigint, updated_at bigint, detail text,
+        PRIMARY KEY (list, run)
+    )""",
+)
+
+_VERSION_2 = (
+    "ALTER TABLE {keyspace}.watermark ADD IF NOT EXISTS leader_epoch int",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.link_note (
+        link text, kind text, name text, body text,
+        PRIMARY KEY (link, kind, name)
+    )""",
+)
+
+_VERSION_3 = (
+    # which generation of workers holds the partition; rows change only where it does
+    "ALTER TABLE {keyspace}.mapping ADD IF NOT EXISTS generation bigint static",
+    "CREATE TABLE IF NOT EXISTS {keyspace}.generation (link text PRIMARY KEY, value bigint)",
+)
+
+_VERSION_4 = (
+    # a table per time window is dropped whole once all in it has expired
+    """CREATE TABLE IF NOT EXISTS {keyspace}.group_state (
+        link text, group_id text, topic text, at bigint, before_at bigint, held_until bigint, expires_at bigint,
+        positions blob,
+        PRIMARY KEY ((link, group_id, topic), at)
+    ) WITH CLUSTERING ORDER BY (at DESC) AND compaction = {{'class': 'TimeWindowCompactionStrategy',
+        'compaction_window_unit': 'HOURS', 'compaction_window_size': '1'}} AND gc_grace_seconds = 3600""",
+    """CREATE TABLE IF NOT EXISTS {keyspace}.group_state_series (
+        link text, group_id text, topic text,
+        PRIMARY KEY (link, group_id, topic)
+    )""",
+)
+
+_VERSION_5 = (
+    """CREATE TABLE IF NOT EXISTS {keyspace}.range_digest (
+        link text, topic text, partition int, epoch int, target_start bigint, target_end bigint, source_start bigint,
+        batches bigint, records bigint, digest blob, generation bigint,
+        PRIMARY KEY ((link, topic, partition), epoch, target_start)
+    )""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+
+
+def bring_up(session: CassandraSession, *, create: bool, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> bool:
+    """Create or migrate keyspace and tables; whether there is a store (only false without `create`).
+
+    Raises:
+        ConfigError: the keyspace is to be created and the URL doesn't say how to replicate it.
+        DrkitError: a newer drkit wrote it, or an older one and `create` is false.
+        Unreachable: the nodes don't answer or don't agree.
+    """
+    known = len(migrations)
+    version = kept_version(session)
+    _refuse_newer(session, version, known)
+    if version == known:
+        return True
+    if not create:
+        if version == 0:
+            return False
+        raise DrkitError(
+            f"the store {session.location} has schema version {version}, this drkit needs version {known}",
+            meaning="An older drkit wrote it, and this command changes nothing in a store",
+            remedy="Start `drkit mirror` of this version once: it brings the store up to date",
+        )
+    _create_keyspace(session)
+    _create_lock_table(session)
+    holder = uuid.uuid4().hex
+    _take_lock(session, holder)
+    try:
+        version = kept_version(session)
+        _refuse_newer(session, version, known)
+        for number, statements in enumerate(migrations[version:], start=version + 1):
+            for statement in statements:
+                session.change_schema(statement.format(keyspace=session.location.keyspace))
+            _set_version(session, number)
+    finally:
+        with suppress(Unreachable):  # the lock expires by itself
+            session.compare_and_set(
+                f"DELETE FROM {_table(session)} WHERE id = 'lock' IF holder = %s",  # noqa: S608  # a checked name
+                (holder,),
+            )
+    return True
+
+
+def kept_version(session: CassandraSession) -> int:
+    """The schema version of a keyspace; 0 where there is none."""
+    keyspace = session.location.keyspace
+    found = session.row(
+        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = 'schema_version'",
+        (keyspace,),
+    )
+    if found is None:
+        return 0
+    rows = session.serial_rows(f"SELECT version FROM {_table(session)} WHERE id = 'drkit'")  # noqa: S608  # a checked name
+    return int(rows[0][0]) if rows else 0
+
+
+def _refuse_newer(session: CassandraSession, version: int, known: int) -> None:
+    if version > known:
+        raise DrkitError(
+            f"the store {session.location} has schema version {version}, this drkit knows versions up to {known}",
+            meaning="A newer drkit wrote it; this one could misread it",
+            remedy="Use that newer drkit, or another keyspace",
+        )
+
+
+def _create_keyspace(session: CassandraSession) -> None:
+    location = session.location
+    query = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+    if session.row(query, (location.keyspace,)) is not None:
+        return
+    if not location.replication:
+        raise ConfigError(
+            f"{location} doesn't exist, and store.url doesn't say how to replicate it",
+            remedy="Add replication_factor=3 (or replication=dr:3,primary:3) to store.url, or create the keyspace",
+        )
+    replicas = ", ".join(f"'{dc}': {count}" for dc, count in location.replication)
+    session.change_schema(
+        f"CREATE KEYSPACE IF NOT EXISTS {location.keyspace}"
+        f" WITH replication = {{'class': 'NetworkTopologyStrategy', {replicas}}}"
+    )
+
+
+def _create_lock_table(session: CassandraSession) -> None:
+    table_id = uuid.uuid5(uuid.NAMESPACE_OID, f"drkit.{session.location.keyspace}.schema_version")
+    session.change_schema(
+        f"CREATE TABLE IF NOT EXISTS {_table(session)} (id text PRIMARY KEY, version int, holder text)"
+        f" WITH ID = '{table_id}'"
+    )
+
+
+def _take_lock(session: CassandraSession, holder: str) -> None:
+    statement = f"INSERT INTO {_table(session)} (id, holder) VALUES ('lock', %s) IF NOT EXISTS USING TTL {LOCK_SECONDS}"  # noqa: S608  # a checked name
+    deadline = Deadline.after(LOCK_SECONDS + session.location.timeout_seconds)
+    while not session.compare_and_set(statement, (holder,)):
+        if deadline.passed:
+            raise Unreachable(
+                f"another process has been changing the schema of {session.location} for {LOCK_SECONDS} s",
+                remedy="Try again; if it stays so, look for a stuck drkit process",
+            )
+        time.sleep(_RETRY_SECONDS)
+
+
+def _set_version(session: CassandraSession, number: int) -> None:
+    table = _table(session)
+    if number == 1:
+        session.compare_and_set(f"INSERT INTO {table} (id, version) VALUES ('drkit', %s) IF NOT EXISTS", (number,))  # noqa: S608  # a checked name
+    else:
+        session.compare_and_set(
+            f"UPDATE {table} SET version = %s WHERE id = 'drkit' IF version = %s",  # noqa: S608  # a checked name
+            (number, number - 1),
+        )
+
+
+def _table(session: CassandraSession) -> str:
+    return f"{session.location.keyspace}.schema_version"

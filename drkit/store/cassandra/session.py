@@ -1,0 +1,335 @@
+"""A session with Cassandra: policies, the clock that orders writes, and errors in drkit's words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, NamedTuple
+
+from cassandra import (
+    AuthenticationFailed,
+    ConsistencyLevel,
+    CoordinationFailure,
+    DriverException,
+    OperationTimedOut,
+    ProtocolVersion,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+)
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.concurrent import execute_concurrent
+from cassandra.connection import ConnectionException
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
+from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
+
+from drkit.model.deadline import Deadline
+from drkit.model.errors import ConfigError, DrkitError, Unreachable
+from drkit.store.cassandra.url import CassandraLocation
+
+BATCH_ROWS = 100
+"""Rows of one partition per unlogged batch: 10 to 15 times the rows per second of single inserts."""
+CONCURRENT_BATCHES = 32
+CONCURRENT_READS = 64
+SKEW_SECONDS = 0.5
+"""From here on this machine's clock is taken to be wrong, rather than the measurement of it."""
+
+_SERIAL = "serial"
+_UNANSWERED = (
+    NoHostAvailable,
+    OperationTimedOut,
+    Timeout,
+    Unavailable,
+    CoordinationFailure,
+    ConnectionException,
+    UnresolvableContactPoints,
+    OverloadedErrorMessage,
+    IsBootstrappingErrorMessage,
+    ServerError,
+)
+
+
+class ClusterClock:
+    """Write timestamps (microseconds) that grow, by the cluster's clock where this machine's is wrong.
+
+    Cassandra keeps the value with the greatest timestamp. If a mirror's machine was ahead and another
+    machine takes over, the newcomer's watermarks would silently lose against the old ones until its own
+    clock caught up; so every process dates its writes by the one clock they share.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._lock = Lock()
+        self._last = 0
+        self._correction = 0
+
+    def __call__(self) -> int:
+        """The timestamp of the next write."""
+        with self._lock:
+            self._last = max(self._last + 1, int(self._wall() * 1e6) + self._correction)
+            return self._last
+
+    def compare(self, cluster_seconds: float, before: float, after: float) -> None:
+        """Learn what the cluster's clock said between `before` and `after` of `wall`; before the first write."""
+        skew = cluster_seconds - (before + after) / 2
+        if abs(skew) - (after - before) / 2 > SKEW_SECONDS:
+            with self._lock:
+                self._correction = int(skew * 1e6)
+                self._last = 0  # the driver dates reads too: those before this don't count
+
+    def wall(self) -> float:
+        """This machine's clock, seconds since 1970."""
+        return self._wall()
+
+
+class Answer(NamedTuple):
+    """What a conditional batch came to; where it wasn't applied, the generation that stood in its way (if any)."""
+
+    applied: bool
+    held: int | None
+
+
+class CassandraSession:
+    """Connections to the nodes of one data centre, shared by threads.
+
+    Args:
+        location: where, and how to ask.
+        wall: this machine's clock (tests set it wrong).
+
+    Raises:
+        Unreachable: no node of the data centre answers.
+        ConfigError: the data centre isn't known there, or user or password are refused.
+    """
+
+    def __init__(self, location: CassandraLocation, *, wall: Callable[[], float] = time.time) -> None:
+        self.location = location
+        self._clock = ClusterClock(wall)
+        self._cluster: Cluster | None = None  # while host names are being resolved
+        try:
+            with self.answered("reached"):
+                self._cluster = self._make_cluster()
+                self._session = self._cluster.connect()
+            self._compare_clocks()
+        except BaseException:
+            self.close()
+            raise
+
+    def prepare(self, cql: str) -> PreparedStatement:
+        """A prepared statement."""
+        with self.answered("asked"):
+            return self._session.prepare(cql)
+
+    def rows(self, statement: Any, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Rows (tuples) of a query, fetched page by page as they are taken."""
+        with self.answered("read"):
+            yield from self._session.execute(statement, values or None)
+
+    def row(self, statement: Any, values: Sequence[Any] = ()) -> Any:
+        """The first row of a query, or None."""
+        with self.answered("read"):
+            return self._session.execute(statement, values or None).one()
+
+    def first_rows(self, statement: PreparedStatement, values: Sequence[Sequence[Any]]) -> list[Any]:
+        """The first row, or None, of a query for each of many values, many at once; in their order."""
+        with self.answered("read"):
+            answers = execute_concurrent(
+                self._session,
+                [(statement, each) for each in values],
+                concurrency=CONCURRENT_READS,
+                raise_on_first_error=True,
+            )
+            return [answer.result_or_exc.one() for answer in answers]
+
+    def serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows as compare-and-set sees them: what it decided before is decided in the answer."""
+        with self.answered("read"):
+            return list(self._session.execute(statement, values or None, execution_profile=_SERIAL))
+
+    def write(self, statement: Any, values: Sequence[Any] = ()) -> None:
+        """One write (or schema change), durable on return."""
+        with self.answered("written"):
+            self._session.execute(statement, values or None)
+
+    def write_all(self, statement: PreparedStatement, partitions: Sequence[Sequence[Sequence[Any]]]) -> None:
+        """Many rows, given by partition: unlogged batches within a partition, many batches at once."""
+        batches = []
+        for rows in partitions:
+            for start in range(0, len(rows), BATCH_ROWS):
+                batch = BatchStatement(BatchType.UNLOGGED)
+                for values in rows[start : start + BATCH_ROWS]:
+                    batch.add(statement, values)
+                batch.is_idempotent = True
+                batches.append((batch, None))
+        with self.answered("written"):
+            execute_concurrent(self._session, batches, concurrency=CONCURRENT_BATCHES, raise_on_first_error=True)
+
+    def compare_and_set(self, statement: Any, values: Sequence[Any]) -> bool:
+        """Run a conditional write; whether its condition held. `Unreachable` means that nobody knows."""
+        with self.answered("written"):
+            return bool(self._session.execute(statement, values).was_applied)
+
+    def conditional(self, batches: Sequence[Sequence[tuple[PreparedStatement, Sequence[Any]]]]) -> list[Answer]:
+        """Run conditional batches, each within one partition, many at once; the answers in order.
+
+        What isn't answered is asked again for a while: each must come to the same when it is repeated.
+
+        Raises:
+            Unreachable: nobody knows which were applied; all may be repeated.
+        """
+        statements = []
+        for rows in batches:
+            batch = BatchStatement(BatchType.UNLOGGED)
+            for statement, values in rows:
+                batch.add(statement, values)
+            statements.append((batch, None))
+        answers: dict[int, Answer] = {}
+        deadline = Deadline.after(2 * self.location.timeout_seconds)
+        while left := [number for number in range(len(statements)) if number not in answers]:
+            with self.answered("written"):
+                results = execute_concurrent(
+                    self._session,
+                    [statements[number] for number in left],
+                    concurrency=CONCURRENT_BATCHES,
+                    raise_on_first_error=False,
+                )
+                for number, (success, result) in zip(left, results, strict=True):
+                    if success:
+                        answers[number] = _answer(result)
+                    elif not isinstance(result, _UNANSWERED) or deadline.passed:
+                        raise result
+            if len(answers) > len(statements) - len(left):  # what is answered bit by bit is answered in the end
+                deadline = Deadline.after(2 * self.location.timeout_seconds)
+        return [answers[number] for number in range(len(statements))]
+
+    def timestamp(self) -> int:
+        """Microseconds since 1970 by the cluster's clock, growing with each call."""
+        return self._clock()
+
+    def change_schema(self, cql: str) -> None:
+        """Run a schema change and wait until all live nodes have it.
+
+        Raises:
+            Unreachable: they don't agree within the timeout.
+        """
+        with self.answered("written"):
+            future = self._session.execute_async(cql)
+            future.result()
+        if not future.is_schema_agreed:
+            raise Unreachable(
+                f"the nodes of {self.location} don't agree on the schema",
+                meaning="A node may be down, or another schema change is under way",
+                remedy="Check the cluster (nodetool describecluster), then run this again",
+            )
+
+    def close(self) -> None:
+        """Release all connections."""
+        if self._cluster is not None:
+            self._cluster.shutdown()
+
+    @contextmanager
+    def answered(self, deed: str) -> Iterator[None]:
+        """Turn the driver's errors into drkit's."""
+        try:
+            yield
+        except (DriverException, ErrorMessage, NoHostAvailable, ConnectionException) as error:
+            raise self._explain(error, deed) from error
+
+    def _make_cluster(self) -> Cluster:
+        location = self.location
+        policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=location.dc))
+
+        def profile(consistency: str) -> ExecutionProfile:
+            return ExecutionProfile(
+                load_balancing_policy=policy,
+                consistency_level=ConsistencyLevel.name_to_value[consistency],
+                serial_consistency_level=ConsistencyLevel.name_to_value[location.serial_consistency],
+                request_timeout=location.timeout_seconds,
+                row_factory=tuple_factory,
+            )
+
+        credentials = None
+        if location.user is not None:
+            credentials = PlainTextAuthProvider(location.user, location.password)
+        return Cluster(
+            contact_points=list(location.contact_points),
+            port=location.contact_points[0][1],
+            auth_provider=credentials,
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: profile(location.consistency),
+                _SERIAL: profile(location.serial_consistency),
+            },
+            protocol_version=ProtocolVersion.V4,  # from 3.0 to 5.0; said, or the driver tries newer ones and warns
+            max_schema_agreement_wait=max(10.0, location.timeout_seconds),
+            connect_timeout=location.timeout_seconds,
+            control_connection_timeout=location.timeout_seconds,
+            # the default backs off up to ten minutes: too long when a store comes back in mid-disaster
+            reconnection_policy=ExponentialReconnectionPolicy(base_delay=0.5, max_delay=5.0, max_attempts=None),
+            idle_heartbeat_interval=10,
+            idle_heartbeat_timeout=location.timeout_seconds,
+            timestamp_generator=self._clock,
+            monitor_reporting_enabled=False,
+        )
+
+    def _compare_clocks(self) -> None:
+        before = self._clock.wall()
+        (cluster_millis,) = self.row("SELECT toUnixTimestamp(now()) FROM system.local")
+        self._clock.compare(cluster_millis / 1000, before, self._clock.wall())
+
+    def _explain(self, error: Exception, deed: str) -> DrkitError:
+        causes = _causes(error)
+        if any(isinstance(cause, AuthenticationFailed) for cause in (error, *causes)):
+            return ConfigError(
+                f"{self.location} refuses the user or password of store.url", remedy="Mend the URL's user:password"
+            )
+        hosts = [] if self._cluster is None else self._cluster.metadata.all_hosts()
+        known = {host.datacenter for host in hosts} - {None}
+        if isinstance(error, NoHostAvailable) and known and self.location.dc not in known:
+            return ConfigError(
+                f"{self.location} has no data centre {self.location.dc!r}",
+                remedy=f"Set dc= in store.url to one of: {', '.join(sorted(known))}",
+            )
+        what = f"{self.location} can't be {deed}: {_said(error, causes)}"
+        if isinstance(error, _UNANSWERED):
+            meaning = "Too few of its nodes answered in time"
+            if deed == "written":
+                meaning += "; the outcome of the write is unknown, it may be repeated"
+            return Unreachable(
+                what, meaning=meaning, remedy="Check that its nodes are up and reachable, then try again"
+            )
+        if isinstance(error, Unauthorized):
+            return DrkitError(what, remedy="Grant the user of store.url all rights on that keyspace")
+        return DrkitError(
+            what,
+            meaning="Cassandra refused the request: keyspace or tables are not as drkit made them, or drkit is wrong",
+            remedy="Run with --verbose; if the keyspace was changed by hand, use another one",
+        )
+
+
+def _answer(result: Any) -> Answer:
+    names = result.column_names
+    row = result.one()
+    applied = bool(row[names.index("[applied]")])
+    return Answer(applied, None if applied or "generation" not in names else row[names.index("generation")])
+
+
+def _causes(error: Exception) -> list[Exception]:
+    """What each node answered; the driver gives a mapping, a list, or nothing."""
+    errors = error.errors if isinstance(error, NoHostAvailable) else None
+    found = errors.values() if isinstance(errors, dict) else errors or ()
+    return [cause for cause in found if isinstance(cause, Exception)]
+
+
+def _said(error: Exception, causes: Sequence[Exception]) -> str:
+    """The driver's words in one line. They name hosts and never credentials."""
+    if causes:
+        return "; ".join(dict.fromkeys(" ".join(str(cause).split()) or type(cause).__name__ for cause in causes))
+    if isinstance(error, UnresolvableContactPoints):
+        return "its host names can't be resolved"
+    if isinstance(error, NoHostAvailable):
+        return "no node answered"
+    return " ".join(str(error).split()) or type(error).__name__

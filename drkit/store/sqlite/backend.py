@@ -1,0 +1,311 @@
+"""The embedded home of the store: one SQLite file, for a laptop, a lab or a single mirror host.
+
+Every call is one transaction (`BEGIN IMMEDIATE` for writes), so compare-and-set and leases are
+linearizable over all processes that have the file open. WAL lets readers go on beside the writer;
+synchronous=FULL makes a commit survive a power cut.
+"""
+# ruff: noqa: D102  # the protocol in api.py documents every method
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from drkit.model.errors import Fenced
+from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import codec
+from drkit.store.api import Claims
+from drkit.store.leases import decide
+from drkit.store.sqlite.claims import check_claims, claim, next_generation, take_all
+from drkit.store.sqlite.connection import SqliteConnection
+from drkit.store.sqlite.digests import NAME as DIGEST_TABLE
+from drkit.store.sqlite.digests import SqliteDigests
+from drkit.store.sqlite.timeline import NAMES as TIMELINE_TABLES
+from drkit.store.sqlite.timeline import SqliteTimeline
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+
+_PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
+_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", DIGEST_TABLE, *TIMELINE_TABLES)
+
+
+class SqliteStore(SqliteTimeline, SqliteDigests):
+    """A `Store` in a SQLite file; see `drkit.store.api` for what each method promises.
+
+    Args:
+        path: the file, or ``:memory:``.
+        create: make the file where there is none, and bring its schema up to date.
+        timeout_seconds: how long a call waits for another process's transaction.
+
+    Raises:
+        StoreMissing: there is no file, or no table in it, and `create` is false; later: the file was removed.
+        DrkitError: the file can't be opened or isn't a drkit store.
+    """
+
+    def __init__(self, path: str, *, create: bool = True, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self._db = SqliteConnection(path, create=create, timeout_seconds=timeout_seconds)
+
+    # ---- mapping rows -------------------------------------------------------------------------
+
+    def next_generation(self, link: LinkId) -> int:
+        with self._db.writing() as connection:
+            return next_generation(connection, str(link))
+
+    def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
+        with self._db.writing() as connection:
+            fenced = claim(connection, str(link), places, generation)
+        if fenced:
+            raise Fenced(fenced)
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:
+        if not rows:
+            return
+        name = str(link)
+        with self._db.writing() as connection:
+            check_claims(connection, name, {(row.tp, row.epoch) for row in rows}, claims)
+            connection.executemany(
+                "INSERT OR REPLACE INTO mapping VALUES (?, ?, ?, ?, ?, ?)",
+                [(name, r.topic, r.partition, r.epoch, r.source_offset, r.target_offset) for r in rows],
+            )
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
+        found = self._db.rows(
+            f"SELECT source_offset, target_offset FROM mapping WHERE {_PLACE} ORDER BY source_offset",  # noqa: S608  # our constant
+            (str(link), *tp, epoch),
+        )
+        return [OffsetMapping(*tp, epoch, source, target) for source, target in found]
+
+    def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        return self._mapping(link, tp, epoch, "source_offset <= ? ORDER BY source_offset DESC", source_offset)
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        return self._mapping(link, tp, epoch, "source_offset > ? ORDER BY source_offset", source_offset)
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        # target offsets never fall as source offsets grow, so the topmost match is the greatest target
+        return self._mapping(link, tp, epoch, "target_offset <= ? ORDER BY source_offset DESC", target_end)
+
+    def supersede_mappings(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int, claims: Claims | None = None
+    ) -> int:
+        with self._db.writing() as connection:
+            check_claims(connection, str(link), {(tp, epoch)}, claims)
+            return connection.execute(
+                f"DELETE FROM mapping WHERE {_PLACE} AND target_offset > ?",  # noqa: S608  # our constant
+                (str(link), *tp, epoch, target_end),
+            ).rowcount
+
+    # ---- watermarks and group positions ---------------------------------------------------------
+
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
+        if not watermarks:
+            return
+        name = str(link)
+        with self._db.writing() as connection:
+            check_claims(connection, name, {(mark.tp, mark.epoch) for mark in watermarks}, claims)
+            connection.executemany(
+                "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(name, *codec.watermark_row(mark)) for mark in watermarks],
+            )
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+        found = self._db.rows(
+            "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
+            " observed_at, behind_since, leader_epoch FROM watermark WHERE link = ? ORDER BY topic, partition",
+            (str(link),),
+        )
+        return {mark.tp: mark for mark in (codec.read_watermark(*row) for row in found)}
+
+    def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
+        name = str(link)
+        self._put(
+            "INSERT OR REPLACE INTO group_position VALUES (?, ?, ?, ?, ?, ?, ?)",
+            ((name, *codec.group_position_row(position)) for position in positions),
+        )
+
+    def group_positions(self, link: LinkId) -> list[GroupPosition]:
+        found = self._db.rows(
+            "SELECT group_id, topic, partition, source_offset, metadata, captured_at FROM group_position"
+            " WHERE link = ? ORDER BY group_id, topic, partition",
+            (str(link),),
+        )
+        return [codec.read_group_position(*row) for row in found]
+
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
+        name = str(link)
+        self._put("DELETE FROM group_position WHERE link = ? AND group_id = ?", ((name, group) for group in groups))
+
+    # ---- links ------------------------------------------------------------------------------------
+
+    def link_control(self, link: LinkId) -> LinkControl | None:
+        row = self._db.row(
+            "SELECT direction, version, changed_at, reason, run, paused_topics FROM link_control WHERE link = ?",
+            (str(link),),
+        )
+        return None if row is None else codec.read_link_control(link, *row)
+
+    def set_link_control(self, control: LinkControl, *, expected_version: int | None) -> bool:
+        name = str(control.link)
+        with self._db.writing() as connection:
+            kept = connection.execute("SELECT version FROM link_control WHERE link = ?", (name,)).fetchone()
+            if (None if kept is None else kept[0]) != expected_version:
+                return False
+            connection.execute(
+                "INSERT OR REPLACE INTO link_control VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (name, *codec.link_control_row(control)),
+            )
+        return True
+
+    def put_topic_states(self, link: LinkId, states: Sequence[TopicState]) -> None:
+        name = str(link)
+        self._put(
+            "INSERT OR REPLACE INTO topic_state VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ((name, *codec.topic_state_row(state)) for state in states),
+        )
+
+    def topic_states(self, link: LinkId) -> dict[str, TopicState]:
+        found = self._db.rows(
+            "SELECT topic, target_topic, source_topic_id, target_topic_id, epoch, partitions, created_by_drkit,"
+            " reason FROM topic_state WHERE link = ? ORDER BY topic",
+            (str(link),),
+        )
+        return {state.topic: state for state in (codec.read_topic_state(*row) for row in found)}
+
+    def forget_link_data(self, link: LinkId) -> None:
+        with self._db.writing() as connection:
+            take_all(connection, str(link))
+            for table in _LINK_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE link = ?", (str(link),))  # noqa: S608  # our constants
+
+    def forget_topic(self, link: LinkId, topic: str) -> None:
+        with self._db.writing() as connection:
+            take_all(connection, str(link), topic)
+            for table in _LINK_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE link = ? AND topic = ?", (str(link), topic))  # noqa: S608  # our constants
+
+    def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:
+        rows = ((str(link), kind, name, body) for name, body in notes.items())
+        self._put("INSERT OR REPLACE INTO link_note VALUES (?, ?, ?, ?)", rows)
+
+    def notes(self, link: LinkId, kind: str) -> dict[str, str]:
+        found = self._db.rows(
+            "SELECT name, body FROM link_note WHERE link = ? AND kind = ? ORDER BY name", (str(link), kind)
+        )
+        return dict(found)
+
+    def note_kinds(self, link: LinkId) -> set[str]:
+        return {kind for (kind,) in self._db.rows("SELECT DISTINCT kind FROM link_note WHERE link = ?", (str(link),))}
+
+    def forget_notes(self, link: LinkId, kind: str, names: Sequence[str]) -> None:
+        rows = ((str(link), kind, name) for name in names)
+        self._put("DELETE FROM link_note WHERE link = ? AND kind = ? AND name = ?", rows)
+
+    def put_problem(self, link: LinkId, problem: Problem) -> None:
+        self._put(
+            "INSERT INTO problem VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (link, kind, topic, partition)"
+            " DO UPDATE SET reason = excluded.reason, remedy = excluded.remedy, halted = excluded.halted,"
+            " unsure_from = excluded.unsure_from, unsure_until = excluded.unsure_until,"
+            " since = min(since, excluded.since)",
+            [(str(link), *codec.problem_row(problem))],
+        )
+
+    def problems(self, link: LinkId) -> list[Problem]:
+        found = self._db.rows(
+            "SELECT kind, topic, partition, reason, remedy, halted, since, unsure_from, unsure_until"
+            " FROM problem WHERE link = ? ORDER BY since, topic, partition, kind",
+            (str(link),),
+        )
+        return [codec.read_problem(*row) for row in found]
+
+    def clear_problem(self, link: LinkId, problem: Problem) -> None:
+        place = codec.problem_row(problem)[:3]
+        self._put(
+            "DELETE FROM problem WHERE link = ? AND kind = ? AND topic = ? AND partition = ?", [(str(link), *place)]
+        )
+
+    def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
+        with self._db.writing() as connection:
+            return connection.execute(
+                "DELETE FROM problem WHERE link = ? AND topic = coalesce(?, topic) AND kind = coalesce(?, kind)",
+                (str(link), topic, kind),
+            ).rowcount
+
+    # ---- leases -----------------------------------------------------------------------------------
+
+    def time(self) -> datetime:
+        (text,) = self._db.row("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')")
+        return datetime.fromisoformat(text)
+
+    def acquire_lease(self, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
+        with self._db.writing() as connection:
+            row = connection.execute(
+                "SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,)
+            ).fetchone()
+            kept = None if row is None else codec.read_kept_lease(*row)
+            decided = decide(kept, name=name, owner=owner, ttl_seconds=ttl_seconds, at=at)
+            if decided.owner == owner:
+                connection.execute(
+                    "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)",
+                    (name, decided.owner, decided.epoch, codec.to_micros(decided.expires_at)),
+                )
+        return decided
+
+    def release_lease(self, name: str, owner: str) -> None:
+        self.break_lease(name, owner)
+
+    def break_lease(self, name: str, owner: str) -> bool:
+        with self._db.writing() as connection:
+            changed = connection.execute("UPDATE lease SET owner = NULL WHERE name = ? AND owner = ?", (name, owner))
+            return changed.rowcount == 1
+
+    def lease(self, name: str) -> Lease | None:
+        row = self._db.row("SELECT name, owner, epoch, expires_at FROM lease WHERE name = ?", (name,))
+        return None if row is None else codec.read_kept_lease(*row).lease()
+
+    # ---- journal ----------------------------------------------------------------------------------
+
+    def append_entry(self, entry: JournalEntry) -> bool:
+        with self._db.writing() as connection:
+            kept = connection.execute(
+                "INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)", codec.entry_row(entry)
+            )
+            return kept.rowcount == 1
+
+    def entries(self, run: str) -> list[JournalEntry]:
+        found = self._db.rows(
+            "SELECT run, seq, at, stage, event, payload, previous, hash FROM journal WHERE run = ? ORDER BY seq", (run,)
+        )
+        return [codec.read_entry(*row) for row in found]
+
+    def put_run(self, summary: RunSummary) -> None:
+        self._put("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?)", [codec.run_row(summary)])
+
+    def runs(self) -> list[RunSummary]:
+        found = self._db.rows(
+            "SELECT run, kind, state, started_at, updated_at, detail FROM run ORDER BY started_at DESC, run DESC"
+        )
+        return [codec.read_run(*row) for row in found]
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _put(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run one statement for each row, all in one transaction."""
+        rows = list(rows)
+        if not rows:
+            return
+        with self._db.writing() as connection:
+            connection.executemany(sql, rows)
+
+    def _mapping(
+        self, link: LinkId, tp: TopicPartition, epoch: int, condition: str, bound: int
+    ) -> OffsetMapping | None:
+        row = self._db.row(
+            f"SELECT source_offset, target_offset FROM mapping WHERE {_PLACE} AND {condition} LIMIT 1",  # noqa: S608  # our constants
+            (str(link), *tp, epoch, bound),
+        )
+        return None if row is None else OffsetMapping(*tp, epoch, *row)
