@@ -11,8 +11,8 @@ from bench.batches import Codec, batch_variants
 from bench.wire import Connection
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
-from drkit.kafka.protocol.records import Record, build, read
-from drkit.mirror.runtime.range_digests import Ranges
+from drkit.kafka.protocol.records import RawRecord, build, read
+from drkit.mirror.runtime.range_digests import RangeDigests
 from drkit.model.digests import RangeDigest
 from drkit.model.topology import TopicPartition
 
@@ -68,7 +68,7 @@ def write(
     variants = cycle([next(iter(parse(memoryview(each)))) for each in made])
     waiting = 0
     ended: deque[RangeDigest] = deque()
-    ranges = [Ranges(TopicPartition(topic, partition), 0, ended) for partition in range(log.partitions)]
+    ranges = [RangeDigests(TopicPartition(topic, partition), 0, ended) for partition in range(log.partitions)]
     with Connection(address) as connection:
         for number in range(log.batches):
             if waiting >= _IN_FLIGHT:
@@ -91,7 +91,7 @@ def _stamped(batch: Batch, stamp: int, *, spoil: bool) -> bytes:
     """A batch whose records are stamped `stamp`, and one of them spoiled."""
     payload: bytes | memoryview = batch.records
     if spoil:
-        records = [Record(each.offset, batch.base_timestamp, bytes(each.body)) for each in read(batch)]
+        records = [RawRecord(each.offset, batch.base_timestamp, bytes(each.body)) for each in read(batch)]
         middle = len(records) // 2
         body = bytearray(records[middle].body)
         body[len(body) // 2] ^= 1

@@ -29,7 +29,7 @@ from bench.peers.drkit import STORE, Drkit
 from bench.stats import percentile
 from bench.watch import MirrorFailed
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.admin_connection import Wire, check
+from drkit.kafka.admin.admin_connection import AdminConnection, check
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
@@ -209,11 +209,11 @@ def _log_requests(source: Cluster, level: str) -> None:
         resources=[resource(resource_type=_BROKER_LOGGER, resource_name="1", configs=[entry])], validate_only=False
     )
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         for answer in (await wire.send(request, 1)).responses:
             check(answer.error_code, _REQUEST_LOG)
 
-    with Wire(source.alias, ClusterConfig(bootstrap_servers=source.address)) as wire:
+    with AdminConnection(source.alias, ClusterConfig(bootstrap_servers=source.address)) as wire:
         wire.call("log requests", step)
 
 

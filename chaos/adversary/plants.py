@@ -43,7 +43,7 @@ def filler_too_large() -> None:
 
     _put("drkit.mirror.resume.offset_alignment.align_partition:filler_count", make)
     _put("drkit.mirror.resume.offset_alignment.fill_decision:filler_count", make)
-    _put("drkit.mirror.engine.engine_state:Limits.lower", _answers(None))
+    _put("drkit.mirror.engine.engine_state:BatchLimits.lower", _answers(None))
     _put("drkit.mirror.health.stalls:Stalls.look", _answers(None))
 
 

@@ -20,7 +20,7 @@ from drkit.audit.spark.session import SparkRuntime, session_starting, ship_calla
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
 from drkit.config import Config
 from drkit.kafka.alteration.alteration import Alteration
-from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, PartitionAudit
+from drkit.model.audit import AuditRequest, AuditResult, Counts, PartitionAudit, PlacementBasis
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -233,9 +233,9 @@ def _findings_path(request: AuditRequest) -> Path:
     return path
 
 
-def _basis(partitions: tuple[PartitionAudit, ...]) -> Basis:
+def _basis(partitions: tuple[PartitionAudit, ...]) -> PlacementBasis:
     found = {each.basis for each in partitions}
-    return found.pop() if len(found) == 1 else Basis.MIXED if found else Basis.MAPPING
+    return found.pop() if len(found) == 1 else PlacementBasis.MIXED if found else PlacementBasis.MAPPING
 
 
 def _inexact(scope: Scope, judgement: Judgement) -> tuple[str, ...]:

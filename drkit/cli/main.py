@@ -76,7 +76,7 @@ def application(verbs: Sequence[str] = VERBS) -> typer.Typer:
     )
     app.callback()(_root)
     for verb in verbs:
-        importlib.import_module(f"drkit.cli.{verb}").register(app)
+        importlib.import_module(f"drkit.cli.verbs.{verb}").register(app)
     return app
 
 

@@ -18,7 +18,7 @@ _STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """What a command said. `document` is its JSON, None where stdout held none."""
 
     command: str
@@ -57,7 +57,7 @@ class Shell:
         self._logs = log_dir
         self._children: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
 
-    def run(self, *arguments: str, timeout: float = 300.0, lines: bool = False) -> Answer:
+    def run(self, *arguments: str, timeout: float = 300.0, lines: bool = False) -> CommandResult:
         """Run a command to its end, in JSON; `lines`: it writes one object a line, which are left aside."""
         line = command_line(arguments)
         full = [sys.executable, "-m", "drkit", *arguments, "--config", str(self._config), "--output", "json"]
@@ -71,7 +71,7 @@ class Shell:
                 document = json.loads(done.stdout)
             except ValueError as error:
                 raise DrkitError(f"`{line}` wrote something else than one JSON document") from error
-        return Answer(line, done.returncode, document, done.stderr)
+        return CommandResult(line, done.returncode, document, done.stderr)
 
     def start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
         """Start a command that goes on; its output goes to a file of the lab."""

@@ -18,7 +18,7 @@ from drkit.demo.claims import Claims, counted
 from drkit.demo.groups import GROUPS, Consumers
 from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
-from drkit.demo.witness import Seen, committed, partitions_of, read_topics
+from drkit.demo.witness import PartitionContent, committed, partitions_of, read_topics
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.lab.datasets.catalogue import open_dataset
@@ -368,7 +368,7 @@ class Story:
             raise DrkitError(f"the load did not end within {_LOAD_ENDS_SECONDS:.0f} s")
         return report
 
-    def _read(self, alias: str, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, Seen]:
+    def _read(self, alias: str, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, PartitionContent]:
         names = topics or tuple(spec.name for spec in open_dataset("flights").topics)
         return read_topics(self._the_lab.bootstrap(alias), names)
 

@@ -22,7 +22,7 @@ _NO_PROGRESS_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Seen:
+class PartitionContent:
     """What a partition holds, in order: each record's offset and a hash of its content.
 
     The hash covers key, value, headers and timestamp; equal hashes are taken for equal records (64 bits).
@@ -40,7 +40,7 @@ class Seen:
         """How many records stand at or above an offset."""
         return len(self.offsets) - bisect_left(self.offsets, offset)
 
-    def common_prefix(self, other: Seen) -> int:
+    def common_prefix(self, other: PartitionContent) -> int:
         """How many records from the start on are the same, in the same order."""
         for count, (mine, theirs) in enumerate(zip(self.hashes, other.hashes, strict=False)):
             if mine != theirs:
@@ -60,14 +60,14 @@ def partitions_of(bootstrap: str, topics: Iterable[str]) -> list[TopicPartition]
         consumer.close()
 
 
-def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[TopicPartition, Seen]:
+def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[TopicPartition, PartitionContent]:
     """Read every committed record of the topics from start to end.
 
     Raises:
         Unreachable: no record and no end came for a minute.
     """
     wanted = partitions_of(bootstrap, topics)
-    seen = {tp: Seen(array("q"), array("q")) for tp in wanted}
+    seen = {tp: PartitionContent(array("q"), array("q")) for tp in wanted}
     consumer = _consumer(bootstrap)
     try:
         consumer.assign([ClientPartition(tp.topic, tp.partition, 0) for tp in wanted])

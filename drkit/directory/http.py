@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """Status and body of an answer."""
 
     status: int
@@ -81,7 +81,7 @@ class HttpServer:
         headers: Mapping[str, str] | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> Answer:
+    ) -> HttpResponse:
         """One request on a connection of its own.
 
         `deadline` (None: `timeout_seconds` from now) bounds all of it, looking up the name included, however slowly the
@@ -92,7 +92,7 @@ class HttpServer:
             ConfigError: `ca_file` can't be read.
         """
         sent = _Request(method, path, body, {**self.headers, **(headers or {})})
-        answer = self._exchange(sent, lambda response: Answer(response.status, response.read()), deadline)
+        answer = self._exchange(sent, lambda response: HttpResponse(response.status, response.read()), deadline)
         if answer.status >= _ERRORS:
             raise Unreachable(
                 f"{self.name} answered {answer.status}: {answer.text}", remedy="Look at that server's own log"
@@ -156,6 +156,6 @@ class HttpServer:
         return http.client.HTTPSConnection(self.host, self.port, timeout=seconds, context=context)
 
 
-def refused(name: str, answer: Answer, remedy: str) -> DrkitError:
+def refused(name: str, answer: HttpResponse, remedy: str) -> DrkitError:
     """The error for an answer that isn't what was hoped for."""
     return DrkitError(f"{name} answered {answer.status}: {answer.text}", remedy=remedy)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from drkit.drill.history import Attempt, History, Landed, Part, RecordId
+from drkit.drill.history import Attempt, History, HistoryPart, Landed, RecordId
 
 WITNESSES = 10
 """How many anomalies a result shows; it counts all."""
@@ -206,11 +206,13 @@ class Checker:
     """
 
     find: Check
-    needs: frozenset[Part]
-    forged_by: frozenset[Part] = frozenset()
+    needs: frozenset[HistoryPart]
+    forged_by: frozenset[HistoryPart] = frozenset()
 
 
-_ATTEMPTS, _POLLS, _LANDED = (frozenset({part}) for part in (Part.ATTEMPTS, Part.POLLS, Part.LANDED))
+_ATTEMPTS, _POLLS, _LANDED = (
+    frozenset({part}) for part in (HistoryPart.ATTEMPTS, HistoryPart.POLLS, HistoryPart.LANDED)
+)
 
 CHECKERS: Final[dict[str, Checker]] = {
     "lost": Checker(lost, _ATTEMPTS | _LANDED, forged_by=_LANDED),
@@ -224,7 +226,7 @@ CHECKERS: Final[dict[str, Checker]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AnomalyCheck:
     """A check's outcome: `held` is True, False, or None where it couldn't be made (`reason` says why)."""
 
     held: bool | None
@@ -233,7 +235,7 @@ class Finding:
     witnesses: tuple[Anomaly, ...] = ()
 
 
-def judge(name: str, history: History) -> Finding:
+def judge(name: str, history: History) -> AnomalyCheck:
     """Make one check.
 
     Raises:
@@ -243,15 +245,15 @@ def judge(name: str, history: History) -> Finding:
     missing = sorted(checker.needs & history.incomplete.keys())
     reasons = "; ".join(history.incomplete[part] for part in missing)
     if checker.forged_by & history.incomplete.keys():
-        return Finding(None, None, reasons)
+        return AnomalyCheck(None, None, reasons)
     if not any((history.attempts, history.polls, history.landed)):
-        return Finding(None, None, "nothing was sent and nothing was read")
+        return AnomalyCheck(None, None, "nothing was sent and nothing was read")
     try:
         found = list(checker.find(history))
     except CannotCheck as error:
-        return Finding(None, None, str(error))
+        return AnomalyCheck(None, None, str(error))
     if found:
-        return Finding(False, len(found), None, tuple(found[:WITNESSES]))
+        return AnomalyCheck(False, len(found), None, tuple(found[:WITNESSES]))
     if missing:
-        return Finding(None, None, reasons)
-    return Finding(True, 0, None)
+        return AnomalyCheck(None, None, reasons)
+    return AnomalyCheck(True, 0, None)

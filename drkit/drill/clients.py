@@ -11,7 +11,7 @@ from typing import Literal
 
 from drkit.drill.children import Child, wait_gone
 from drkit.drill.experiment import Workload
-from drkit.drill.history import Attempt, Outcome, Part, Poll, Position, RecordId
+from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, HistoryPart, Poll, RecordId
 from drkit.drill.workload.ledger import LedgerReader
 from drkit.drill.workload.spec import ClientSpec
 
@@ -123,7 +123,7 @@ class Clients:
                         partition=_int(partition),
                         sent_at=_float(sent_at),
                         digest=_int(digest),
-                        outcome=Outcome.UNKNOWN if offset is None else Outcome.ACKED,
+                        outcome=AttemptOutcome.UNKNOWN if offset is None else AttemptOutcome.ACKED,
                         offset=None if offset is None else _int(offset),
                         acked_at=None if acked_at is None else _float(acked_at),
                     )
@@ -149,19 +149,19 @@ class Clients:
                 )
         return tuple(found)
 
-    def committed(self) -> tuple[Position, ...]:
+    def committed(self) -> tuple[ConfirmedPosition, ...]:
         """Every position that a cluster confirmed to the group."""
         return tuple(
-            Position(client.cluster, _int(partition), _int(offset), _float(at))
+            ConfirmedPosition(client.cluster, _int(partition), _int(offset), _float(at))
             for client in self._all
             for partition, offset, at in client.ledger.positions()
         )
 
-    def incomplete(self) -> dict[Part, str]:
+    def incomplete(self) -> dict[HistoryPart, str]:
         """Parts of the history that a client may not have kept, with the reason."""
-        found: dict[Part, str] = {}
+        found: dict[HistoryPart, str] = {}
         for client in self.died():
-            part = Part.ATTEMPTS if client.kind == "producer" else Part.POLLS
+            part = HistoryPart.ATTEMPTS if client.kind == "producer" else HistoryPart.POLLS
             found[part] = f"{client.name} did not end in order ({client.child.ending()})"
         return found
 

@@ -29,7 +29,7 @@ ANSWER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ConditionResult:
     """`seen` says in words what was seen, whether the condition holds or not."""
 
     holds: bool
@@ -50,15 +50,15 @@ class Round:
         return self._rig.status()
 
 
-def look(rig: Rig, condition: Condition, view: Round) -> Sight:  # noqa: PLR0911  # one arm a condition
+def look(rig: Rig, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911  # one arm a condition
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
             count = rig.clients.count("acks", condition.cluster)
-            return Sight(count >= condition.at_least, f"{count} records acknowledged by {condition.cluster}")
+            return ConditionResult(count >= condition.at_least, f"{count} records acknowledged by {condition.cluster}")
         case Consumed():
             count = rig.clients.count("polls", condition.cluster)
-            return Sight(count >= condition.at_least, f"{count} records read from {condition.cluster}")
+            return ConditionResult(count >= condition.at_least, f"{count} records read from {condition.cluster}")
         case Drained():
             return _drained(rig, condition)
         case Mirrored():
@@ -67,15 +67,15 @@ def look(rig: Rig, condition: Condition, view: Round) -> Sight:  # noqa: PLR0911
             return _captured(view.status, rig.experiment.workload)
         case Answers():
             up = answers(rig.properties[condition.cluster], ANSWER_SECONDS)
-            return Sight(up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
+            return ConditionResult(up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
         case Silent():
             up = answers(rig.properties[condition.cluster], ANSWER_SECONDS)
-            return Sight(not up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
+            return ConditionResult(not up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
         case _:
             assert_never(condition)
 
 
-def wait_for(rig: Rig, conditions: list[Condition], timeout_seconds: float) -> Sight:
+def wait_for(rig: Rig, conditions: list[Condition], timeout_seconds: float) -> ConditionResult:
     """Look until all conditions hold in one round, or time is up; what was seen last is told.
 
     A round ends at the first condition that doesn't hold. A client that died is told at once: waiting
@@ -91,12 +91,12 @@ def wait_for(rig: Rig, conditions: list[Condition], timeout_seconds: float) -> S
             if not sight.holds:
                 break
         else:
-            return Sight(True, "; ".join(seen))
+            return ConditionResult(True, "; ".join(seen))
         dead = [f"{c.name} died: {c.child.ending()}" for c in rig.clients.died()]
         if dead:
-            return Sight(False, "; ".join([seen[-1], *dead]))
+            return ConditionResult(False, "; ".join([seen[-1], *dead]))
         if time.monotonic() > deadline:
-            return Sight(False, f"after {timeout_seconds:g} s: {seen[-1]}{_mirror_death(rig)}")
+            return ConditionResult(False, f"after {timeout_seconds:g} s: {seen[-1]}{_mirror_death(rig)}")
         time.sleep(STATUS_INTERVAL_SECONDS if view.asked else INTERVAL_SECONDS)
 
 
@@ -106,39 +106,41 @@ def _mirror_death(rig: Rig) -> str:
     return f"; the mirror is not running, it ended with {rig.mirror.ending()}"
 
 
-def _drained(rig: Rig, condition: Drained) -> Sight:
+def _drained(rig: Rig, condition: Drained) -> ConditionResult:
     workload = rig.experiment.workload
     try:
         ends = log_ends(rig.properties[condition.cluster], workload.topic, workload.partitions, ANSWER_SECONDS)
     except NotRead as error:
-        return Sight(False, str(error))
+        return ConditionResult(False, str(error))
     positions = rig.clients.positions(condition.cluster)
     behind = sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items() if end)
-    return Sight(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
+    return ConditionResult(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
 
 
-def _mirrored(status: dict[str, Any] | None, workload: Workload, condition: Mirrored) -> Sight:
+def _mirrored(status: dict[str, Any] | None, workload: Workload, condition: Mirrored) -> ConditionResult:
     if status is None:
-        return Sight(False, "drkit status gave no answer")
+        return ConditionResult(False, "drkit status gave no answer")
     rows = [row for row in _rows(status, "partitions") if row["topic"] == workload.topic]
     if len(rows) < workload.partitions:
-        return Sight(False, f"drkit status knows {len(rows)} of {workload.partitions} partitions of {workload.topic}")
+        return ConditionResult(
+            False, f"drkit status knows {len(rows)} of {workload.partitions} partitions of {workload.topic}"
+        )
     lags = [row["lag_records"] for row in rows]
     if any(lag is None for lag in lags):
-        return Sight(False, f"the lag of {workload.topic} is not known")
-    return Sight(sum(lags) <= condition.at_most_behind, f"{workload.topic} is {sum(lags)} records behind")
+        return ConditionResult(False, f"the lag of {workload.topic} is not known")
+    return ConditionResult(sum(lags) <= condition.at_most_behind, f"{workload.topic} is {sum(lags)} records behind")
 
 
-def _captured(status: dict[str, Any] | None, workload: Workload) -> Sight:
+def _captured(status: dict[str, Any] | None, workload: Workload) -> ConditionResult:
     if status is None:
-        return Sight(False, "drkit status gave no answer")
+        return ConditionResult(False, "drkit status gave no answer")
     captured = {
         row["partition"]
         for row in _rows(status, "groups")
         if row["group"] == workload.group and row["topic"] == workload.topic and row["captured_at"] is not None
     }
     seen = f"the position of {workload.group} is captured on {len(captured)} of {workload.partitions} partitions"
-    return Sight(len(captured) == workload.partitions, seen)
+    return ConditionResult(len(captured) == workload.partitions, seen)
 
 
 def _rows(status: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:

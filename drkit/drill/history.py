@@ -22,7 +22,7 @@ class RecordId(NamedTuple):
         return f"{self.key}#{self.seq}"
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """What the producer knows of an attempt. `unknown`: no answer came, it may or may not be in the log."""
 
     ACKED = "acked"
@@ -38,7 +38,7 @@ class Attempt:
     partition: int
     sent_at: float
     digest: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     offset: int | None = None
     acked_at: float | None = None
 
@@ -58,7 +58,7 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ConfirmedPosition:
     """A position of the group that the cluster confirmed: one it started from, or one it committed."""
 
     cluster: str
@@ -77,7 +77,7 @@ class Landed:
     digest: int
 
 
-class Part(StrEnum):
+class HistoryPart(StrEnum):
     """The parts of a history that may be missing."""
 
     ATTEMPTS = "attempts"
@@ -97,13 +97,13 @@ class History:
     target: str
     attempts: tuple[Attempt, ...] = ()
     polls: tuple[Poll, ...] = ()
-    positions: tuple[Position, ...] = ()
+    positions: tuple[ConfirmedPosition, ...] = ()
     landed: tuple[Landed, ...] = ()
-    incomplete: dict[Part, str] = field(default_factory=dict)
+    incomplete: dict[HistoryPart, str] = field(default_factory=dict)
 
     def acked(self, cluster: str) -> Iterator[Attempt]:
         """The attempts that a cluster acknowledged."""
-        return (a for a in self.attempts if a.cluster == cluster and a.outcome is Outcome.ACKED)
+        return (a for a in self.attempts if a.cluster == cluster and a.outcome is AttemptOutcome.ACKED)
 
     def landed_records(self) -> frozenset[RecordId]:
         """The workload's records that are on the target."""

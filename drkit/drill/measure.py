@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkit.drill.history import History, Outcome, Part
+from drkit.drill.history import AttemptOutcome, History, HistoryPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def measure(history: History, *, disaster_at: float | None, moved: bool) -> Meas
         disaster_at: when the disaster struck (CLOCK_MONOTONIC seconds), or None if none did.
         moved: whether a failover succeeded and clients were moved: without that there is no RTO.
     """
-    sure = not {Part.ATTEMPTS, Part.LANDED} & history.incomplete.keys()
+    sure = not {HistoryPart.ATTEMPTS, HistoryPart.LANDED} & history.incomplete.keys()
     on_target = history.landed_records()
     missing = [attempt for attempt in history.acked(history.source) if attempt.record not in on_target]
     rpo_seconds: float | None = None
@@ -52,8 +52,8 @@ def measure(history: History, *, disaster_at: float | None, moved: bool) -> Meas
         rpo_records=len(missing) if sure else None,
         rpo_seconds=rpo_seconds,
         rto_seconds=first - disaster_at if moved and first is not None and disaster_at is not None else None,
-        acknowledged=sum(attempt.outcome is Outcome.ACKED for attempt in history.attempts),
-        unknown=sum(attempt.outcome is Outcome.UNKNOWN for attempt in history.attempts),
-        landed=None if Part.LANDED in history.incomplete else len(history.landed),
-        reread=None if Part.POLLS in history.incomplete else len((read_on_source & read_on_target) - {None}),
+        acknowledged=sum(attempt.outcome is AttemptOutcome.ACKED for attempt in history.attempts),
+        unknown=sum(attempt.outcome is AttemptOutcome.UNKNOWN for attempt in history.attempts),
+        landed=None if HistoryPart.LANDED in history.incomplete else len(history.landed),
+        reread=None if HistoryPart.POLLS in history.incomplete else len((read_on_source & read_on_target) - {None}),
     )

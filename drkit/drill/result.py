@@ -41,7 +41,7 @@ class SteadyStateResult(_Document):
     seconds: float
 
 
-class Witness(_Document):
+class WitnessRecord(_Document):
     """One anomaly, by its place on a cluster."""
 
     cluster: str
@@ -58,7 +58,7 @@ class CheckResult(_Document):
     outcome: Verdict
     anomalies: int | None
     reason: str | None
-    witnesses: list[Witness]
+    witnesses: list[WitnessRecord]
 
 
 class ObjectiveResult(_Document):

@@ -13,7 +13,7 @@ from drkit.config import load_config
 from drkit.drill.children import Child, Finished, run_command
 from drkit.drill.clients import Clients
 from drkit.drill.experiment import Experiment, Failover, Load
-from drkit.drill.history import Position
+from drkit.drill.history import ConfirmedPosition
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
@@ -45,7 +45,7 @@ class Rig:
     failover: dict[str, Any] | None = None
     failed_over: bool = False
     moved: bool = False
-    started_from: tuple[Position, ...] = ()
+    started_from: tuple[ConfirmedPosition, ...] = ()
     start_unknown: str | None = None
 
     @classmethod
@@ -75,7 +75,9 @@ class Rig:
             self.start_unknown = str(error)
             return
         at = time.monotonic()
-        self.started_from = tuple(Position(cluster, partition, offset, at) for partition, offset in found.items())
+        self.started_from = tuple(
+            ConfirmedPosition(cluster, partition, offset, at) for partition, offset in found.items()
+        )
 
     # -- processes ---------------------------------------------------------------------------
 

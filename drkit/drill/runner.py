@@ -22,7 +22,7 @@ from drkit.drill.checkers import judge
 from drkit.drill.conditions import wait_for
 from drkit.drill.experiment import SOURCE, TARGET, Rollback, Step
 from drkit.drill.experiment_file import ExperimentFile
-from drkit.drill.history import History, Landed, Part
+from drkit.drill.history import History, HistoryPart, Landed
 from drkit.drill.keep import LAB_NOTE, Drills, new_run
 from drkit.drill.measure import measure
 from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
@@ -182,13 +182,13 @@ def _collect(rig: Rig, course: _Course) -> History:
     workload = rig.experiment.workload
     incomplete = rig.clients.incomplete()
     if rig.start_unknown is not None:
-        incomplete[Part.POLLS] = rig.start_unknown
+        incomplete[HistoryPart.POLLS] = rig.start_unknown
     landed: list[Landed] = []
     course.told(f"reading {workload.topic} on {TARGET} …")
     try:
         landed = read_all(rig.properties[TARGET], rig.run, workload.topic, workload.partitions, READ_SECONDS)
     except NotRead as error:
-        incomplete[Part.LANDED] = str(error)
+        incomplete[HistoryPart.LANDED] = str(error)
     course.told(f"{len(landed)} records on {TARGET}")
     return History(
         source=SOURCE,
@@ -239,7 +239,7 @@ def _result(course: _Course, rig: Rig | None) -> DrillResult:
 
 
 def _nothing(reason: str) -> History:
-    return History(SOURCE, TARGET, incomplete=dict.fromkeys(Part, reason))
+    return History(SOURCE, TARGET, incomplete=dict.fromkeys(HistoryPart, reason))
 
 
 @contextmanager

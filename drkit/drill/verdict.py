@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from drkit.drill.checkers import Finding
+from drkit.drill.checkers import AnomalyCheck
 from drkit.drill.experiment import Objectives
 from drkit.drill.measure import Measured
 from drkit.drill.result import (
@@ -24,13 +24,13 @@ from drkit.drill.result import (
     SteadyStateResult,
     StepResult,
     Verdict,
-    Witness,
+    WitnessRecord,
 )
 
 ExitValue = Literal[0, 1, 6, 8]
 
 
-def check_result(name: str, finding: Finding) -> CheckResult:
+def check_result(name: str, finding: AnomalyCheck) -> CheckResult:
     """A finding as it is reported."""
     outcome: Verdict = "unknown" if finding.held is None else "passed" if finding.held else "failed"
     return CheckResult(
@@ -39,7 +39,7 @@ def check_result(name: str, finding: Finding) -> CheckResult:
         anomalies=finding.anomalies,
         reason=finding.reason,
         witnesses=[
-            Witness(
+            WitnessRecord(
                 cluster=one.cluster,
                 partition=one.partition,
                 offset=one.offset,

@@ -53,7 +53,7 @@ DEVIATIONS = tuple(kind.value for kind in FindingKind if kind is not FindingKind
 """The kinds of finding that make a verdict `deviated`, gravest first."""
 
 
-class Basis(StrEnum):
+class PlacementBasis(StrEnum):
     """What told where a record belongs on the target."""
 
     MAPPING = "mapping"  # the link's mapping rows
@@ -214,7 +214,7 @@ class PartitionAudit:
     topic: str
     target_topic: str
     partition: int
-    basis: Basis
+    basis: PlacementBasis
     counts: Counts
     source_start: int
     source_end: int
@@ -291,7 +291,7 @@ class AuditResult:
     findings: tuple[Finding, ...]
     findings_total: int
     findings_path: str
-    basis: Basis
+    basis: PlacementBasis
     observed_at: datetime
     seconds: float
     notes: tuple[str, ...] = ()
@@ -325,7 +325,7 @@ class SalvageKind(StrEnum):
     RETIRED = "retired"  # the target's retention, compaction or DeleteRecords removed it there
 
 
-class Standing(StrEnum):
+class SalvageClass(StrEnum):
     """How a salvaged record stands to what its partition of the target holds."""
 
     NEW = "new"  # nothing of its key is or may be later than it, or it has no key
@@ -349,7 +349,7 @@ class SalvageResult:
     manifest: str
     records: dict[SalvageKind, int]
     by_topic: dict[str, int]
-    standings: dict[Standing, int]
+    standings: dict[SalvageClass, int]
     through: dict[str, int]
     uncommitted: dict[str, int]
     unreadable: dict[str, list[tuple[int, int]]]

@@ -21,7 +21,7 @@ from drkit.model.ranges import merged_ranges
 FORMAT = "drkit-continuous-audit/1"
 
 
-class Closed(NamedTuple):
+class ClosedRange(NamedTuple):
     """Source offsets [first, until) of a partition in one epoch that are on the target, says the mirror.
 
     `closed_ms`: when that was seen first, ms since the epoch. `opening`: nothing of the partition was looked at before
@@ -65,7 +65,7 @@ class Reconciled:
     some of those that deviate.
     """
 
-    closed: Closed
+    closed: ClosedRange
     target_topic: str
     counts: Counts = field(default_factory=Counts)
     gone: int = 0
@@ -95,12 +95,12 @@ class Reconciled:
         return f"{closed.topic}:{closed.partition} {at}: {self.problem or ', '.join(found) or 'equal'}"
 
 
-def slices(ranges: Sequence[Closed], most: int) -> list[list[Closed]]:
+def slices(ranges: Sequence[ClosedRange], most: int) -> list[list[ClosedRange]]:
     """Ranges in lots of at most `most` offsets; long ones are cut. A partition's pieces stay in order, one a lot."""
-    lots: list[list[Closed]] = []
+    lots: list[list[ClosedRange]] = []
     rest = [each for each in ranges if each.first < each.until]
     while rest:
-        room, lot, left = most, list[Closed](), list[Closed]()
+        room, lot, left = most, list[ClosedRange](), list[ClosedRange]()
         for each in rest:
             until = min(each.until, each.first + room)
             if until > each.first:
@@ -114,7 +114,7 @@ def slices(ranges: Sequence[Closed], most: int) -> list[list[Closed]]:
 
 
 @dataclass(slots=True)
-class Progress:
+class AuditProgress:
     """The sum, kept beside the stream's checkpoint.
 
     `batch`: the last of the stream's batches that is in it. `topics`: counts by source topic. `alerts`: ranges that
@@ -156,7 +156,7 @@ class Progress:
             return "deviated"
         return "unknown" if self.unknown else "clean"
 
-    def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> Progress:
+    def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> AuditProgress:
         """The sum with one batch's ranges added."""
         outcomes = list(found)
         topics, through, reached = dict(self.topics), dict(self.through), dict(self.reached)
@@ -182,7 +182,7 @@ class Progress:
             reached=reached,
         )
 
-    def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> Progress:
+    def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:
         """The sum with what stood behind the last mirrored records added: outcomes, and the target offsets told of."""
         topics, told, alerts = dict(self.topics), dict(self.told), self.alerts
         for outcome, offsets in found:
@@ -197,7 +197,7 @@ class Progress:
         return json.dumps({"format": FORMAT, **asdict(self)})
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> Progress:
+    def from_json(cls, text: str, where: str) -> AuditProgress:
         """As it was kept.
 
         Raises:

@@ -79,14 +79,14 @@ class ConfigError(DrkitError):
     exit_code = ExitCode.USAGE
 
 
-class NotLetIn(ConfigError):
+class AuthenticationError(ConfigError):
     """A cluster answers, but its certificate can't be trusted, or it doesn't take our credentials.
 
     To whoever only looks at a cluster this is a fact about it, as `Unreachable` is.
     """
 
 
-class BrokerTooOld(NotLetIn):
+class BrokerTooOld(AuthenticationError):
     """A broker lacks a version of a request without which drkit can't keep its promises."""
 
 

@@ -24,7 +24,7 @@ _EPOCH_DIGITS = 20
 _MARK = "drkit-fence"
 
 
-class Means(StrEnum):
+class FenceMethod(StrEnum):
     """What keeps clients out."""
 
     ACL = "acl"
@@ -44,14 +44,14 @@ class GateState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GateRecord:
+class FenceRecord:
     """What the newest decision about a cluster's gate is. `proven`: closed, and shown to be; `detail`: how."""
 
     cluster: str
     epoch: int
     run: str
     state: GateState
-    means: Means
+    means: FenceMethod
     at: datetime
     proven: bool = False
     detail: str = ""
@@ -59,7 +59,7 @@ class GateRecord:
     @property
     def stands(self) -> bool:
         """Whether rules may be on the cluster, or its command may have run: also when it could not be reached since."""
-        return self.means is not Means.NONE and self.state is not GateState.OPEN
+        return self.means is not FenceMethod.NONE and self.state is not GateState.OPEN
 
     @property
     def name(self) -> str:
@@ -67,21 +67,21 @@ class GateRecord:
         return f"{self.cluster} {self.epoch:0{_EPOCH_DIGITS}d}"
 
 
-_RECORD = TypeAdapter(GateRecord)
+_RECORD = TypeAdapter(FenceRecord)
 
 
-def record_text(record: GateRecord) -> str:
+def record_text(record: FenceRecord) -> str:
     """The record as its note has it."""
     return _RECORD.dump_json(record).decode()
 
 
-def newest(notes: Mapping[str, str], cluster: str) -> GateRecord | None:
+def newest(notes: Mapping[str, str], cluster: str) -> FenceRecord | None:
     """The cluster's newest record among the notes of a link; None: nothing was ever decided."""
     names = [name for name in notes if name.rpartition(" ")[0] == cluster]
     return _RECORD.validate_json(notes[max(names)]) if names else None
 
 
-def older(notes: Mapping[str, str], record: GateRecord) -> list[str]:
+def older(notes: Mapping[str, str], record: FenceRecord) -> list[str]:
     """Names of the notes that a record replaces."""
     return [name for name in notes if name.rpartition(" ")[0] == record.cluster and name < record.name]
 

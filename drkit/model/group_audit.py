@@ -23,7 +23,7 @@ class GroupVerdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Before(StrEnum):
+class SourceEvidence(StrEnum):
     """What says where the group stood on the source."""
 
     SOURCE = "source"  # the source itself, asked now
@@ -50,7 +50,7 @@ class Reason(StrEnum):
     RETIRED = "retired"  # on the target once, removed there by retention or compaction: whether it was read isn't known
 
 
-class Means(StrEnum):
+class CountBasis(StrEnum):
     """What the counts rest on."""
 
     RECORDS = "records"  # both sides, compared record by record
@@ -58,7 +58,7 @@ class Means(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlace:
+class GroupPositions:
     """Where a group stood on a partition, and where it went. Offsets are the next to be read.
 
     `source_seen_at`: when it was seen there. `target_now`: what it has committed on the target now.
@@ -69,7 +69,7 @@ class GroupPlace:
     target_topic: str
     partition: int
     source_offset: int | None
-    before: Before | None
+    before: SourceEvidence | None
     source_seen_at: datetime | None
     target_offset: int | None
     after: After | None
@@ -85,7 +85,7 @@ class GroupMove:
     group: str
     run: str
     moved_at: datetime
-    places: tuple[GroupPlace, ...]
+    places: tuple[GroupPositions, ...]
     unreadable: str | None = None
 
 
@@ -161,7 +161,7 @@ class GroupWitness:
 class GroupPartition:
     """One partition of the view."""
 
-    place: GroupPlace
+    place: GroupPositions
     counts: GroupCounts
     notes: tuple[str, ...]
 
@@ -171,7 +171,7 @@ class GroupAudit:
     """The view. `observed_at`: when the logs' ends were taken; `seconds`: how long it took."""
 
     move: GroupMove
-    means: Means
+    means: CountBasis
     partitions: tuple[GroupPartition, ...]
     witnesses: tuple[GroupWitness, ...]
     observed_at: datetime

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 
-class Committed(NamedTuple):
+class GroupCommit(NamedTuple):
     """What a group had committed on a partition."""
 
     partition: int
@@ -39,7 +39,7 @@ class GroupState:
     group: str
     topic: str
     at: datetime
-    positions: tuple[Committed, ...]
+    positions: tuple[GroupCommit, ...]
     before: datetime | None
     held_until: datetime | None
     expires_at: datetime

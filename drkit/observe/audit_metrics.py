@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from drkit.model.continuous import Progress
+from drkit.model.continuous import AuditProgress
 from drkit.model.errors import ConfigError
 
 _OUTCOMES = ("matched", "lost", "corrupted", "duplicated", "foreign", "reordered")
@@ -20,7 +20,7 @@ _OUTCOMES = ("matched", "lost", "corrupted", "duplicated", "foreign", "reordered
 class AuditCollector(Collector):
     """Collects from `look`: the sum (None before it began), and whether the last try worked."""
 
-    def __init__(self, look: Callable[[], tuple[Progress | None, bool]]) -> None:
+    def __init__(self, look: Callable[[], tuple[AuditProgress | None, bool]]) -> None:
         self._look = look
 
     def collect(self) -> Iterable[Metric]:
@@ -33,7 +33,7 @@ class AuditCollector(Collector):
             yield from _families(progress)
 
 
-def _families(progress: Progress) -> Iterable[Metric]:
+def _families(progress: AuditProgress) -> Iterable[Metric]:
     link = progress.link
     records = CounterMetricFamily(
         "drkit_audit_records", "Records reconciled, by what became of them", labels=["link", "topic", "outcome"]
@@ -73,7 +73,7 @@ def _families(progress: Progress) -> Iterable[Metric]:
 
 
 @contextmanager
-def audit_metrics(host: str, port: int, look: Callable[[], tuple[Progress | None, bool]]) -> Iterator[int]:
+def audit_metrics(host: str, port: int, look: Callable[[], tuple[AuditProgress | None, bool]]) -> Iterator[int]:
     """Serve the metrics over HTTP while the block runs; gives the port (0 asks for a free one).
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """What a check found."""
 
     OK = "ok"
@@ -20,6 +20,6 @@ class Check:
     """One question and its answer; `remedy` is empty where there is nothing to do."""
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     reason: str
     remedy: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from drkit.model.acls import Acl, fence_rules_kind
-from drkit.model.fence import FENCES, GateState, Means, mark_of, newest, serving_cluster
+from drkit.model.fence import FENCES, FenceMethod, GateState, mark_of, newest, serving_cluster
 from drkit.model.link_state import LinkControl, Problem
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -33,7 +33,7 @@ def fence_problem(
     denying = {rule for rule in noted if rule.permission == "deny"}
     standing = denying if rules is None else denying & set(rules)
     record = newest(store.notes(link.id, FENCES), cluster)
-    by_command = record is not None and record.means is Means.COMMAND and record.state is not GateState.OPEN
+    by_command = record is not None and record.means is FenceMethod.COMMAND and record.state is not GateState.OPEN
     marked = rules is not None and mark_of(link) in rules
     if not (standing or marked or by_command):
         return None

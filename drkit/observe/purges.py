@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
-from drkit.model.errors import NotLetIn, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
@@ -69,7 +69,7 @@ def with_unseen_purges(
         seen[tp] = replace(mark, source_start=starts.source[tp], target_start=starts.target[there])
         begin, until = starts.source[tp], missing_until(store, link.id, seen[tp])
         if begin < until:
-            missing[tp] = Missing(Stretch(begin, until), there, emptied=starts.target[there] >= mark.target_end)
+            missing[tp] = Missing(OffsetRange(begin, until), there, emptied=starts.target[there] >= mark.target_end)
     if not missing:
         return list(problems)
     try:
@@ -80,7 +80,7 @@ def with_unseen_purges(
             link.settings_policy,
             at_ms=int(at.timestamp() * 1000),
         )
-    except (Unreachable, NotLetIn, Refused):
+    except (Unreachable, AuthenticationError, Refused):
         return list(problems)
     notes = store.notes(link.id, TARGET_PURGED)
     since = {place: problem.since for problem in problems if (place := _place(problem)) is not None}

@@ -19,7 +19,7 @@ from drkit.model.link_state import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import counted
-from drkit.observe.check import Check, Outcome
+from drkit.observe.check import Check, CheckOutcome
 from drkit.observe.fence import FENCED
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.observe.store_safety import copy_of_store, placement
@@ -39,12 +39,12 @@ class Readiness:
     expected_loss_seconds: float | None
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CheckOutcome:
         """The worst outcome of the checks."""
-        for worst in (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN):
+        for worst in (CheckOutcome.FAIL, CheckOutcome.UNKNOWN, CheckOutcome.WARN):
             if any(check.outcome is worst for check in self.checks):
                 return worst
-        return Outcome.OK
+        return CheckOutcome.OK
 
 
 def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> Readiness:
@@ -81,39 +81,39 @@ def _asked(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except NotShown as error:
-        return Check(name, Outcome.FAIL, error.what, error.remedy)
+        return Check(name, CheckOutcome.FAIL, error.what, error.remedy)
     except Unreachable as error:
-        return Check(name, Outcome.UNKNOWN, error.what, error.remedy)
+        return Check(name, CheckOutcome.UNKNOWN, error.what, error.remedy)
     except DrkitError as error:
-        return Check(name, Outcome.FAIL, error.what, error.remedy)
+        return Check(name, CheckOutcome.FAIL, error.what, error.remedy)
 
 
 def _mirror(status: LinkStatus) -> Check:
     name = "mirror"
     if status.state in {"sealed", "reversed"}:
         why = f"the link is {status.state}: it was failed over already"
-        return Check(name, Outcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
+        return Check(name, CheckOutcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
     if status.observed_at is None:
-        return Check(name, Outcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
+        return Check(name, CheckOutcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
     if status.state == "stopped":
-        return Check(name, Outcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
+        return Check(name, CheckOutcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
     if status.state == "paused":
         why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
-        return Check(name, Outcome.WARN, why, f"drkit link resume '{status.link.id}'")
-    return Check(name, Outcome.OK, f"running as {status.worker}")
+        return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{status.link.id}'")
+    return Check(name, CheckOutcome.OK, f"running as {status.worker}")
 
 
 def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     name = "recovery point"
     point = status.recovery_point
     if point.records is None:
-        return Check(name, Outcome.UNKNOWN, "nothing was mirrored yet, so the loss can't be told")
+        return Check(name, CheckOutcome.UNKNOWN, "nothing was mirrored yet, so the loss can't be told")
     seconds = point.seconds
     age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
     if not status.source_reachable:
         ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
         loss = f"a failover now loses {point.records:,} records or more (the source does not answer{ago})"
-        return Check(name, Outcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
+        return Check(name, CheckOutcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
     loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:
@@ -121,26 +121,26 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     if objectives.rpo_seconds is not None and (seconds is None or seconds > objectives.rpo_seconds):
         missed.append(f"rpo_seconds = {objectives.rpo_seconds:g}")
     if missed:
-        return Check(name, Outcome.WARN, f"{loss}: misses {', '.join(missed)}", "Let the mirror catch up")
-    return Check(name, Outcome.OK, loss)
+        return Check(name, CheckOutcome.WARN, f"{loss}: misses {', '.join(missed)}", "Let the mirror catch up")
+    return Check(name, CheckOutcome.OK, loss)
 
 
 def _problems(status: LinkStatus) -> list[Check]:
     if not status.problems:
-        return [Check("problems", Outcome.OK, "none recorded")]
+        return [Check("problems", CheckOutcome.OK, "none recorded")]
     return [
         Check(f"problem: {problem.kind}", _gravity(problem), problem.reason, problem.remedy)
         for problem in status.problems
     ]
 
 
-def _gravity(problem: Problem) -> Outcome:
+def _gravity(problem: Problem) -> CheckOutcome:
     if problem.kind == OFFSETS_DIFFER:
-        return Outcome.OK
+        return CheckOutcome.OK
     if problem.kind == FENCED:
-        return Outcome.FAIL
+        return CheckOutcome.FAIL
     moves_data = problem.topic is None or not is_canary(problem.topic)
-    return Outcome.FAIL if problem.halted and moves_data else Outcome.WARN
+    return CheckOutcome.FAIL if problem.halted and moves_data else CheckOutcome.WARN
 
 
 def _moved(status: LinkStatus) -> list[GroupStatus]:
@@ -152,37 +152,46 @@ def _positions_fresh(status: LinkStatus) -> Check:
     name = "group positions captured"
     groups = _moved(status)
     if not groups:
-        return Check(name, Outcome.WARN, "no group position is known: no group would be moved", "Do groups commit?")
+        return Check(
+            name, CheckOutcome.WARN, "no group position is known: no group would be moved", "Do groups commit?"
+        )
     oldest = min(group.captured_at for group in groups)
     age = (now() - oldest).total_seconds()
     text = f"{len(groups):,} positions, the oldest captured {age:.1f} s ago"
     if age > STALE_POSITIONS_SECONDS:
-        return Check(name, Outcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?")
-    return Check(name, Outcome.OK, text)
+        return Check(
+            name, CheckOutcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?"
+        )
+    return Check(name, CheckOutcome.OK, text)
 
 
 def _positions_known(status: LinkStatus) -> Check:
     name = "group positions translatable"
     groups = _moved(status)
     if not groups:
-        return Check(name, Outcome.UNKNOWN, "no group position is known")
+        return Check(name, CheckOutcome.UNKNOWN, "no group position is known")
     missing = [g for g in groups if g.translation is Certainty.UNAVAILABLE]
     if missing:
         first = missing[0]
         why = f"{len(missing)} of {len(groups)} can't be translated, first {first.group} on {first.topic}:"
         return Check(
-            name, Outcome.FAIL, f"{why}{first.partition}: {first.reason}", "`drkit status --verbose` lists them"
+            name, CheckOutcome.FAIL, f"{why}{first.partition}: {first.reason}", "`drkit status --verbose` lists them"
         )
     rough = sum(g.translation is Certainty.CONSERVATIVE for g in groups)
     if rough:
         why = f"{rough} of {len(groups)} are conservative: they read some records again and skip none"
-        return Check(name, Outcome.OK, why)
-    return Check(name, Outcome.OK, f"all {len(groups)} exact")
+        return Check(name, CheckOutcome.OK, why)
+    return Check(name, CheckOutcome.OK, f"all {len(groups)} exact")
 
 
 def _unmovable(status: LinkStatus) -> list[Check]:
     return [
-        Check(f"{each.type} group {each.group}", Outcome.WARN, "it would not be moved", each.why(status.link.id.target))
+        Check(
+            f"{each.type} group {each.group}",
+            CheckOutcome.WARN,
+            "it would not be moved",
+            each.why(status.link.id.target),
+        )
         for each in status.unmovable
     ]
 
@@ -191,28 +200,28 @@ def _clusters(status: LinkStatus) -> Check:
     name = "clusters"
     if not status.target_reachable:
         why = f"{status.link.id.target} does not answer: there is nothing to fail over to"
-        return Check(name, Outcome.FAIL, why, "Check bootstrap_servers, the network and the brokers")
+        return Check(name, CheckOutcome.FAIL, why, "Check bootstrap_servers, the network and the brokers")
     if not status.source_reachable:
         why = f"{status.link.id.source} does not answer: it can't be fenced"
-        return Check(name, Outcome.WARN, why, "A failover needs --accept-unfenced; keep its producers stopped")
-    return Check(name, Outcome.OK, "both answer")
+        return Check(name, CheckOutcome.WARN, why, "A failover needs --accept-unfenced; keep its producers stopped")
+    return Check(name, CheckOutcome.OK, "both answer")
 
 
 def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
     """By what the source would be fenced; whether that holds is shown only when it is."""
     name = "fence"
     if cluster.fence.command is not None:
-        return Check(name, Outcome.OK, f"{alias} would be fenced by its command")
+        return Check(name, CheckOutcome.OK, f"{alias} would be fenced by its command")
     try:
         clusters.admin(alias, may_be_gone=True).acls()
     except Refused as error:
         return Check(
             name,
-            Outcome.WARN,
+            CheckOutcome.WARN,
             f"{alias} can't be fenced: {error.what}",
             "A failover needs --accept-unfenced; or give it an authorizer or a command (docs/fencing.md)",
         )
-    return Check(name, Outcome.OK, f"{alias} would be fenced by access rules")
+    return Check(name, CheckOutcome.OK, f"{alias} would be fenced by access rules")
 
 
 def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
@@ -223,28 +232,28 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     there: dict[str, TopicInfo] = clusters.admin(alias, may_be_gone=True).topics(wanted)
     missing = sorted(set(wanted) - set(there))
     if missing:
-        return Check(name, Outcome.FAIL, f"missing on {alias}: {', '.join(missing[:5])}", "Start `drkit mirror`")
+        return Check(name, CheckOutcome.FAIL, f"missing on {alias}: {', '.join(missing[:5])}", "Start `drkit mirror`")
     short = [t for t, count in sorted(wanted.items()) if there[t].partitions < count]
     if short:
         return Check(
-            name, Outcome.FAIL, f"too few partitions on {alias}: {', '.join(short[:5])}", "Start `drkit mirror`"
+            name, CheckOutcome.FAIL, f"too few partitions on {alias}: {', '.join(short[:5])}", "Start `drkit mirror`"
         )
     single = [t for t in sorted(wanted) if there[t].replication_factor < 2]  # noqa: PLR2004  # 1 = no replica
     if single:
         there_are = f"{counted(len(wanted), 'topic')} {'is' if len(wanted) == 1 else 'are'} there"
         why = f"{there_are}; {len(single)} {'has' if len(single) == 1 else 'have'} one replica only, e.g. {single[0]}"
-        return Check(name, Outcome.WARN, why, "After a failover one broker's loss would take their data")
-    return Check(name, Outcome.OK, f"all {len(wanted)} are there with their partitions")
+        return Check(name, CheckOutcome.WARN, why, "After a failover one broker's loss would take their data")
+    return Check(name, CheckOutcome.OK, f"all {len(wanted)} are there with their partitions")
 
 
 def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     name = "groups on the target"
     groups = sorted({group.group for group in _moved(status)})
     if not groups:
-        return Check(name, Outcome.UNKNOWN, "no group position is known")
+        return Check(name, CheckOutcome.UNKNOWN, "no group position is known")
     members = clusters.groups(alias, may_be_gone=True).members(groups)
     active = [group for group in groups if members.get(group, 0) > 0]
     if active:
         why = f"active on {alias}, a failover refuses them: {', '.join(active[:5])}"
-        return Check(name, Outcome.FAIL, why, "Stop their consumers on the target")
-    return Check(name, Outcome.OK, f"none of the {len(groups)} groups is active on {alias}")
+        return Check(name, CheckOutcome.FAIL, why, "Stop their consumers on the target")
+    return Check(name, CheckOutcome.OK, f"none of the {len(groups)} groups is active on {alias}")

@@ -24,7 +24,7 @@ from drkit.observe.status import LinkStatus
 CACHE_SECONDS = 1.0
 
 
-class Snapshots:
+class SnapshotCache:
     """The newest snapshot, looked up at most once in `CACHE_SECONDS`."""
 
     def __init__(self, look: Callable[[], Sequence[LinkStatus]]) -> None:
@@ -65,7 +65,7 @@ def make_server(
     Raises:
         ConfigError: the address can't be bound.
     """
-    snapshots = Snapshots(look)
+    snapshots = SnapshotCache(look)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(lambda: snapshots.get()[0]))
     registry.register(AuditCollector(audits))

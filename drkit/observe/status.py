@@ -19,7 +19,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.mapping.translator import Translator
 from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
-from drkit.model.errors import NotLetIn, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.fence import serving_cluster
 from drkit.model.link_state import (
     OFFSETS_DIFFER,
@@ -47,11 +47,12 @@ OUTSIDE_THE_FENCE = "outside_the_fence"
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnds:
+class ClusterLogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
-    answers, or drkit refuses the other (`NotLetIn`). `rules`: its access rules; None: not asked for, or not seen.
+    answers, or drkit refuses the other (`AuthenticationError`). `rules`: its access rules; None: not asked for, or not
+    seen.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -181,15 +182,17 @@ def observing(config: Config, timeout_seconds: float | None) -> Clusters:
     return Clusters(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=timeout_seconds)
 
 
-def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool], *, committed: bool) -> LogEnds:
+def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool], *, committed: bool) -> ClusterLogEnds:
     """Start and end offsets (`ClusterAdmin.end_offsets`) of every partition of the cluster's topics that are wanted."""
     try:
         admin = clusters.admin(alias, may_be_gone=True)
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-        return LogEnds(admin.start_offsets(there), admin.end_offsets(there, committed=committed), rules=_rules(admin))
-    except (Unreachable, NotLetIn) as error:
-        return LogEnds(reason=str(error), refused=isinstance(error, NotLetIn))
+        return ClusterLogEnds(
+            admin.start_offsets(there), admin.end_offsets(there, committed=committed), rules=_rules(admin)
+        )
+    except (Unreachable, AuthenticationError) as error:
+        return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError))
 
 
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
@@ -258,7 +261,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     )
 
 
-def _outside_the_fence(store: Store, link: Link, source: LogEnds, at: datetime) -> Iterator[Problem]:
+def _outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
     """Topics that were made on a cluster failed away from after it was fenced by rules: none of them names these."""
     kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
     denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
@@ -286,7 +289,7 @@ def logs_by_source(
     return {TopicPartition(t, tp.partition): (starts[tp], ends[tp]) for t, tp in named if t is not None}
 
 
-def _both_ends(clusters: Clusters, link: Link) -> tuple[LogEnds, LogEnds]:
+def _both_ends(clusters: Clusters, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
     """Ask both clusters at once: a dead one costs one timeout, not two."""
 
     def on_target(topic: str) -> bool:
@@ -300,7 +303,9 @@ def _both_ends(clusters: Clusters, link: Link) -> tuple[LogEnds, LogEnds]:
         return asked[0].result(), asked[1].result()
 
 
-def _not_yet_mirrored(link: Link, tp: TopicPartition, source: LogEnds, target: LogEnds) -> PartitionStatus:
+def _not_yet_mirrored(
+    link: Link, tp: TopicPartition, source: ClusterLogEnds, target: ClusterLogEnds
+) -> PartitionStatus:
     """A partition of the source that the mirror has recorded nothing of: all of it would be lost."""
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     return PartitionStatus(
@@ -322,8 +327,8 @@ def _partition(
     link: Link,
     topic: TopicState | None,
     mark: Watermark,
-    source: LogEnds,
-    target: LogEnds,
+    source: ClusterLogEnds,
+    target: ClusterLogEnds,
     translator: Translator,
     problems: Sequence[Problem],
     *,

@@ -16,7 +16,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
-from drkit.observe.check import Check, Outcome
+from drkit.observe.check import Check, CheckOutcome
 from drkit.state_topic.guard import holds
 from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.records import state_topic
@@ -38,17 +38,17 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
     if here is None or any(found is None for found in sides.values()):
         return Check(
             _PLACEMENT,
-            Outcome.UNKNOWN,
+            CheckOutcome.UNKNOWN,
             f"the addresses of {what}, or of a cluster's brokers, can't be resolved",
             "Check the names in store.url and bootstrap_servers, and the resolver of this host",
         )
     shared = here & (sides[link.id.source] or set())
     if not shared:
-        return Check(_PLACEMENT, Outcome.OK, f"{what} shares no host with {link.id.source}")
+        return Check(_PLACEMENT, CheckOutcome.OK, f"{what} shares no host with {link.id.source}")
     both = f" (and with {link.id.target}: one host carries all)" if shared & (sides[link.id.target] or set()) else ""
     return Check(
         _PLACEMENT,
-        Outcome.WARN,
+        CheckOutcome.WARN,
         f"{what} shares a host with {link.id.source}{both}: {and_more(sorted(shared))}. Who loses that host loses both",
         f"Keep the store on the side of {link.id.target} (docs/store.md); until then a loss costs "
         f"`drkit store recover --from {link.id.target}`",
@@ -74,14 +74,14 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
     if copy is None or copy.written_at is None:
         return Check(
             _COPY,
-            Outcome.WARN,
+            CheckOutcome.WARN,
             f"{alias} has no copy of the link's state: with the store the mapping and group positions would be lost",
             f"`drkit mirror` keeps one in topic {state_topic(link)}; it needs the rights in docs/store.md",
         )
     recover = f"drkit store recover --from {alias} --link '{link.id}'"
     if copy.topics and not holds(store, link):
         why = f"the store has nothing of the link, and {alias} has a copy of its state"
-        return Check(_COPY, Outcome.FAIL, why, f"The store was lost, or is another one: {recover}")
+        return Check(_COPY, CheckOutcome.FAIL, why, f"The store was lost, or is another one: {recover}")
     marks = store.watermarks(link.id)
     behind = {
         tp: mark.source_through - copy.partitions[tp].watermark.source_through if tp in copy.partitions else None
@@ -100,7 +100,7 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
         what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
         what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []
         remedy = f"The store has lost rows, or is an older one: move it away, then {recover}"
-        return Check(_COPY, Outcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy)
+        return Check(_COPY, CheckOutcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy)
     missing = sorted(tp for tp, offsets in behind.items() if offsets is None)
     late = sum(max(0, offsets) for offsets in behind.values() if offsets is not None)
     age = (at - copy.written_at).total_seconds()
@@ -109,8 +109,8 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
         said += f", and proves nothing of {counted(len(missing), 'partition')}, first {missing[0]}"
     if missing or (runs and age > OLD_SECONDS):
         remedy = f"The mirror writes it: see its log, and the rights on {copy.topic} that docs/store.md names"
-        return Check(_COPY, Outcome.WARN, said, remedy)
-    return Check(_COPY, Outcome.OK, said)
+        return Check(_COPY, CheckOutcome.WARN, said, remedy)
+    return Check(_COPY, CheckOutcome.OK, said)
 
 
 def _store_hosts(url: str) -> tuple[set[str] | None, str]:

@@ -23,13 +23,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from drkit.mirror.engine.interface import Incident, KeepRows, Notice, PartitionStart, Position, Stopped, gathered
+from drkit.mirror.engine.interface import (
+    Incident,
+    KeepRows,
+    Notice,
+    PartitionProgress,
+    PartitionStart,
+    Stopped,
+    gathered,
+)
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
-from drkit.seed.ledger import Ledger
+from drkit.seed.ledger import SeedLedger
 from drkit.seed.ranges import RANGE_OFFSETS, share_out
 from drkit.seed.switchboard import Switchboard
 from drkit.seed.wire import VALID_SECONDS, rows_from
@@ -90,7 +98,7 @@ class SparkEngine:
         self._range = range_offsets
         self._limit = bytes_per_second
         self._lock = threading.RLock()
-        self._ledger = Ledger()
+        self._ledger = SeedLedger()
         self._failure: BaseException | None = None
         self._why: BaseException | None = None  # the last failure of a task, as Spark tells it
         self._cut_off = False
@@ -124,12 +132,12 @@ class SparkEngine:
 
     # -- progress ----------------------------------------------------------------------------------
 
-    def positions(self) -> dict[TopicPartition, Position]:
+    def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """See `Engine.positions`. May be called from any thread."""
         with self._lock:
             return self._ledger.positions()
 
-    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
         """See `Engine.leader_epochs`."""
         with self._lock:
             return self._ledger.epochs(positions)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionStart, Position
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionProgress, PartitionStart
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed.ranges import Ready
@@ -35,7 +35,7 @@ from drkit.seed.wire import incident_from, notice_from, start_document, start_fr
 
 
 @dataclass(slots=True)
-class Part:
+class SeedPartition:
     """One partition since it was started, or handed over.
 
     `until`: what its source held then (None: not asked yet); `goal`: where its task's range ends; `task`: who has
@@ -44,7 +44,7 @@ class Part:
 
     start: PartitionStart
     generation: int
-    position: Position
+    position: PartitionProgress
     until: int | None = None
     goal: int = 0
     task: str | None = None
@@ -82,7 +82,7 @@ class Task:
         return not (self.ended or self.lost)
 
 
-class Ledger:
+class SeedLedger:
     """See the module docstring. `incidents`, `notices`: what is to be told to the session."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -91,7 +91,7 @@ class Ledger:
         self.tasks_given = 0
         self.losses = 0
         self._clock = clock
-        self._parts: dict[TopicPartition, Part] = {}
+        self._parts: dict[TopicPartition, SeedPartition] = {}
         self._tasks: dict[str, Task] = {}
         self._held: frozenset[TopicPartition] = frozenset()
         self._counted: Mapping[str, Any] = {}
@@ -107,9 +107,9 @@ class Ledger:
     def start(self, starts: Iterable[PartitionStart]) -> None:
         """Begin, or begin anew, with these partitions."""
         for start in starts:
-            at = Position(start.source_offset, start.target_offset)
+            at = PartitionProgress(start.source_offset, start.target_offset)
             known = None if start.leader_epoch < 0 else start.leader_epoch
-            self._parts[start.tp] = Part(start, next(self._numbers), at, epoch=known)
+            self._parts[start.tp] = SeedPartition(start, next(self._numbers), at, epoch=known)
             self._untold.pop(start.tp, None)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
@@ -134,11 +134,11 @@ class Ledger:
 
     # -- what the session sees ---------------------------------------------------------------------
 
-    def positions(self) -> dict[TopicPartition, Position]:
+    def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """Progress of each partition."""
         return {tp: part.position for tp, part in self._parts.items()}
 
-    def epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    def epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
         """The source's leader epochs below these positions, where known: one that has moved on since says nothing."""
         return {
             tp: part.epoch
@@ -265,7 +265,7 @@ class Ledger:
             if part is None or part.generation != generation:
                 drop.append([topic, number])
             else:
-                part.position, part.epoch = Position(through, end), epoch
+                part.position, part.epoch = PartitionProgress(through, end), epoch
         for incident in map(incident_from, said["incidents"]):
             if incident.tp in mine:
                 mine[incident.tp].still, mine[incident.tp].task = True, None
@@ -286,7 +286,7 @@ class Ledger:
                 self._uncertain(tp, part, "its task ended before all of it was settled")
             else:
                 part.start, part.task = start, None
-                part.position = Position(start.source_offset, start.target_offset)
+                part.position = PartitionProgress(start.source_offset, start.target_offset)
         task.ended, task.in_flight, self.losses = True, 0, 0
 
     def gone(self, name: str) -> None:
@@ -319,14 +319,14 @@ class Ledger:
             self._counted = _sum([self._counted, task.counted])
             del self._tasks[name]
 
-    def _of(self, task: Task) -> Iterator[tuple[TopicPartition, Part]]:
+    def _of(self, task: Task) -> Iterator[tuple[TopicPartition, SeedPartition]]:
         """The task's partitions that are still what it was given."""
         for tp, generation in task.parts.items():
             part = self._parts.get(tp)
             if part is not None and part.generation == generation and not part.still:
                 yield tp, part
 
-    def _uncertain(self, tp: TopicPartition, part: Part, reason: str) -> None:
+    def _uncertain(self, tp: TopicPartition, part: SeedPartition, reason: str) -> None:
         part.still, part.task = True, None
         self._tell(Incident(tp, IncidentKind.UNCERTAIN, reason))
 

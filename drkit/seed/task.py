@@ -27,7 +27,7 @@ from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 from drkit.seed.wire import (
     BEAT_SECONDS,
-    Line,
+    DriverConnection,
     error_document,
     incident_document,
     notice_document,
@@ -57,7 +57,7 @@ def run_tasks(payloads: Iterable[str]) -> Iterator[int]:
 
 
 def _run(job: dict[str, Any]) -> int:
-    connect = partial(Line, job["host"], job["port"], bytes.fromhex(job["key"]))
+    connect = partial(DriverConnection, job["host"], job["port"], bytes.fromhex(job["key"]))
     with ExitStack() as stack:
         line = connect()
         stack.callback(line.close)
@@ -106,8 +106,8 @@ class _Task:
     def __init__(
         self,
         name: str,
-        line: Line,
-        rows: Line,
+        line: DriverConnection,
+        rows: DriverConnection,
         order: dict[str, Any],
         asked: float,
         trimmer: FillerTrimmer,

@@ -34,7 +34,7 @@ _LINE_SECONDS = 15
 _LARGEST = 64 << 20
 
 
-class Line:
+class DriverConnection:
     """A task's connection to the driver. Shared by threads; one question at a time.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.client.record_probe import Place
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import RECOVERED_FROM_LOGS, Problem, TopicState
@@ -130,7 +130,7 @@ def _different(
 ) -> dict[TopicPartition, str]:
     """The target's partitions where both sides hold different records at one offset, and what differs."""
     found: dict[TopicPartition, str] = {}
-    places: set[Place] = set()
+    places: set[LogPosition] = set()
     for tp, end in there.end.items():
         origin = TopicPartition(names[tp.topic], tp.partition)
         if origin not in here.end:
@@ -140,16 +140,16 @@ def _different(
         else:
             first = max(there.start.get(tp, 0), here.start.get(origin, 0))
             step = max(1, (end - first) // PLACES)
-            places |= {Place(tp, offset) for offset in range(first, end, step)}
-            places |= {Place(tp, offset) for offset in range(max(first, end - PLACES), end)}
+            places |= {LogPosition(tp, offset) for offset in range(first, end, step)}
+            places |= {LogPosition(tp, offset) for offset in range(max(first, end - PLACES), end)}
     ours = target.peek(places, seconds=_SECONDS)
     standing = {place: seen for place, seen in ours.items() if seen.offset == place.offset}
     theirs = source.peek(
-        {Place(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset) for place in standing},
+        {LogPosition(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset) for place in standing},
         seconds=_SECONDS,
     )
     for place, seen in sorted(standing.items()):
-        other = theirs[Place(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset)]
+        other = theirs[LogPosition(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset)]
         if (other.offset, other.crc, other.timestamp) != (seen.offset, seen.crc, seen.timestamp):
             what = other.reason or f"{link.id.source} holds another record there"
             found.setdefault(place.tp, f"offset {place.offset} is not the same on both sides: {what}")

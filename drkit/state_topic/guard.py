@@ -11,14 +11,14 @@ from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.state_topic import connection
 from drkit.state_topic.connection import Written
-from drkit.state_topic.records import Kind, section_of, state_topic
+from drkit.state_topic.records import StateKind, section_of, state_topic
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
 
 
 RECOVERY = "recovery"
-"""Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
+"""StateKind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
 STATE = "state"
 BEGUN = "begun"
 
@@ -38,7 +38,7 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
 
     Not where the target has other writers: there the mirror finds its place by provenance, without a store.
     """
-    if link.shares_target or holds(store, link) or not any(section_of(key)[0] == Kind.TOPIC for key in keys):
+    if link.shares_target or holds(store, link) or not any(section_of(key)[0] == StateKind.TOPIC for key in keys):
         return
     raise Refused(
         f"the store has nothing of link {link.id}, and {link.id.target} has a copy of its state",

@@ -18,7 +18,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.connection import Written
-from drkit.state_topic.records import FORMAT, POSITIONS_A_RECORD, Block, Kind, proven_rows, read_key, state_topic
+from drkit.state_topic.records import FORMAT, POSITIONS_A_RECORD, Block, StateKind, proven_rows, read_key, state_topic
 from drkit.store import codec
 
 
@@ -77,10 +77,10 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
             continue
         copy.records += 1
         value = json.loads(record.value)
-        if key[0] == Kind.WATERMARK:
+        if key[0] == StateKind.WATERMARK:
             mark = codec.read_watermark(*value["mark"])
             marks[mark.tp] = mark, value["rows"], value["chain"]
-        elif key[0] == Kind.ROWS:
+        elif key[0] == StateKind.ROWS:
             tp, epoch, number = TopicPartition(str(key[1]), int(key[2])), int(key[3]), int(key[4])
             pairs = tuple((source, target) for source, target in value)
             blocks[tp, epoch].append(Block(number, pairs))
@@ -99,21 +99,21 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
 
 def _take(copy: LinkCopy, link: Link, key: tuple[str | int, ...], value: Any) -> None:
     match key[0]:
-        case Kind.LINK:
+        case StateKind.LINK:
             if value["format"] != FORMAT:
                 raise DrkitError(
                     f"topic {copy.topic} on {link.id.target} has format {value['format']}, this drkit knows {FORMAT}",
                     remedy="Use the drkit that wrote it",
                 )
-        case Kind.CONTROL:
+        case StateKind.CONTROL:
             copy.control = codec.read_link_control(link.id, *value)
-        case Kind.TOPIC:
+        case StateKind.TOPIC:
             copy.topics[str(key[1])] = codec.read_topic_state(*value)
-        case Kind.NOTE:
+        case StateKind.NOTE:
             copy.notes[str(key[1])][str(key[2])] = value
-        case Kind.PROBLEM:
+        case StateKind.PROBLEM:
             copy.problems.append(codec.read_problem(*value))
-        case Kind.POSITIONS:
+        case StateKind.POSITIONS:
             first = int(key[3]) * POSITIONS_A_RECORD
             copy.positions += [
                 codec.read_group_position(str(key[1]), str(key[2]), *each)

@@ -12,7 +12,7 @@ from drkit.model.link_state import STATE_TOPIC_FAILED, LinkControl, Problem, Top
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.recorder import Recorder
-from drkit.state_topic.records import NOT_KEPT, Kind
+from drkit.state_topic.records import NOT_KEPT, StateKind
 from drkit.store.api import Claims, Store
 
 CLOSE_SECONDS = 5.0
@@ -118,16 +118,16 @@ class _RecordedStore:
 
     def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
         self._store.forget_group_positions(link, groups)
-        self._changed(link, Kind.POSITIONS)
+        self._changed(link, StateKind.POSITIONS)
 
     def set_link_control(self, control: LinkControl, *, expected_version: int | None) -> bool:
         kept = self._store.set_link_control(control, expected_version=expected_version)
-        self._changed(control.link, Kind.CONTROL)
+        self._changed(control.link, StateKind.CONTROL)
         return kept
 
     def put_topic_states(self, link: LinkId, states: Sequence[TopicState]) -> None:
         self._store.put_topic_states(link, states)
-        self._changed(link, Kind.TOPIC)
+        self._changed(link, StateKind.TOPIC)
 
     def forget_link_data(self, link: LinkId) -> None:
         self._store.forget_link_data(link)
@@ -147,24 +147,24 @@ class _RecordedStore:
 
     def put_problem(self, link: LinkId, problem: Problem) -> None:
         self._store.put_problem(link, problem)
-        self._changed(link, Kind.PROBLEM)
+        self._changed(link, StateKind.PROBLEM)
 
     def clear_problem(self, link: LinkId, problem: Problem) -> None:
         self._store.clear_problem(link, problem)
-        self._changed(link, Kind.PROBLEM)
+        self._changed(link, StateKind.PROBLEM)
 
     def clear_problems(self, link: LinkId, topic: str | None = None, kind: str | None = None) -> int:
         count = self._store.clear_problems(link, topic, kind)
-        self._changed(link, Kind.PROBLEM)
+        self._changed(link, StateKind.PROBLEM)
         return count
 
-    def _changed(self, link: LinkId, kind: Kind, name: str = "") -> None:
+    def _changed(self, link: LinkId, kind: StateKind, name: str = "") -> None:
         if (recorder := self._recorder(link)) is not None:
             recorder.changed(kind, name)
 
     def _noted(self, link: LinkId, kind: str, names: Collection[str]) -> None:
         if names and kind not in NOT_KEPT:
-            self._changed(link, Kind.NOTE, kind)
+            self._changed(link, StateKind.NOTE, kind)
 
     def _forgotten(self, link: LinkId, topic: str | None) -> None:
         if (recorder := self._recorder(link)) is not None:

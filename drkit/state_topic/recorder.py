@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.admin_connection import Reach
+from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS
 from drkit.model.clock import now
@@ -40,8 +40,8 @@ from drkit.state_topic.records import (
     NOT_KEPT,
     POSITIONS_A_RECORD,
     Key,
-    Kind,
     RowBlocks,
+    StateKind,
     key_bytes,
     read_key,
     section_of,
@@ -159,7 +159,7 @@ class Recorder:
         """The store has kept these."""
         with self._lock:
             if self._positions is None:
-                self._kinds.add(Kind.POSITIONS)  # all are read from the store
+                self._kinds.add(StateKind.POSITIONS)  # all are read from the store
             else:
                 for each in positions:
                     place = each.group, each.topic
@@ -181,7 +181,7 @@ class Recorder:
             self._rows = [row for row in self._rows if topic not in {None, row.topic}]
             self._marks = {tp: mark for tp, mark in self._marks.items() if topic not in {None, tp.topic}}
             self._positions = None
-            self._kinds |= {Kind.TOPIC, Kind.PROBLEM, Kind.POSITIONS, Kind.WATERMARK}
+            self._kinds |= {StateKind.TOPIC, StateKind.PROBLEM, StateKind.POSITIONS, StateKind.WATERMARK}
         self.start()
 
     def close(self, seconds: float) -> None:
@@ -189,7 +189,7 @@ class Recorder:
         with self._lock:
             thread, self._closing = self._thread, True
             if self._whole:  # who sealed the link wrote it; what was read before mustn't stand instead
-                self._kinds.add(Kind.CONTROL)
+                self._kinds.add(StateKind.CONTROL)
         self._wake.set()
         if thread is None:
             return
@@ -262,7 +262,9 @@ class Recorder:
             return
         self._give_up()
         alias = self._link.id.target
-        self._admin = ClusterAdmin(alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reach(PATIENCE_SECONDS))
+        self._admin = ClusterAdmin(
+            alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reachability(PATIENCE_SECONDS)
+        )
         if connection.exists(self._admin, self._topic):
             connection.keep_compacted(self._admin, self._topic)
             found = connection.read_all(alias, self._target, self._topic)
@@ -283,7 +285,13 @@ class Recorder:
         with self._lock:
             self._stale |= self._blocks.keys()
             if self._whole:
-                self._kinds |= {Kind.CONTROL, Kind.TOPIC, Kind.PROBLEM, Kind.WATERMARK, f"{Kind.NOTE} *"}
+                self._kinds |= {
+                    StateKind.CONTROL,
+                    StateKind.TOPIC,
+                    StateKind.PROBLEM,
+                    StateKind.WATERMARK,
+                    f"{StateKind.NOTE} *",
+                }
                 if self._positions is not None:
                     self._moved |= self._positions.keys()
 
@@ -325,40 +333,42 @@ class Recorder:
         for kind in sorted(kinds):
             section, _, name = kind.partition(" ")
             match section:
-                case Kind.CONTROL:
+                case StateKind.CONTROL:
                     control = store.link_control(link)
-                    found = {} if control is None else {(Kind.CONTROL,): codec.link_control_row(control)}
-                    self._differences((Kind.CONTROL,), found, records)
-                case Kind.TOPIC:
+                    found = {} if control is None else {(StateKind.CONTROL,): codec.link_control_row(control)}
+                    self._differences((StateKind.CONTROL,), found, records)
+                case StateKind.TOPIC:
                     states = store.topic_states(link)
-                    rows = {(Kind.TOPIC, topic): codec.topic_state_row(state) for topic, state in states.items()}
-                    self._differences((Kind.TOPIC,), rows, records)
-                case Kind.PROBLEM:
+                    rows = {(StateKind.TOPIC, topic): codec.topic_state_row(state) for topic, state in states.items()}
+                    self._differences((StateKind.TOPIC,), rows, records)
+                case StateKind.PROBLEM:
                     problems = [codec.problem_row(problem) for problem in store.problems(link)]
-                    self._differences((Kind.PROBLEM,), {(Kind.PROBLEM, *row[:3]): row for row in problems}, records)
-                case Kind.NOTE:
+                    self._differences(
+                        (StateKind.PROBLEM,), {(StateKind.PROBLEM, *row[:3]): row for row in problems}, records
+                    )
+                case StateKind.NOTE:
                     for note in store.note_kinds(link) if name == "*" else [name]:
                         self._notes(note, records)
                     if name == "*":
                         self._removed_note_kinds(records)
-                case Kind.WATERMARK:
+                case StateKind.WATERMARK:
                     self._without_partitions(records)
-                case Kind.POSITIONS:
+                case StateKind.POSITIONS:
                     self._read_positions(records)
         return records
 
     def _notes(self, kind: str, records: Records) -> None:
         if kind not in NOT_KEPT:
             notes = self._store.notes(self._link.id, kind)
-            found: dict[Key, Any] = {(Kind.NOTE, kind, name): body for name, body in notes.items()}
-            self._differences((Kind.NOTE, kind), found, records)
+            found: dict[Key, Any] = {(StateKind.NOTE, kind, name): body for name, body in notes.items()}
+            self._differences((StateKind.NOTE, kind), found, records)
 
     def _removed_note_kinds(self, records: Records) -> None:
         there = self._store.note_kinds(self._link.id)
         records.update(
             (raw, None)
             for name, keys in self._sections.items()
-            if name[0] == Kind.NOTE and name[1] not in there
+            if name[0] == StateKind.NOTE and name[1] not in there
             for raw in keys
         )
 
@@ -380,7 +390,7 @@ class Recorder:
     def _without_partitions(self, records: Records) -> None:
         """Remove what is there about partitions that the store has nothing of."""
         there = self._store.watermarks(self._link.id)
-        for raw in self._keys((Kind.WATERMARK,)) | self._keys((Kind.ROWS,)):
+        for raw in self._keys((StateKind.WATERMARK,)) | self._keys((StateKind.ROWS,)):
             key = read_key(raw)
             if key is not None and TopicPartition(str(key[1]), int(key[2])) not in there:
                 records[raw] = None
@@ -396,7 +406,7 @@ class Recorder:
         with self._lock:
             self._positions = dict(found)
             self._moved = set(found)
-        for raw in self._keys((Kind.POSITIONS,)):
+        for raw in self._keys((StateKind.POSITIONS,)):
             key = read_key(raw)
             if key is not None and (str(key[1]), str(key[2])) not in found:
                 records[raw] = None
@@ -428,7 +438,7 @@ class Recorder:
                     self._read_rows(tp, mark.epoch, records)
         for tp, blocks in self._blocks.items():
             for block in blocks.taken():
-                self._put((Kind.ROWS, *tp, blocks.epoch, block.number), block.rows, records)
+                self._put((StateKind.ROWS, *tp, blocks.epoch, block.number), block.rows, records)
         return again - set(chosen)
 
     def _read_rows(self, tp: TopicPartition, epoch: int, records: Records) -> None:
@@ -438,10 +448,10 @@ class Recorder:
         self._written.pop(tp, None)
         there: set[bytes] = set()
         for block in blocks.taken():
-            key: Key = (Kind.ROWS, *tp, epoch, block.number)
+            key: Key = (StateKind.ROWS, *tp, epoch, block.number)
             there.add(key_bytes(key))
             self._put(key, block.rows, records)
-        records.update(dict.fromkeys(self._keys((Kind.ROWS, *tp)) - there))
+        records.update(dict.fromkeys(self._keys((StateKind.ROWS, *tp)) - there))
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -460,14 +470,14 @@ class Recorder:
             if same and at - since < REFRESH_SECONDS and not self._closing:
                 continue
             body = {"mark": codec.watermark_row(mark), "rows": blocks.count, "chain": blocks.chain}
-            self._put((Kind.WATERMARK, *tp), body, records)
+            self._put((StateKind.WATERMARK, *tp), body, records)
             self._written[tp] = mark, at
             if len(records) >= MOST_A_ROUND:
                 break
         self._take_positions(records)
         if records or at - self._told_at > HEARTBEAT_SECONDS or self._closing:
             header = {"format": FORMAT, "link": str(self._link.id), "at": now()}
-            records[key_bytes((Kind.LINK,))] = value_bytes(header)
+            records[key_bytes((StateKind.LINK,))] = value_bytes(header)
             self._told_at = at
         try:
             self._send(records)
@@ -475,7 +485,7 @@ class Recorder:
             for tp in done:
                 self._written.pop(tp, None)
             with self._lock:
-                self._kinds.add(Kind.POSITIONS)
+                self._kinds.add(StateKind.POSITIONS)
                 self._positions = None
             raise
         with self._lock:
@@ -499,8 +509,8 @@ class Recorder:
             for each in sorted(positions, key=lambda position: position.partition):
                 blocks[each.partition // POSITIONS_A_RECORD].append(codec.group_position_row(each)[2:])
             self._differences(
-                (Kind.POSITIONS, *place),
-                {(Kind.POSITIONS, *place, number): body for number, body in blocks.items()},
+                (StateKind.POSITIONS, *place),
+                {(StateKind.POSITIONS, *place, number): body for number, body in blocks.items()},
                 records,
             )
 

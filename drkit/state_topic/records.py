@@ -51,7 +51,7 @@ _SECTION_SIZE = {"rows": 3, "positions": 3, "note": 2}
 Key = tuple[str | int, ...]
 
 
-class Kind(StrEnum):
+class StateKind(StrEnum):
     """The first element of a key."""
 
     LINK = "link"
@@ -88,7 +88,7 @@ def read_key(raw: bytes | None) -> Key | None:
         found = json.loads(raw or b"")
     except ValueError:
         return None
-    return tuple(found) if isinstance(found, list) and found and found[0] in set(Kind) else None
+    return tuple(found) if isinstance(found, list) and found and found[0] in set(StateKind) else None
 
 
 def section_of(raw: bytes) -> Key:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from drkit.model.timeline import Committed, GroupState, StatesAround
+from drkit.model.timeline import GroupCommit, GroupState, StatesAround
 from drkit.model.topology import LinkId
 from drkit.store.codec import from_micros, instant_or_none, micros_or_never, to_micros
 
@@ -61,11 +61,11 @@ def read_state(
     )
 
 
-def _pack(positions: Sequence[Committed]) -> bytes:
+def _pack(positions: Sequence[GroupCommit]) -> bytes:
     """Compressed JSON: about 6 bytes a partition."""
     plain = [[p.partition, p.offset, p.metadata] if p.metadata else [p.partition, p.offset] for p in positions]
     return zlib.compress(json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode(), _FAST)
 
 
-def _unpack(packed: bytes) -> tuple[Committed, ...]:
-    return tuple(Committed(*each) for each in json.loads(zlib.decompress(packed)))
+def _unpack(packed: bytes) -> tuple[GroupCommit, ...]:
+    return tuple(GroupCommit(*each) for each in json.loads(zlib.decompress(packed)))

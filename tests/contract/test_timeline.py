@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.model.clock import now
-from drkit.model.timeline import Committed, GroupState
+from drkit.model.timeline import GroupCommit, GroupState
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from drkit.store.cassandra.backend import CassandraStore
@@ -20,7 +20,7 @@ TOPIC = "flüge-✈-рейсы"
 
 def state(group: str, seconds: float, *offsets: int, topic: str = TOPIC, lasts: float = 3600, **changes) -> GroupState:
     at = TODAY + timedelta(seconds=seconds)
-    positions = tuple(Committed(number, offset) for number, offset in enumerate(offsets))
+    positions = tuple(GroupCommit(number, offset) for number, offset in enumerate(offsets))
     kept = {"before": None, "held_until": None, "expires_at": now() + timedelta(seconds=lasts), **changes}
     return GroupState(group, topic, at, positions, **kept)
 
@@ -47,7 +47,7 @@ def test_all_of_a_state_comes_back(store, link):
         "gruppe-✈",
         TOPIC,
         TODAY + timedelta(seconds=40),
-        (Committed(0, 5, "a note, ü"), Committed(7, 2**62), Committed(11, 0)),
+        (GroupCommit(0, 5, "a note, ü"), GroupCommit(7, 2**62), GroupCommit(11, 0)),
         TODAY + timedelta(seconds=1, microseconds=7),
         TODAY + timedelta(seconds=39),
         TODAY + timedelta(hours=25),

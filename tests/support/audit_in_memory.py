@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 from drkit.audit.classify.classification_tasks import FATE_ARROW, Unit, unit_rows
 from drkit.audit.classify.classifier import Classified, Limits, classify, reordered
-from drkit.audit.classify.source_lookups import MatchedRecords, Request
-from drkit.audit.compare.merge_join import Compared, Piece, compare_piece
+from drkit.audit.classify.source_lookups import MatchedRecords, SourceRequest
+from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.offset_zones import Zone, nominal, place, zones
 from drkit.audit.compare.scope import PartitionScope
 from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.record_batch import Batch, parse
-from drkit.model.audit import Basis, FindingKind
+from drkit.model.audit import FindingKind, PlacementBasis
 from drkit.model.offsets import OffsetMapping
 from drkit.model.ranges import merged_ranges
 from tests.support.batches import Plain, batch_bytes
@@ -64,7 +64,7 @@ class InMemory:
     target_compacted: bool = False
     aborted: bool = False
     altered: bool = False
-    requests: list[Request] = field(default_factory=list)
+    requests: list[SourceRequest] = field(default_factory=list)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
@@ -80,7 +80,7 @@ class InMemory:
             source_start=self.source.start, source_end=self.source.end,
             target_start=self.target.start, target_end=self.target.end,
             source_from=self.source.start, target_from=self.target.start,
-            zones=self.zones, basis=Basis.MAPPING if self.places else Basis.CONTENT,
+            zones=self.zones, basis=PlacementBasis.MAPPING if self.places else PlacementBasis.CONTENT,
             first_place=min(self.places.values(), default=0), mirrored_through=self.through, sealed_at=None,
             earlier_until=None, source_compacted=self.source_compacted, target_compacted=self.target_compacted,
         )  # fmt: skip
@@ -89,9 +89,9 @@ class InMemory:
         scope = SimpleNamespace(partitions=(self.scope(),), since_ms=None, until_ms=None)
         return [piece for task in cut_up(scope, parallel, SHIFT) for piece in task]
 
-    def compared(self, parallel: int, *, full: bool) -> Compared:
+    def compared(self, parallel: int, *, full: bool) -> PieceComparison:
         """All pieces' outcomes as one."""
-        found = Compared(0)
+        found = PieceComparison(0)
         for piece in self.pieces(parallel):
             source = self.source.read(piece.source.first, piece.source.until)
             target = self.target.read(piece.target.first, piece.target.until)
@@ -99,7 +99,7 @@ class InMemory:
                 found.add(part, None)
         return found
 
-    def limits(self, found: Compared) -> Limits:
+    def limits(self, found: PieceComparison) -> Limits:
         scope = self.scope()
         last = max((each.s_hi + 1 for each in found.stretches), default=None)
         known = [each for each in (self.through, last) if each is not None]
@@ -144,7 +144,7 @@ class InMemory:
         assert len(set(findings)) == len(findings)
         return Counter(row["fate"] for row in rows), set(findings)
 
-    def answer(self, request: Request) -> object:
+    def answer(self, request: SourceRequest) -> object:
         """As tasks do, each of which reads some of the ranges."""
         self.requests.append(request)
         answer = request.new()

@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.recovery.way_out import Condition, Part
+from drkit.failover.recovery.way_out import Component, Condition
 from drkit.failover.run.machine import Kind, Mode, State
 from drkit.lab.kafka_node import cluster_uuid
 from drkit.store import open_store
@@ -35,7 +35,7 @@ from tests.support.prepared_runs import PreparedRun, Site
 from tests.support.recovery_cells import Fault
 from tests.support.wait import wait_until
 
-ALIAS = {Part.SOURCE: "primary", Part.TARGET: "dr"}
+ALIAS = {Component.SOURCE: "primary", Component.TARGET: "dr"}
 _LOST_WITH_THE_LOGS = ("__consumer_offsets-*", "__transaction_state-*", "c-*")
 _PARTITIONS = (0, 1)
 
@@ -51,15 +51,15 @@ def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Me
     with ExitStack() as later:
         if fault.part in ALIAS:
             _cluster(site, ALIAS[fault.part], fault.condition, runs, later)
-        elif fault.part is Part.STORE:
+        elif fault.part is Component.STORE:
             for run in runs:
                 stores[run.name] = later.enter_context(ExitStack())
                 _store(run, fault.condition, stores[run.name])
-        elif fault.part is Part.MIRROR:
+        elif fault.part is Component.MIRROR:
             _mirrors(fault.condition, runs, later)
-        elif fault.part is Part.SALVAGE:
+        elif fault.part is Component.SALVAGE:
             _salvages(site, fault.condition, runs, later)
-        elif fault == Fault(Part.MACHINE, Condition.REPLACED):
+        elif fault == Fault(Component.MACHINE, Condition.REPLACED):
             for run in runs:
                 shutil.rmtree(run.salvage, ignore_errors=True)
         yield lambda run: stores[run.name].close()

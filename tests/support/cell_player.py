@@ -35,10 +35,10 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError
 
 from drkit.failover.fencing.fence_command import lift_fence
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Condition, Part, Situation, way_out
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Component, Condition, Situation, way_out
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Kind, Mode, State
 from drkit.failover.run.service import cancel_run, resume_run, run_failover
 from drkit.lab import Lab
@@ -92,7 +92,7 @@ def play_all(site: Site, played: Sequence[Cell], known: Mapping[RunState, Prepar
             held[alias] = contents(site.lab, alias, prefixes)
             stands = positions(site.lab, runs)
         salvaged = {run.name: kept(run) for run in runs}
-        if fault.part is Part.MACHINE and fault.condition in {Condition.DOWN, Condition.REPLACED}:
+        if fault.part is Component.MACHINE and fault.condition in {Condition.DOWN, Condition.REPLACED}:
             verdicts = _on_another_machine(site, fault, runs)
         else:
             verdicts = play_runs(site.lab, fault, runs, mend)
@@ -135,7 +135,7 @@ def _carried_out(lab: Lab, cell: Cell, run: PreparedRun, mend: Mend) -> None:
     if BY_HAND in out.commands:
         mend(run)
         with _mirror_kept_up(run):  # what came meanwhile has to be brought over
-            _commands(run, way_out(Situation(*cell.at).where(Part.STORE, Condition.BACK)).commands)
+            _commands(run, way_out(Situation(*cell.at).where(Component.STORE, Condition.BACK)).commands)
 
 
 def _commands(run: PreparedRun, commands: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ def _commands(run: PreparedRun, commands: Sequence[str]) -> None:
     mine = run.open()
     listed = [each.run for each in mine.store.runs() if each.kind in set(Kind)]
     filled = [each.replace("RUN", listed[0] if listed else "RUN") for each in commands]
-    with contextlib.closing(mine.store), Estate(mine.config, mine.store, patience_seconds=2.0) as estate:
+    with contextlib.closing(mine.store), ClusterContext(mine.config, mine.store, patience_seconds=2.0) as estate:
         for text, following in zip(filled, (*commands[1:], ""), strict=True):
             words = [names.get(word, word) for word in shlex.split(text)]
             if not _carry_out(mine, estate, words, run, or_abandoned=following == ABANDON):
@@ -154,7 +154,7 @@ def _commands(run: PreparedRun, commands: Sequence[str]) -> None:
 
 
 def _carry_out(
-    mine: OwnLink, estate: Estate, words: Sequence[str], run: PreparedRun, *, or_abandoned: bool = False
+    mine: OwnLink, estate: ClusterContext, words: Sequence[str], run: PreparedRun, *, or_abandoned: bool = False
 ) -> bool:
     """What a command does, without its dialogue; whether the next one is needed.
 
@@ -177,7 +177,7 @@ def _carry_out(
             _, proof = lift_fence(estate, mine.link, cluster, _silent, meant=True)
             assert not proof.proven, proof.reason
         case ["failover", "--to", to, "--unplanned", "--accept-unfenced", *_]:
-            plan = make_plan(estate, Request(to, mode=Mode.UNPLANNED))
+            plan = make_plan(estate, PlanRequest(to, mode=Mode.UNPLANNED))
             error = run_failover(estate, plan, accept_unfenced=True).error
             assert error is None, error
         case _:
@@ -196,7 +196,7 @@ def recover_store(run: PreparedRun, words: Sequence[str]) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def _resume(mine: OwnLink, estate: Estate, name: str, folder: Path, *, unplanned: bool) -> DrkitError | None:
+def _resume(mine: OwnLink, estate: ClusterContext, name: str, folder: Path, *, unplanned: bool) -> DrkitError | None:
     """Where somebody still holds the run, once their lease is over; what keeps it from its end."""
     deadline = time.monotonic() + _LEASE_SECONDS
     while True:
@@ -313,7 +313,7 @@ def main() -> None:
         for each in told["runs"]
         for kind, mode, state in [each["at"]]
     ]
-    verdicts = play_runs(Lab.open(Path(told["lab"])), Fault(Part(part), Condition(condition)), runs, _nothing)
+    verdicts = play_runs(Lab.open(Path(told["lab"])), Fault(Component(part), Condition(condition)), runs, _nothing)
     sys.stdout.write(f"\n{json.dumps([asdict(each) for each in verdicts])}\n")
 
 

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import Config, load_config
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.lab import Lab
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import Refused
@@ -44,8 +44,8 @@ class OwnLink:
     def link(self) -> Link:
         return self.config.links[0].link()
 
-    def estate(self, config: Config | None = None) -> Estate:
-        return Estate(config or self.config, self.store, patience_seconds=2.0)
+    def estate(self, config: Config | None = None) -> ClusterContext:
+        return ClusterContext(config or self.config, self.store, patience_seconds=2.0)
 
     def topic(self, suffix: str) -> str:
         return f"{self.name}.{suffix}"

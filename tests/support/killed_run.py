@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import Mode
 from drkit.failover.run.run_record import run_to_resume
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
@@ -80,9 +80,9 @@ def main(
     ports = reading_ports(own, Path(salvage))
     with own.estate() as estate:
         if action == "failover":
-            result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+            result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
         elif action == "planned":
-            planned = make_plan(estate, Request("dr", mode=Mode.PLANNED))
+            planned = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
             result = run_failover(estate, planned, accept_unfenced=False)
         elif action == "cancel":
             result = cancel_run(estate, run_to_resume(own.store, None))

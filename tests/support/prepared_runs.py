@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.journal import INTENT, OUTCOME
 from drkit.failover.run.machine import PATHS, Kind, Mode, State
 from drkit.failover.run.service import run_failback, run_failover
@@ -234,7 +234,7 @@ def _stopped(mine: OwnLink, run: PreparedRun, words: tuple[str, ...], *, freeze:
 
 def _failed_over(mine: OwnLink, mode: Mode) -> None:
     with mine.estate() as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr", mode=mode)), accept_unfenced=False)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr", mode=mode)), accept_unfenced=False)
     assert result.error is None, result.error
 
 

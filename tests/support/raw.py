@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.client.data_client import Connection, Stream
+from drkit.kafka.client.data_client import Connection, DataClient
 from drkit.kafka.protocol import records
 from drkit.kafka.protocol.fetch_produce import Fetch, FetchPlace, Produce
 from drkit.kafka.protocol.record_batch import header, parse
@@ -20,7 +20,7 @@ _ZSTD = 4
 @asynccontextmanager
 async def _leader(bootstrap: str, topic: str, partition: int) -> AsyncIterator[Connection]:
     """A connection to the broker that leads a partition."""
-    stream = Stream("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
+    stream = DataClient("test", ClusterConfig(bootstrap_servers=bootstrap), timeout_seconds=20)
     await stream.connect()
     try:
         if (asked := stream.track([topic])) is not None:

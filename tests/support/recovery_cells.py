@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from drkit.failover.recovery.recovery_page import STATES
-from drkit.failover.recovery.way_out import Condition, Part, Situation, WayOut, faults_of, way_out
+from drkit.failover.recovery.way_out import Component, Condition, Situation, WayOut, faults_of, way_out
 from drkit.failover.run.machine import Kind, Mode, State
 
 
@@ -24,7 +24,7 @@ class RunState(NamedTuple):
 class Fault(NamedTuple):
     """What is broken; part None: nothing is."""
 
-    part: Part | None
+    part: Component | None
     condition: Condition
 
     def __str__(self) -> str:
@@ -67,4 +67,4 @@ def by_fault(wanted: list[Cell]) -> dict[Fault, list[Cell]]:
 
 
 def _order(fault: Fault) -> tuple[int, int]:
-    return (-1 if fault.part is None else list(Part).index(fault.part), list(Condition).index(fault.condition))
+    return (-1 if fault.part is None else list(Component).index(fault.part), list(Condition).index(fault.condition))

@@ -24,14 +24,14 @@ from drkit.audit.classify.classifier import (
     TARGET_APPENDED,
     TARGET_RETIRED,
     UNCOMPARED,
+    Classification,
     Classified,
-    Fate,
     Limits,
     Pair,
     classify,
     reordered,
 )
-from drkit.audit.classify.source_lookups import MatchedRecords, Request
+from drkit.audit.classify.source_lookups import MatchedRecords, SourceRequest
 from drkit.audit.compare.batch_pass import compare_batches
 from drkit.audit.compare.merge_join_tasks import answer_requests
 from drkit.audit.compare.offset_zones import place
@@ -40,7 +40,7 @@ from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
 from drkit.audit.read.record_frames import Reader, in_tasks, keep
 from drkit.audit.spark.failures import LogMoved
-from drkit.model.audit import Basis
+from drkit.model.audit import PlacementBasis
 from drkit.model.ranges import merged_ranges
 
 __all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "UNCOMPARED", "Judgement", "judge"]
@@ -69,7 +69,7 @@ class Judgement:
     comparison: Comparison
     through: Mapping[int, int | None]
     bounds: Mapping[int, int]
-    settled: tuple[Fate, ...] = ()
+    settled: tuple[Classification, ...] = ()
     moved: tuple[Pair, ...] = ()
     in_spark: DataFrame | None = None
     inexact: frozenset[int] = frozenset()
@@ -158,7 +158,7 @@ def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits])
     }
     answers: dict[int, Any] = dict.fromkeys(steps)
     while steps:
-        asked: dict[int, Request] = {}
+        asked: dict[int, SourceRequest] = {}
         for number, step in list(steps.items()):
             try:
                 asked[number] = step.send(answers[number])
@@ -169,7 +169,7 @@ def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits])
     return found
 
 
-def _answers(reader: Reader, requests: Mapping[int, Request]) -> dict[int, Any]:
+def _answers(reader: Reader, requests: Mapping[int, SourceRequest]) -> dict[int, Any]:
     """Read what is asked for, of many partitions at once."""
     scope = reader.scope
     answers = {number: request.new() for number, request in requests.items()}
@@ -201,9 +201,9 @@ def _too_long(classified: Sequence[Classified]) -> set[int]:
     return found
 
 
-def _reordered(reader: Reader, comparison: Comparison, classified: Iterable[Classified]) -> list[Fate]:
+def _reordered(reader: Reader, comparison: Comparison, classified: Iterable[Classified]) -> list[Classification]:
     """The records that matched at their place and are out of order."""
-    requests: dict[int, Request] = {
+    requests: dict[int, SourceRequest] = {
         number: MatchedRecords(
             number,
             merged_ranges((line.s_lo, line.s_hi + 1) for line in each.aside),
@@ -257,7 +257,7 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         number=number,
         zones=each.zones,
         shift=comparison.shift,
-        recorded=each.basis is Basis.MAPPING,
+        recorded=each.basis is PlacementBasis.MAPPING,
         source_start=each.source_start,
         target_start=each.target_start,
         purged=each.purged,

@@ -12,10 +12,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from drkit.audit.classify.classifier import TARGET_APPENDED, Classified, Fate, Limits, Pair, Steps, classify, reordered
+from drkit.audit.classify.classifier import (
+    TARGET_APPENDED,
+    Classification,
+    Classified,
+    Limits,
+    Pair,
+    Steps,
+    classify,
+    reordered,
+)
 from drkit.audit.classify.displaced_runs import Both, DisplacedRuns
-from drkit.audit.classify.source_lookups import MatchedRecords, Request
-from drkit.audit.compare.merge_join import Piece, Stretch
+from drkit.audit.classify.source_lookups import MatchedRecords, SourceRequest
+from drkit.audit.compare.merge_join import MatchedRange, Piece
 from drkit.audit.compare.merge_join_tasks import read_piece, read_span
 from drkit.audit.read.log_tasks import failures, opened, settle
 from drkit.audit.read.offset_ranges import Span
@@ -63,7 +72,7 @@ class Unit(NamedTuple):
 
     limits: Limits
     pieces: tuple[Piece, ...]
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[MatchedRange, ...]
     log: tuple[int, int]
     alone: bool
 
@@ -95,7 +104,7 @@ def classify_units(
                 yield from _blocks(unit_rows(of_source, of_target, units[number], full=full))
 
 
-def fate_row(fate: Fate) -> Row:
+def fate_row(fate: Classification) -> Row:
     """A fate as a row of FATE_ARROW."""
     of_source = _NO_SOURCE if fate.source is None else tuple(fate.source[1:])
     of_target = _NO_TARGET if fate.target is None else tuple(fate.target[1:7])
@@ -125,7 +134,9 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
                 kept.target_left += part.target_left
             else:  # what the target's own producers wrote may be much, and needs nobody else
                 appended = [row for row in part.target_left if limits.appended(row.t)]
-                yield from (fate_row(Fate(TARGET_APPENDED, limits.number, None, row.t, None, row)) for row in appended)
+                yield from (
+                    fate_row(Classification(TARGET_APPENDED, limits.number, None, row.t, None, row)) for row in appended
+                )
                 mirrored = part.target_left[: len(part.target_left) - len(appended)]
                 yield from _pair_rows(kept.add(part.source_left, mirrored))
     if unit.alone:
@@ -169,7 +180,7 @@ def _answered(source: BatchReader, steps: Steps, unit: Unit) -> Classified:
         return found
 
 
-def _answer(source: BatchReader, request: Request, unit: Unit) -> Any:
+def _answer(source: BatchReader, request: SourceRequest, unit: Unit) -> Any:
     answer = request.new()
     piece = unit.pieces[0].source
     for first, until in merged_ranges(request.ranges(unit.log)):

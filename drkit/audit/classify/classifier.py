@@ -47,8 +47,8 @@ from typing import Any, NamedTuple
 
 from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
 from drkit.audit.classify.retention import compacted_on_source, compacted_on_target
-from drkit.audit.classify.source_lookups import FirstEqual, MatchedSegments, NewestOfKeys, Request, Wanted
-from drkit.audit.compare.merge_join import SourceLeft, Stretch, TargetLeft
+from drkit.audit.classify.source_lookups import FirstEqual, MatchedSegments, NewestOfKeys, SourceRequest, WantedRecord
+from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.audit.compare.record_digests import Digest
 from drkit.model.audit import FindingKind
@@ -102,7 +102,7 @@ class Limits:
         return self.bound is not None and t >= self.bound
 
 
-class Fate(NamedTuple):
+class Classification(NamedTuple):
     """What became of a residual, or that a matched record is out of order. Offsets are null where a side has no part;
     rows where it isn't a residual of that side."""
 
@@ -138,20 +138,20 @@ class Classified:
 
     limits: Limits
     through: int | None
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[Classification] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     aside: tuple[Line, ...] = ()
     exact: bool = True
 
 
-Steps = Generator[Request, Any, Classified]
+Steps = Generator[SourceRequest, Any, Classified]
 
 
 def classify(
     limits: Limits,
     source: Sequence[SourceLeft],
     target: Sequence[TargetLeft],
-    stretches: Sequence[Stretch],
+    stretches: Sequence[MatchedRange],
     runs: Sequence[Line] = (),
 ) -> Steps:
     """Say what became of every residual of a partition.
@@ -169,9 +169,9 @@ def classify(
     return _Classifier(limits, source, target, stretches, runs).run()
 
 
-def reordered(number: int, record: SourceLeft, displaced: int = 0) -> Fate:
+def reordered(number: int, record: SourceLeft, displaced: int = 0) -> Classification:
     """The fate of a record of a stretch or run that is out of order."""
-    return Fate(FindingKind.REORDERED, number, record.s, record.e + displaced, record, None)
+    return Classification(FindingKind.REORDERED, number, record.s, record.e + displaced, record, None)
 
 
 def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
@@ -186,7 +186,7 @@ class _Classifier:
         limits: Limits,
         source: Sequence[SourceLeft],
         target: Sequence[TargetLeft],
-        stretches: Sequence[Stretch],
+        stretches: Sequence[MatchedRange],
         runs: Sequence[Line],
     ) -> None:
         self._limits = limits
@@ -211,7 +211,7 @@ class _Classifier:
         target = [row for row in mirrored if row.t not in paired_target]
         unreadable = [row for row in source if row.placed and holds(limits.unreadable, row.e)]
         for row in unreadable:
-            self._found.fates.append(Fate(FindingKind.UNREADABLE, limits.number, row.s, row.e, row, None))
+            self._found.fates.append(Classification(FindingKind.UNREADABLE, limits.number, row.s, row.e, row, None))
         if unreadable:
             source = [row for row in source if not (row.placed and holds(limits.unreadable, row.e))]
         self._add(UNCOMPARED, targets=[row for row in target if holds(limits.uncompared, row.t)])
@@ -229,12 +229,12 @@ class _Classifier:
 
     def _add(self, fate: str, *, sources: Iterable[SourceLeft] = (), targets: Iterable[TargetLeft] = ()) -> None:
         number = self._limits.number
-        self._found.fates += [Fate(fate, number, row.s, None, row, None) for row in sources]
-        self._found.fates += [Fate(fate, number, None, row.t, None, row) for row in targets]
+        self._found.fates += [Classification(fate, number, row.s, None, row, None) for row in sources]
+        self._found.fates += [Classification(fate, number, None, row.t, None, row) for row in targets]
 
     # pairs and order
 
-    def _pair(self, mirrored: Sequence[TargetLeft]) -> Generator[Request, Any, None]:
+    def _pair(self, mirrored: Sequence[TargetLeft]) -> Generator[SourceRequest, Any, None]:
         sources, targets = _shared(self._source, mirrored)
         if not sources and not self._runs:
             return
@@ -260,7 +260,7 @@ class _Classifier:
         self._found.aside = tuple(line for line in ordered.aside if not line.moved)
         out_of_order = {line.s_lo for line in ordered.aside if line.moved}
         self._found.fates += [
-            Fate(FindingKind.REORDERED, number, source.s, target.t, source, None)
+            Classification(FindingKind.REORDERED, number, source.s, target.t, source, None)
             for source, target in pairs
             if source.s in out_of_order
         ]
@@ -270,7 +270,7 @@ class _Classifier:
 
     def _lines(
         self, sources: Sequence[SourceLeft], targets: Sequence[TargetLeft]
-    ) -> Generator[Request, Any, list[Line]]:
+    ) -> Generator[SourceRequest, Any, list[Line]]:
         """What matched at its place, in stretches that none of these records, that may have moved, stand within."""
         shift = self._limits.shift
         torn = {row.e >> shift for row in sources} | {row.t >> shift for row in targets}
@@ -304,7 +304,7 @@ class _Classifier:
 
     # target residuals
 
-    def _left_of_target(self, target: Sequence[TargetLeft]) -> Generator[Request, Any, list[TargetLeft]]:
+    def _left_of_target(self, target: Sequence[TargetLeft]) -> Generator[SourceRequest, Any, list[TargetLeft]]:
         """Target residuals that stand for no source record that there is or was: corrupted or foreign."""
         limits = self._limits
         retired = [row for row in target if self._before_source_start(row)]
@@ -327,7 +327,7 @@ class _Classifier:
             target = [row for row in target if row.t not in explained]
         if not target:
             return []
-        wanted = {(row.t1, row.t2): Wanted(row.t1, row.t2, row.t_ts, row.needle) for row in target}
+        wanted = {(row.t1, row.t2): WantedRecord(row.t1, row.t2, row.t_ts, row.needle) for row in target}
         newest = None if limits.partial else self._newest()
         equal = yield FirstEqual(list(wanted.values()), limits.zones, newest)
         copies = [row for row in target if (row.t1, row.t2) in equal]
@@ -377,14 +377,14 @@ class _Classifier:
         """
         return 0 if self._limits.recorded else beside.displaced_after
 
-    def _duplicated(self, copies: Sequence[TargetLeft], equal: dict[Digest, tuple[int, int]]) -> list[Fate]:
+    def _duplicated(self, copies: Sequence[TargetLeft], equal: dict[Digest, tuple[int, int]]) -> list[Classification]:
         """Further copies of source records.
 
         Of copies that stand next to each other the first is the record and the others are the duplicates. Places can't
         tell them apart, so one before its matched copy gives its role to the next.
         """
         number = self._limits.number
-        found: list[Fate] = []
+        found: list[Classification] = []
         earlier: defaultdict[int, list[TargetLeft]] = defaultdict(list)
         matched: dict[int, int] = {}
         for row in copies:
@@ -393,11 +393,11 @@ class _Classifier:
             if row.t < matched[s]:
                 earlier[s].append(row)
             else:
-                found.append(Fate(FindingKind.DUPLICATED, number, s, row.t, None, row))
+                found.append(Classification(FindingKind.DUPLICATED, number, s, row.t, None, row))
         for s, rows in earlier.items():
             for nth, row in enumerate(sorted(rows, key=lambda each: -each.t), start=1):
                 t = row.t + 1 if matched[s] - row.t == nth else row.t
-                found.append(Fate(FindingKind.DUPLICATED, number, s, t, None, row))
+                found.append(Classification(FindingKind.DUPLICATED, number, s, t, None, row))
         return found
 
     # what stands in a record's place
@@ -425,7 +425,7 @@ class _Classifier:
                 if row.s not in taken and t in standing and _in_its_gap(t, beside):
                     taken[row.s] = t
                     there = standing.pop(t)
-                    self._found.fates.append(Fate(FindingKind.CORRUPTED, limits.number, row.s, t, row, there))
+                    self._found.fates.append(Classification(FindingKind.CORRUPTED, limits.number, row.s, t, row, there))
         if taken:
             self._through = max(max(taken) + 1, through or 0)
         return taken
@@ -438,7 +438,7 @@ class _Classifier:
         unmatched: Sequence[SourceLeft],
         strangers: Sequence[TargetLeft],
         appended: Sequence[TargetLeft],
-    ) -> Generator[Request, Any, None]:
+    ) -> Generator[SourceRequest, Any, None]:
         """Fates of source records that nothing on the target stands for."""
         limits, through = self._limits, self._through
         lost: list[SourceLeft] = []

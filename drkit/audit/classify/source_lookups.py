@@ -16,7 +16,7 @@ from drkit.audit.compare.offset_zones import Zone
 from drkit.audit.compare.record_digests import Digest, content_digest
 from drkit.audit.compare.undecoded_batches import holds_any
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
-from drkit.kafka.protocol.record_columns import Columns
+from drkit.kafka.protocol.record_columns import RecordColumns
 
 Offsets = Sequence[tuple[int, int]]
 """Ranges [first, until) of source offsets, ascending and apart."""
@@ -28,7 +28,7 @@ _SHORTEST_NEEDLE = 8
 """Bytes; shorter ones would be found everywhere."""
 
 
-class Request(Protocol):
+class SourceRequest(Protocol):
     """A question about the source's records of one partition."""
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
@@ -99,7 +99,7 @@ class MatchedSegments:
             _widen(answer, key, segment)
 
 
-class Wanted(NamedTuple):
+class WantedRecord(NamedTuple):
     """A record that is looked for: its digest and timestamp (ms), and bytes that it holds."""
 
     first: int
@@ -116,7 +116,7 @@ class FirstEqual:
     not read. None: unknown.
     """
 
-    wanted: Sequence[Wanted]
+    wanted: Sequence[WantedRecord]
     zones: tuple[Zone, ...]
     newest: Sequence[tuple[int, int, int]] | None = None
 
@@ -226,9 +226,9 @@ def zone_of(zones: Sequence[Zone], offset: int) -> Zone:
     return zones[bisect_right(zones, offset, key=lambda each: each.first) - 1] if len(zones) > 1 else zones[0]
 
 
-def _columns(batch: Batch, first: int, until: int) -> Columns:
+def _columns(batch: Batch, first: int, until: int) -> RecordColumns:
     """The records of a batch; none where it can't be read."""
-    columns = Columns()
+    columns = RecordColumns()
     columns.add_readable(batch, first, until)
     return columns
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from drkit.audit.compare.merge_join import Compared, Piece, Stretch
+from drkit.audit.compare.merge_join import MatchedRange, Piece, PieceComparison
 from drkit.audit.compare.merge_join_tasks import compare_pieces, prove_ranges
-from drkit.audit.compare.range_proof import Proof, Provable, Region, choose, covered, regions
-from drkit.audit.compare.record_pass import MEMORY_BUDGET, Comparison, InHand, Tally, by_partition, chunk_shift
+from drkit.audit.compare.range_proof import Provable, ProvenRegion, RangeProof, choose, covered, regions
+from drkit.audit.compare.record_pass import MEMORY_BUDGET, Comparison, InHand, PartitionTally, by_partition, chunk_shift
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.offset_ranges import Span, shared_whole, wanted_tasks
 from drkit.audit.read.record_frames import Reader, in_tasks
@@ -39,7 +39,7 @@ def compare_batches(reader: Reader, say: Callable[[str], None], *, full: bool = 
     stay = _brought_in(reader, pieces, found, full=full)
     if stay:
         say(f"{sum(each.source_count + each.target_count for each in found):,} records differ: they stay in Spark")
-    stretches: defaultdict[int, list[Stretch]] = defaultdict(list)
+    stretches: defaultdict[int, list[MatchedRange]] = defaultdict(list)
     for row in () if proven is None else proven.stretches:
         stretches[row.p].append(row)
     in_hand: defaultdict[int, InHand] = defaultdict(lambda: InHand([], []))
@@ -71,7 +71,7 @@ def _by_partition(pieces: Sequence[Piece]) -> dict[int, list[Piece]]:
 
 def compared_pieces(
     reader: Reader, tasks: Sequence[Sequence[Piece]], *, full: bool, most: int | None = None
-) -> list[Compared]:
+) -> list[PieceComparison]:
     """What came of each piece, in their order."""
     scope = reader.scope
     work = partial(
@@ -81,11 +81,11 @@ def compared_pieces(
         full=full,
         most=most,
     )
-    found: list[Compared] = in_tasks(reader.spark, work, tasks)
+    found: list[PieceComparison] = in_tasks(reader.spark, work, tasks)
     return found
 
 
-def _brought_in(reader: Reader, pieces: Sequence[Piece], found: list[Compared], *, full: bool) -> set[int]:
+def _brought_in(reader: Reader, pieces: Sequence[Piece], found: list[PieceComparison], *, full: bool) -> set[int]:
     """Fetch residuals that tasks kept to themselves, as far as the driver has room for whole partitions of them.
 
     Each task knows its share of the budget only, so much damage in one place stays although there would be room.
@@ -114,13 +114,15 @@ def _brought_in(reader: Reader, pieces: Sequence[Piece], found: list[Compared], 
     return stay - fetched
 
 
-def tallied(scope: Scope, found: Sequence[Compared], stretches: defaultdict[int, list[Stretch]]) -> dict[int, Tally]:
+def tallied(
+    scope: Scope, found: Sequence[PieceComparison], stretches: defaultdict[int, list[MatchedRange]]
+) -> dict[int, PartitionTally]:
     """The first pass in figures, by partition."""
-    outcomes: defaultdict[int, list[Compared]] = defaultdict(list)
+    outcomes: defaultdict[int, list[PieceComparison]] = defaultdict(list)
     for each in found:
         outcomes[each.number].append(each)
     return {
-        each.number: Tally(
+        each.number: PartitionTally(
             matched=sum(row.n for row in stretches[each.number]),
             matched_inside=sum(row.n for row in stretches[each.number] if row.inside),
             source_left=sum(one.source_count for one in outcomes[each.number]),
@@ -138,12 +140,12 @@ def tallied(scope: Scope, found: Sequence[Compared], stretches: defaultdict[int,
 class Proven:
     """What digests proved of a scope, and what is left."""
 
-    ranges: tuple[tuple[Provable, Proof], ...]
+    ranges: tuple[tuple[Provable, RangeProof], ...]
     left: tuple[tuple[int, RangeDigest, Uncovered], ...]
-    regions: tuple[Region, ...]
+    regions: tuple[ProvenRegion, ...]
 
     @property
-    def stretches(self) -> Iterator[Stretch]:
+    def stretches(self) -> Iterator[MatchedRange]:
         """The records proven."""
         return (row for _, proof in self.ranges for row in proof.stretches)
 
@@ -167,7 +169,7 @@ def prove_by_digest(reader: Reader, shift: int, say: Callable[[str], None]) -> P
     tasks = [[claims[span.number] for span in task] for task in shared]
     say(f"reading {sum(claim.digest.records for claim in claims):,} records of the target, of which digests are kept")
     work = partial(prove_ranges, scope.target_reached(), shift)
-    proofs: list[Proof] = in_tasks(reader.spark, work, tasks)
+    proofs: list[RangeProof] = in_tasks(reader.spark, work, tasks)
     ranges = []
     for claim, proof in zip((claim for task in tasks for claim in task), proofs, strict=True):
         if proof.holds:

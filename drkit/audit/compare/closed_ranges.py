@@ -24,8 +24,8 @@ from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.spark_progress import describe
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, Counts, TopicChoice
-from drkit.model.continuous import GONE, KINDS, Closed, Reconciled, Sample
-from drkit.model.errors import ConfigError, NotLetIn
+from drkit.model.continuous import GONE, KINDS, ClosedRange, Reconciled, Sample
+from drkit.model.errors import AuthenticationError, ConfigError
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -40,7 +40,7 @@ Told = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def reconcile(
-    ranges: Sequence[Closed], told: Told, link: Link, store: Store, config: Config, spark: SparkSession
+    ranges: Sequence[ClosedRange], told: Told, link: Link, store: Store, config: Config, spark: SparkSession
 ) -> list[Reconciled]:
     """Compare ranges of different partitions, all in one go.
 
@@ -54,7 +54,7 @@ def reconcile(
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
-        except NotLetIn:
+        except AuthenticationError:
             raise
         except ConfigError as error:  # a topic that has been deleted since
             if len(ranges) == 1:
@@ -79,8 +79,8 @@ def reconcile(
 
 
 def begin(
-    ranges: Sequence[Closed], begins: Mapping[str, int] | None, link: Link, store: Store, config: Config
-) -> tuple[list[Closed], list[Reconciled], dict[str, int]]:
+    ranges: Sequence[ClosedRange], begins: Mapping[str, int] | None, link: Link, store: Store, config: Config
+) -> tuple[list[ClosedRange], list[Reconciled], dict[str, int]]:
     """Where ranges begin, however long they are: what the logs no longer hold isn't cut into lots.
 
     A partition's opening range begins where both logs begin when it is seen first: what retention had
@@ -102,7 +102,7 @@ def begin(
     """
     try:
         whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
-    except NotLetIn:
+    except AuthenticationError:
         raise
     except ConfigError as error:  # a topic that has been deleted since
         if len(ranges) == 1:
@@ -115,7 +115,7 @@ def begin(
         )
     observed = {(each.topic, each.partition): each for each in whole.partitions}
     states = store.topic_states(link.id)
-    kept: list[Closed] = []
+    kept: list[ClosedRange] = []
     aside: list[Reconciled] = []
     found: dict[str, int] = {}
     for each in ranges:
@@ -135,7 +135,7 @@ def begin(
     return kept, aside, found
 
 
-def _start(scope: PartitionScope, closed: Closed) -> int:
+def _start(scope: PartitionScope, closed: ClosedRange) -> int:
     """The range's first offset that the source's log holds; of a partition's first range, and the target's too."""
     at = min(max(closed.first, scope.source_start), closed.until)
     if not closed.opening or scope.target_start == 0:
@@ -144,7 +144,7 @@ def _start(scope: PartitionScope, closed: Closed) -> int:
     return at + bisect_left(held, scope.target_start, key=lambda offset: place(scope.zones, offset))
 
 
-def _another(closed: Closed, scope: PartitionScope, states: Mapping[str, TopicState]) -> Reconciled | None:
+def _another(closed: ClosedRange, scope: PartitionScope, states: Mapping[str, TopicState]) -> Reconciled | None:
     """What is said of a range whose topic was deleted and made anew since."""
     state = states.get(closed.topic)
     if state is None or state.epoch == closed.epoch:
@@ -153,13 +153,13 @@ def _another(closed: Closed, scope: PartitionScope, states: Mapping[str, TopicSt
     return Reconciled(closed, scope.target_topic, problem=problem)
 
 
-def _taken(closed: Closed, target_topic: str) -> Reconciled:
+def _taken(closed: ClosedRange, target_topic: str) -> Reconciled:
     taken = closed.until - closed.first
     problem = f"the source's retention took {taken} offsets of it before they were looked at"
     return Reconciled(closed, target_topic, problem=problem)
 
 
-def _choices(ranges: Sequence[Closed]) -> tuple[TopicChoice, ...]:
+def _choices(ranges: Sequence[ClosedRange]) -> tuple[TopicChoice, ...]:
     by_topic: defaultdict[str, set[int]] = defaultdict(set)
     for each in ranges:
         by_topic[each.topic].add(each.partition)
@@ -167,13 +167,13 @@ def _choices(ranges: Sequence[Closed]) -> tuple[TopicChoice, ...]:
 
 
 def _cut_down(
-    whole: Scope, ranges: Sequence[Closed], told: Told, store: Store
-) -> tuple[Scope, list[Closed], list[Reconciled]]:
+    whole: Scope, ranges: Sequence[ClosedRange], told: Told, store: Store
+) -> tuple[Scope, list[ClosedRange], list[Reconciled]]:
     """The scope of the ranges alone, those ranges in its order, and what of others can be said at once."""
     observed = {(each.topic, each.partition): each for each in whole.partitions}
     states = store.topic_states(whole.link.id)
     parts: list[PartitionScope] = []
-    kept: list[Closed] = []
+    kept: list[ClosedRange] = []
     aside: list[Reconciled] = []
     for each in ranges:
         scope = observed[each.topic, each.partition]
@@ -210,7 +210,7 @@ def after_place(scope: PartitionScope, offset: int) -> int:
     return place(scope.zones, offset - 1) + 1 if offset > 0 else 0
 
 
-def _compared(scope: Scope, ranges: Sequence[Closed], spark: SparkSession) -> list[Reconciled]:
+def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) -> list[Reconciled]:
     describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
     reader = Reader(spark, scope)
     judgement = judge(reader)

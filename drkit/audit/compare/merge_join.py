@@ -30,7 +30,7 @@ from drkit.audit.compare.record_digests import content_digest, longest
 from drkit.audit.compare.undecoded_batches import digest
 from drkit.audit.read.offset_ranges import Span
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
-from drkit.kafka.protocol.record_columns import Columns
+from drkit.kafka.protocol.record_columns import RecordColumns
 from drkit.kafka.protocol.records import Damaged, read_old
 
 A_PART = 5_000
@@ -87,7 +87,7 @@ class TargetLeft(NamedTuple):
     needle: bytes
 
 
-class Stretch(NamedTuple):
+class MatchedRange(NamedTuple):
     """Matched records of one chunk: their number, their first and last offsets, and their highest timestamp."""
 
     p: int
@@ -102,7 +102,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Compared:
+class PieceComparison:
     """What came of a piece, or of a part of it: batches proven equal and others, of both sides; what matched, what is
     left over.
 
@@ -114,7 +114,7 @@ class Compared:
     number: int
     equal: int = 0
     different: int = 0
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[MatchedRange] = field(default_factory=list)
     source_left: list[SourceLeft] = field(default_factory=list)
     target_left: list[TargetLeft] = field(default_factory=list)
     source_unreadable: list[tuple[int, int]] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Compared:
     size: int = 0
     stays: bool = False
 
-    def add(self, part: Compared, most: int | None) -> None:
+    def add(self, part: PieceComparison, most: int | None) -> None:
         """Add a part; where all rows would take more than `most` bytes, none are kept."""
         for name in ("equal", "different", "source_count", "target_count", "source_inside", "target_inside", "size"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
@@ -141,11 +141,11 @@ class Compared:
             self.target_left += part.target_left
 
 
-def gathered(parts: Iterable[Compared], most: int | None = None) -> Compared:
+def gathered(parts: Iterable[PieceComparison], most: int | None = None) -> PieceComparison:
     """The parts of one piece put together; where all rows would take more than `most` bytes, none are kept."""
     found = None
     for part in parts:
-        found = found or Compared(part.number)
+        found = found or PieceComparison(part.number)
         found.add(part, most)
     assert found is not None  # noqa: S101 - the last part is always there
     return found
@@ -162,7 +162,7 @@ class _Held(NamedTuple):
 
 def compare_piece(
     piece: Piece, source: Iterable[list[Batch]], target: Iterable[list[Batch]], *, full: bool = False
-) -> Iterator[Compared]:
+) -> Iterator[PieceComparison]:
     """Compare what both sides hold, part by part.
 
     Args:
@@ -181,17 +181,17 @@ class _Abreast:
         self._piece = piece
         self._full = full
         self._starts = [zone.first for zone in piece.zones]
-        self._found = Compared(piece.source.number)
+        self._found = PieceComparison(piece.source.number)
         self._sums: dict[tuple[bool, int], list[int]] = {}
         self._source: list[_Held] = []
         self._target: list[_Held] = []
-        self._source_rest = Columns()
-        self._target_rest = Columns()
+        self._source_rest = RecordColumns()
+        self._target_rest = RecordColumns()
         self._open = 0
         self._reach = -1
         self._open_bytes = 0
 
-    def run(self, source: Iterator[_Held], target: Iterator[_Held]) -> Iterator[Compared]:
+    def run(self, source: Iterator[_Held], target: Iterator[_Held]) -> Iterator[PieceComparison]:
         """Compare all."""
         s, t = next(source, None), next(target, None)
         while s is not None or t is not None:
@@ -217,11 +217,13 @@ class _Abreast:
                 self._join(min(ends))
             if len(self._found.source_left) + len(self._found.target_left) >= A_PART:
                 yield self._part()
-        self._found.stretches = [Stretch(self._piece.source.number, *key, *sums) for key, sums in self._sums.items()]
+        self._found.stretches = [
+            MatchedRange(self._piece.source.number, *key, *sums) for key, sums in self._sums.items()
+        ]
         yield self._part()
 
-    def _part(self) -> Compared:
-        found, self._found = self._found, Compared(self._piece.source.number)
+    def _part(self) -> PieceComparison:
+        found, self._found = self._found, PieceComparison(self._piece.source.number)
         found.source_count, found.target_count = len(found.source_left), len(found.target_left)
         found.source_inside = sum(self._inside(row.s_ts) for row in found.source_left)
         found.target_inside = sum(self._inside(row.t_ts) for row in found.target_left)
@@ -284,7 +286,7 @@ class _Abreast:
         if not (self._source or self._target or self._source_rest or self._target_rest):
             return
         source, target = self._source_rest, self._target_rest
-        self._source_rest, self._target_rest = Columns(), Columns()
+        self._source_rest, self._target_rest = RecordColumns(), RecordColumns()
         _add_columns(source, self._piece.source, self._source, self._found.source_unreadable)
         _add_columns(target, self._piece.target, self._target, self._found.target_unreadable)
         self._found.different += len(self._source) + len(self._target)
@@ -318,14 +320,14 @@ class _Abreast:
                 elif j not in matched:
                     self._target_rest.add_row(target, j)
 
-    def _leave_source(self, source: Columns, i: int, e: int, *, placed: bool) -> None:
+    def _leave_source(self, source: RecordColumns, i: int, e: int, *, placed: bool) -> None:
         key, value, stamp = source.keys[i], source.values[i], source.stamps[i]
         first, second = content_digest(key, value, stamp, source.headers[i])
         self._found.size += len(key or b"")
         row = SourceLeft(self._found.number, source.offsets[i], e, placed, first, second, stamp, key, value is None)
         self._found.source_left.append(row)
 
-    def _leave_target(self, target: Columns, j: int) -> None:
+    def _leave_target(self, target: RecordColumns, j: int) -> None:
         key, value, stamp = target.keys[j], target.values[j], target.stamps[j]
         first, second = content_digest(key, value, stamp, target.headers[j])
         needle = longest(key, value)
@@ -340,7 +342,7 @@ class _Abreast:
         self._open_bytes += len(held.batch.whole)
 
 
-def _add_columns(columns: Columns, span: Span, members: list[_Held], unreadable: list[tuple[int, int]]) -> None:
+def _add_columns(columns: RecordColumns, span: Span, members: list[_Held], unreadable: list[tuple[int, int]]) -> None:
     """Add the records of these batches; the offsets of those that can't be read go to `unreadable`."""
     unreadable += [
         (held.start, held.stop) for held in members if not columns.add_readable(held.batch, span.first, span.until)

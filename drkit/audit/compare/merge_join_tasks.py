@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from drkit.audit.classify.source_lookups import Request
-from drkit.audit.compare.merge_join import Compared, Piece, compare_piece, gathered
-from drkit.audit.compare.range_proof import Proof, Provable, prove
+from drkit.audit.classify.source_lookups import SourceRequest
+from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece, gathered
+from drkit.audit.compare.range_proof import Provable, RangeProof, prove
 from drkit.audit.read.log_tasks import failures, opened, settle
 from drkit.audit.read.offset_ranges import Span
 from drkit.kafka.alteration.altered_reader import BatchReader
@@ -21,8 +21,8 @@ def compare_pieces(
     *,
     full: bool = False,
     most: int | None = None,
-) -> Iterator[Compared]:
-    """Compare the pieces of a task; one `Compared` each.
+) -> Iterator[PieceComparison]:
+    """Compare the pieces of a task; one `PieceComparison` each.
 
     Args:
         source: how to reach the cluster (`log_source.reached`).
@@ -41,7 +41,7 @@ def compare_pieces(
                 yield gathered(read_piece(of_source, of_target, piece, full=full), most)
 
 
-def read_piece(source: BatchReader, target: BatchReader, piece: Piece, *, full: bool) -> Iterator[Compared]:
+def read_piece(source: BatchReader, target: BatchReader, piece: Piece, *, full: bool) -> Iterator[PieceComparison]:
     """Compare one piece, part by part."""
     s, t = piece.source, piece.target
     with (
@@ -51,7 +51,7 @@ def read_piece(source: BatchReader, target: BatchReader, piece: Piece, *, full: 
         yield from compare_piece(piece, source_batches, target_batches, full=full)
 
 
-def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence[Provable]]) -> Iterator[Proof]:
+def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence[Provable]]) -> Iterator[RangeProof]:
     """Say of each range of a task whether the target holds what its digest says.
 
     Args:
@@ -73,7 +73,7 @@ def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence
 
 
 def answer_requests(
-    cluster: Mapping[str, Any], requests: Mapping[int, Request], tasks: Iterable[Sequence[Span]]
+    cluster: Mapping[str, Any], requests: Mapping[int, SourceRequest], tasks: Iterable[Sequence[Span]]
 ) -> Iterator[tuple[int, Any]]:
     """Answer requests from the spans of a task: the partition's number and the answer of each span.
 
@@ -95,7 +95,7 @@ def answer_requests(
                 yield span.number, answer
 
 
-def read_span(reader: BatchReader, span: Span, request: Request, answer: Any) -> None:
+def read_span(reader: BatchReader, span: Span, request: SourceRequest, answer: Any) -> None:
     """Add to an answer what a span of the log says."""
     with closing(reader.read(span.topic, span.partition, span.first, span.until)) as answers:
         for batches in answers:

@@ -19,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from drkit.audit.compare.merge_join import Stretch
+from drkit.audit.compare.merge_join import MatchedRange
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
-from drkit.model.audit import Basis
+from drkit.model.audit import PlacementBasis
 from drkit.model.digests import DIGEST_MASK, Coverage, NotCovered, RangeDigest, Uncovered
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ class Provable(NamedTuple):
     first: int
 
 
-class Proof(NamedTuple):
+class RangeProof(NamedTuple):
     """Whether the target holds what the digest says; then its batches, and its records as stretches."""
 
     number: int
     holds: bool
     batches: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[MatchedRange, ...]
 
 
-class Region(NamedTuple):
+class ProvenRegion(NamedTuple):
     """Offsets of a partition that are compared on both sides: [source_from, source_until) with what stands in
     [target_from, target_until)."""
 
@@ -60,9 +60,9 @@ class Region(NamedTuple):
     target_until: int
 
 
-def whole(each: PartitionScope) -> Region:
+def whole(each: PartitionScope) -> ProvenRegion:
     """All of a partition."""
-    return Region(each.number, each.source_from, each.source_end, each.target_from, each.target_end)
+    return ProvenRegion(each.number, each.source_from, each.source_end, each.target_from, each.target_end)
 
 
 def choose(each: PartitionScope) -> tuple[list[Provable], list[tuple[RangeDigest, Uncovered]]]:
@@ -101,7 +101,7 @@ def _hindrance(each: PartitionScope, row: RangeDigest) -> Uncovered | None:
     """Why a range isn't proven by its digest; None where it can be."""
     if each.source_compacted or each.target_compacted:
         return Uncovered.COMPACTED
-    if each.basis is not Basis.MAPPING or not _placed(each, row):
+    if each.basis is not PlacementBasis.MAPPING or not _placed(each, row):
         return Uncovered.MAPPING
     if each.source_kept is not None and row.source_end > each.source_kept:
         return Uncovered.SOURCE_DIVERGED
@@ -118,7 +118,7 @@ def _placed(each: PartitionScope, row: RangeDigest) -> bool:
     return zone.delta == row.delta and zone.valid_from <= row.source_start and row.source_end <= zone.valid_until
 
 
-def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> Proof:
+def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> RangeProof:
     """Whether the target's batches sum up to the digest.
 
     Args:
@@ -135,7 +135,7 @@ def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> Proof:
             start, stop = batch.base_offset, batch.last_offset + 1
             within = row.target_start <= start and stop <= row.target_end
             if batch.magic < MAGIC or not within or batch.records_count != stop - start or not batch.intact():
-                return Proof(claim.number, False, 0, ())
+                return RangeProof(claim.number, False, 0, ())
             total += placed_digest(start, batch.whole, batch.records)
             batches += 1
             records += batch.records_count
@@ -154,26 +154,26 @@ def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> Proof:
                 low = high
     holds = (total & DIGEST_MASK, batches, records) == (row.digest, row.batches, row.records)
     number = claim.number
-    stretches = tuple(Stretch(number, True, chunk, *known) for chunk, known in sums.items()) if holds else ()
-    return Proof(number, holds, batches if holds else 0, stretches)
+    stretches = tuple(MatchedRange(number, True, chunk, *known) for chunk, known in sums.items()) if holds else ()
+    return RangeProof(number, holds, batches if holds else 0, stretches)
 
 
-def regions(each: PartitionScope, proven: Iterable[Provable]) -> Iterator[Region]:
+def regions(each: PartitionScope, proven: Iterable[Provable]) -> Iterator[ProvenRegion]:
     """What of a partition lies between proven ranges, ascending."""
     source, target = each.source_from, each.target_from
     for claim in proven:
         first, delta = claim.first, claim.digest.delta
         if source < first - delta or target < first:
-            yield Region(each.number, source, first - delta, target, first)
+            yield ProvenRegion(each.number, source, first - delta, target, first)
         source, target = claim.digest.source_end, claim.digest.target_end
     if source < each.source_end or target < each.target_end:
-        yield Region(each.number, source, each.source_end, target, each.target_end)
+        yield ProvenRegion(each.number, source, each.source_end, target, each.target_end)
 
 
 def covered(
-    proven: Iterable[tuple[Provable, Proof]],
+    proven: Iterable[tuple[Provable, RangeProof]],
     left: Iterable[tuple[int, RangeDigest, Uncovered]],
-    open_regions: Iterable[Region],
+    open_regions: Iterable[ProvenRegion],
 ) -> Coverage:
     """Sum up what was proven and, by reason, what wasn't.
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from drkit.audit.compare.merge_join import Piece, SourceLeft, Stretch, TargetLeft
+from drkit.audit.compare.merge_join import MatchedRange, Piece, SourceLeft, TargetLeft
 from drkit.audit.compare.scope import Scope
 from drkit.model.digests import Coverage
 from drkit.model.ranges import merged_ranges
@@ -61,7 +61,7 @@ RESIDUAL_ARROW = {name: _ARROW[kind] for name, kind in RESIDUAL_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PartitionTally:
     """What the first pass found of one partition.
 
     `matched` counts all matched records, `matched_inside` those within the time window; `source_left`
@@ -99,9 +99,9 @@ class Comparison:
     that can't be read, of which there are no residuals.
     """
 
-    tallies: Mapping[int, Tally]
+    tallies: Mapping[int, PartitionTally]
     shift: int
-    stretches: Mapping[int, list[Stretch]]
+    stretches: Mapping[int, list[MatchedRange]]
     pieces: Mapping[int, list[Piece]]
     in_hand: Mapping[int, InHand]
     in_tasks: frozenset[int] = frozenset()

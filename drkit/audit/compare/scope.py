@@ -20,10 +20,10 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.alteration.alteration import configured_at
 from drkit.kafka.alteration.altered_reader import packed_alteration
-from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import missing_until
-from drkit.model.audit import AuditRequest, Basis, TopicChoice
+from drkit.model.audit import AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
@@ -35,7 +35,7 @@ from drkit.store.api import Store
 _MARGIN = 1_000
 """Offsets read before a time window's first, so that a record moved a little is still met."""
 
-NOT_PURGED = Stretch(0, 0)
+NOT_PURGED = OffsetRange(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class PartitionScope:
     source_from: int
     target_from: int
     zones: tuple[Zone, ...]
-    basis: Basis
+    basis: PlacementBasis
     first_place: int
     mirrored_through: int | None
     sealed_at: int | None
@@ -74,13 +74,13 @@ class PartitionScope:
     target_anew: bool = False
     partial: bool = False
     told: tuple[tuple[int, int], ...] = ()
-    purged: Stretch = NOT_PURGED
+    purged: OffsetRange = NOT_PURGED
 
     @property
     def by_content_only(self) -> bool:
         """Whether there is something to compare, and no mapping that says where it belongs."""
         something = self.source_end > self.source_start or self.target_end > self.target_start
-        return something and self.basis is Basis.CONTENT
+        return something and self.basis is PlacementBasis.CONTENT
 
     @property
     def start_place(self) -> int:
@@ -199,7 +199,7 @@ def with_purges(
         begin, until = each.source_start, missing_until(store, link.id, replace(mark, target_start=each.target_start))
         if begin < until:
             there = TopicPartition(each.target_topic, each.partition)
-            missing[tp] = Missing(Stretch(begin, until), there, emptied=each.target_start >= mark.target_end)
+            missing[tp] = Missing(OffsetRange(begin, until), there, emptied=each.target_start >= mark.target_end)
     if not missing:
         return list(partitions)
     found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(now()))
@@ -393,7 +393,7 @@ class _Builder:
             source_from=min(max(source_from, source_start), source_end),
             target_from=min(max(target_from, target_start), target_end),
             zones=cut,
-            basis=Basis.MAPPING if rows or nothing_there else Basis.CONTENT,
+            basis=PlacementBasis.MAPPING if rows or nothing_there else PlacementBasis.CONTENT,
             first_place=min((row.target_offset for row in rows), default=target_start),
             mirrored_through=None if watermark is None else watermark.source_through,
             sealed_at=self._sealed_at([] if anew else rows, None if anew else watermark, target_start)

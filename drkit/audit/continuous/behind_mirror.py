@@ -21,7 +21,7 @@ from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config
 from drkit.model.audit import AuditRequest, Counts, FindingKind, TopicChoice
 from drkit.model.clock import now, to_millis
-from drkit.model.continuous import Closed, Progress, Reconciled, Sample
+from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -39,7 +39,7 @@ class Behind:
         self._config = config
         self._ends: dict[str, int] = {}
 
-    def look(self, progress: Progress, session: Callable[[], SparkSession]) -> list[Behold]:
+    def look(self, progress: AuditProgress, session: Callable[[], SparkSession]) -> list[Behold]:
         """What is there that wasn't told yet.
 
         Args:
@@ -133,7 +133,7 @@ def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:
     at = each.source_from
     summed = Counts(target_records=counts.total(), **counts)
     outcome = Reconciled(
-        Closed(each.topic, each.partition, 0, at, at, to_millis(now())),
+        ClosedRange(each.topic, each.partition, 0, at, at, to_millis(now())),
         each.target_topic,
         counts=summed,
         first=tuple(first),

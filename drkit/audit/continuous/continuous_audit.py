@@ -36,8 +36,8 @@ from drkit.audit.spark.session import SparkRuntime, quietly, ship_callables, spa
 from drkit.config import Config
 from drkit.kafka.alteration.alteration import Alteration
 from drkit.model.clock import from_millis, iso, now
-from drkit.model.continuous import Closed, Progress, Reconciled, slices
-from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, slices
+from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -51,7 +51,7 @@ _POLL_SECONDS = 0.3
 _RETRY_SECONDS = 5.0
 
 Found = TypeVar("Found")
-Listener = Callable[[Sequence[Reconciled], Progress], None]
+Listener = Callable[[Sequence[Reconciled], AuditProgress], None]
 """Called after each batch with its ranges and the sum, and again while it raises Unreachable: not done before that."""
 
 
@@ -96,7 +96,7 @@ class ContinuousAudit:
         runtime: SparkRuntime,
         told: Listener,
         say: Callable[[str], None],
-        began: Callable[[Progress], None] | None = None,
+        began: Callable[[AuditProgress], None] | None = None,
     ) -> None:
         self._request = request
         self._store = store
@@ -111,15 +111,15 @@ class ContinuousAudit:
         self._working = threading.Lock()
         self._behind = Behind(request.link, store, config)
         self._failure: BaseException | None = None
-        self._progress: Progress | None = None
+        self._progress: AuditProgress | None = None
         self.problem: str | None = None
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> AuditProgress | None:
         """The sum up to now; None before it has begun."""
         return self._progress
 
-    def run(self, stop: threading.Event) -> Progress:
+    def run(self, stop: threading.Event) -> AuditProgress:
         """Reconcile what is closed and what gets closed, until told to stop; returns the sum.
 
         Raises:
@@ -130,7 +130,7 @@ class ContinuousAudit:
         refuse_unmapped(request.link, "a continuous audit")
         Alteration.of(self._config, request.link)
         with _held(request.checkpoint):
-            self._progress = load_progress(request.checkpoint, str(request.link.id)) or Progress(
+            self._progress = load_progress(request.checkpoint, str(request.link.id)) or AuditProgress(
                 run=f"audit-{now().astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
                 link=str(request.link.id),
                 started_at=iso(now()) or "",
@@ -190,7 +190,7 @@ class ContinuousAudit:
                 return
             progress = progress.beheld(found)
             self._told([each.outcome for each in found], progress)
-        except (Unreachable, NotLetIn, LogMoved, ConfigError) as error:
+        except (Unreachable, AuthenticationError, LogMoved, ConfigError) as error:
             self._behind.again()
             if self.problem != error.what:
                 self._say(f"waiting: {error.what}")
@@ -224,7 +224,7 @@ class ContinuousAudit:
                 meaning="One of its parts was put back from an earlier time; ranges between them are in no sum",
                 remedy="Give another --checkpoint to begin anew",
             )
-        closed = [Closed(*row) for row in rows.collect()]
+        closed = [ClosedRange(*row) for row in rows.collect()]
         kept, found, progress = self._begun(closed, batch, progress)
         for lot in slices(kept, OFFSETS_A_SLICE):
             found += self._patiently(partial(self._compared, lot, progress.told))
@@ -241,8 +241,8 @@ class ContinuousAudit:
         self._progress = progress
 
     def _begun(
-        self, closed: Sequence[Closed], batch: int, progress: Progress
-    ) -> tuple[list[Closed], list[Reconciled], Progress]:
+        self, closed: Sequence[ClosedRange], batch: int, progress: AuditProgress
+    ) -> tuple[list[ClosedRange], list[Reconciled], AuditProgress]:
         """What of a batch is to be compared, what can be said at once, and the sum: where ranges begin is kept in it
         before anything is compared, so that a batch that is run again begins where it did."""
         unsure = [each for each in closed if each.opening or each.until - each.first > OFFSETS_A_SLICE]
@@ -257,7 +257,7 @@ class ContinuousAudit:
             keep_progress(self._request.checkpoint, progress)
         return sorted({*closed} - {*unsure} | {*kept}), aside, progress
 
-    def _compared(self, lot: Sequence[Closed], told: Told) -> list[Reconciled]:
+    def _compared(self, lot: Sequence[ClosedRange], told: Told) -> list[Reconciled]:
         return reconcile(lot, told, self._request.link, self._store, self._config, spark_session(self._runtime))
 
     def _patiently(self, look: Callable[[], Found]) -> Found:
@@ -265,7 +265,7 @@ class ContinuousAudit:
         while not self._stop.is_set():
             try:
                 found = look()
-            except (Unreachable, NotLetIn, LogMoved) as error:
+            except (Unreachable, AuthenticationError, LogMoved) as error:
                 if self.problem != error.what:
                     self._say(f"waiting: {error.what}")
                 self.problem = error.what
@@ -276,7 +276,7 @@ class ContinuousAudit:
         raise _StopAsked
 
 
-def load_progress(checkpoint: Path, link: str) -> Progress | None:
+def load_progress(checkpoint: Path, link: str) -> AuditProgress | None:
     """What was kept; None where nothing was.
 
     Raises:
@@ -285,7 +285,7 @@ def load_progress(checkpoint: Path, link: str) -> Progress | None:
     """
     path = checkpoint / STATE_FILE
     try:
-        progress = Progress.from_json(path.read_text(encoding="utf-8"), str(path))
+        progress = AuditProgress.from_json(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         if (checkpoint / STREAM / "offsets").exists():
             raise DrkitError(
@@ -303,7 +303,7 @@ def load_progress(checkpoint: Path, link: str) -> Progress | None:
     return progress
 
 
-def keep_progress(checkpoint: Path, progress: Progress) -> None:
+def keep_progress(checkpoint: Path, progress: AuditProgress) -> None:
     """Keep the sum, in one atomic and durable step."""
     path = checkpoint / STATE_FILE
     new = path.with_suffix(".new")

@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from drkit.model.audit import TopicChoice
 from drkit.model.clock import now, to_millis
-from drkit.model.continuous import Closed
+from drkit.model.continuous import ClosedRange
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId, is_canary
 from drkit.store import open_store
@@ -40,7 +40,7 @@ CLOSED_ROW = StructType(
         StructField("opening", BooleanType()),
     ]
 )
-"""As `Closed`."""
+"""As `ClosedRange`."""
 
 Position = Mapping[str, Any]
 """An offset of the stream."""
@@ -75,7 +75,7 @@ def from_anywhere(store_url: str) -> str:
     return store_url if path == location else f"sqlite:///{Path(path).resolve()}{mark}{query}"
 
 
-def between(start: Position, end: Position) -> list[Closed]:
+def between(start: Position, end: Position) -> list[ClosedRange]:
     """The ranges closed between two offsets of the stream, by topic and partition. Pure."""
     before, at = start.get("through", {}), int(end["at"])
     found = []
@@ -83,7 +83,7 @@ def between(start: Position, end: Position) -> list[Closed]:
         epoch, partition, topic = name.split("/", 2)
         first = before.get(name, 0)
         if first < until:
-            found.append(Closed(topic, int(partition), int(epoch), first, until, at, opening=first == 0))
+            found.append(ClosedRange(topic, int(partition), int(epoch), first, until, at, opening=first == 0))
     return sorted(found)
 
 
@@ -104,7 +104,7 @@ def position(throughs: Mapping[tuple[str, int, int], int], at: int, last: Positi
 
 
 class _Share(InputPartition):
-    """Closed ranges as tuples."""
+    """ClosedRange ranges as tuples."""
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
         super().__init__(None)

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from drkit.audit.classify.classification import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
-from drkit.audit.classify.classifier import Fate
+from drkit.audit.classify.classifier import Classification
 from drkit.audit.compare.record_pass import within
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.findings.findings_files import write_frame, write_rows
@@ -141,7 +141,7 @@ def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str
     return counts
 
 
-def few_findings(scope: Scope, settled: Iterable[Fate]) -> list[Finding]:
+def few_findings(scope: Scope, settled: Iterable[Classification]) -> list[Finding]:
     """The findings among fates that are in hand, in the order in which results have them."""
     found = [
         _few_finding(scope.partitions[fate.p], fate)
@@ -157,7 +157,7 @@ def _order(each: Finding) -> tuple[int, str, int, int, int]:
     return _GRAVITY[each.kind], each.topic, each.partition, offsets[0], beside
 
 
-def _few_finding(each: PartitionScope, fate: Fate) -> Finding:
+def _few_finding(each: PartitionScope, fate: Classification) -> Finding:
     source, target = fate.source, fate.target
     of_source = None if source is None else (source.s_ts, source.s_key, source.s1, source.s2)
     of_target = None if target is None else (target.t_ts, target.t_key, target.t1, target.t2)

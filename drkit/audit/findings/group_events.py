@@ -28,7 +28,7 @@ _APART = 1_000
 _TYPES = {"p": pa.int32(), "source": pa.int64(), "target": pa.int64(), "border": pa.int64()}
 
 
-class Border(NamedTuple):
+class GroupBorder(NamedTuple):
     """A group's positions on a partition (`number` in the scope), and the first place at or above the source's."""
 
     number: int
@@ -53,7 +53,7 @@ class Events:
     apart: frozenset[int] = frozenset()
 
 
-def find_events(reader: Reader, judgement: Judgement, borders: Sequence[Border]) -> dict[int, Events]:
+def find_events(reader: Reader, judgement: Judgement, borders: Sequence[GroupBorder]) -> dict[int, Events]:
     """By partition number, what the judgement says of records on either side of a group's positions."""
     found = {each.number: Events() for each in borders}
     if judgement.fates is None and judgement.pairs is None:
@@ -129,7 +129,7 @@ def _count_copies(
     reader: Reader,
     judgement: Judgement,
     events: DataFrame,
-    borders: Sequence[Border],
+    borders: Sequence[GroupBorder],
     found: Mapping[int, Events],
 ) -> None:
     """Copies of records that the group had not read: the first that it reads is the record, others are seen twice."""

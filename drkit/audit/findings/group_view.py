@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.audit.compare.offset_zones import Zone, first_place, source_of, zones
-from drkit.audit.findings.group_events import Border, Events, find_events
+from drkit.audit.findings.group_events import Events, GroupBorder, find_events
 from drkit.audit.findings.witnesses import read_content
 from drkit.audit.run import judged, refuse_altered
 from drkit.audit.spark.failures import in_words
@@ -28,17 +28,17 @@ from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.protocol.record_batch import MAGIC
-from drkit.kafka.protocol.record_columns import Columns
+from drkit.kafka.protocol.record_columns import RecordColumns
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.clock import iso, now
 from drkit.model.group_audit import (
+    CountBasis,
     GroupAudit,
     GroupCounts,
     GroupMove,
     GroupPartition,
-    GroupPlace,
+    GroupPositions,
     GroupWitness,
-    Means,
     Reason,
 )
 from drkit.model.offsets import Watermark
@@ -53,7 +53,7 @@ MOST_WITNESSES = 3
 class _Log:
     """What is known of a partition's log on the target: [start, end) of what the mirror wrote there, and places."""
 
-    place: GroupPlace
+    place: GroupPositions
     zones: tuple[Zone, ...]
     start: int
     end: int
@@ -107,7 +107,7 @@ def audit_group(
     if move.unreadable is not None or not move.places:
         logs, observed_at = _by_mapping(move, link, store, config), now()
         events: Mapping[int, Events] = {}
-        means, notes = Means.MAPPING, _unread(move)
+        means, notes = CountBasis.MAPPING, _unread(move)
     else:
         refuse_altered(link, f"the view of {move.group}")
         choices = _choices(move)
@@ -124,19 +124,19 @@ def audit_group(
             events = find_events(
                 found.reader, found.judgement, [_border(number, log) for number, log in enumerate(logs)]
             )
-        observed_at, means, notes = scope.observed_at, Means.RECORDS, scope.notes
+        observed_at, means, notes = scope.observed_at, CountBasis.RECORDS, scope.notes
     progress("counting on the target")
     partitions, witnesses = [], []
     with LogReader(link.id.target, config.clusters[link.id.target]) as target:
         for number, log in enumerate(logs):
-            counted, shown = _counted(log, events.get(number), target, compared=means is Means.RECORDS)
+            counted, shown = _counted(log, events.get(number), target, compared=means is CountBasis.RECORDS)
             partitions.append(counted)
             witnesses += shown
     return GroupAudit(
         move=move,
         means=means,
         partitions=tuple(partitions),
-        witnesses=tuple(_contents(witnesses, link, config, readable=means is Means.RECORDS)),
+        witnesses=tuple(_contents(witnesses, link, config, readable=means is CountBasis.RECORDS)),
         observed_at=observed_at,
         seconds=time.monotonic() - began,
         notes=tuple(notes),
@@ -170,8 +170,8 @@ def _by_mapping(move: GroupMove, link: Link, store: Store, config: Config) -> li
     return logs
 
 
-def _border(number: int, log: _Log) -> Border:
-    return Border(number, log.place.source_offset, log.place.target_offset, log.border)
+def _border(number: int, log: _Log) -> GroupBorder:
+    return GroupBorder(number, log.place.source_offset, log.place.target_offset, log.border)
 
 
 def _counted(
@@ -234,7 +234,9 @@ def _plus(count: int | None, more: int) -> int | None:
     return None if count is None else count + more
 
 
-def _read(target: LogReader, place: GroupPlace, low: int, high: int, apart: frozenset[int]) -> tuple[int, list[int]]:
+def _read(
+    target: LogReader, place: GroupPositions, low: int, high: int, apart: frozenset[int]
+) -> tuple[int, list[int]]:
     """How many records stand in [low, high) of the target, and the offsets of the first that aren't set `apart`."""
     count = 0
     first: list[int] = []
@@ -244,14 +246,14 @@ def _read(target: LogReader, place: GroupPlace, low: int, high: int, apart: froz
             if whole and len(first) >= MOST_WITNESSES:
                 count += batch.records_count
                 continue
-            columns = Columns()
+            columns = RecordColumns()
             columns.add(batch, low, high)
             count += len(columns)
             first += [offset for offset in columns.offsets if offset not in apart][: MOST_WITNESSES - len(first)]
     return count, first
 
 
-def _witness(reason: Reason, place: GroupPlace, source: int | None, target: int | None) -> GroupWitness:
+def _witness(reason: Reason, place: GroupPositions, source: int | None, target: int | None) -> GroupWitness:
     return GroupWitness(reason, place.topic, place.partition, source, target)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drkit.config import Config
 from drkit.kafka.client.log_reader import LogReader
-from drkit.kafka.protocol.record_columns import Columns, Headers
+from drkit.kafka.protocol.record_columns import Headers, RecordColumns
 from drkit.kafka.protocol.records import Damaged
 from drkit.model.audit import Finding
 from drkit.model.errors import DrkitError
@@ -27,7 +27,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class FindingWitness:
     """A finding with the records it names; text where one can't be shown, None where there is none."""
 
     finding: Finding
@@ -35,7 +35,7 @@ class Witness:
     target: Content | str | None
 
 
-def witnesses(findings: Sequence[Finding], link: LinkId, config: Config) -> list[Witness]:
+def witnesses(findings: Sequence[Finding], link: LinkId, config: Config) -> list[FindingWitness]:
     """Read the records of these findings. What can't be read says why; nothing is raised for it."""
     sides: list[list[Content | str | None]] = []
     for alias, places in (
@@ -46,12 +46,12 @@ def witnesses(findings: Sequence[Finding], link: LinkId, config: Config) -> list
             sides.append(
                 [None if offset is None else read_content(reader, topic, n, offset) for topic, n, offset in places]
             )
-    return [Witness(*each) for each in zip(findings, sides[0], sides[1], strict=True)]
+    return [FindingWitness(*each) for each in zip(findings, sides[0], sides[1], strict=True)]
 
 
 def read_content(reader: LogReader, topic: str, partition: int, offset: int) -> Content | str:
     """The record at an offset; words where it can't be shown."""
-    columns = Columns()
+    columns = RecordColumns()
     try:
         for batches in reader.read(topic, partition, offset, offset + 1):
             for batch in batches:

@@ -17,7 +17,7 @@ from drkit.audit.read.offset_ranges import Span
 from drkit.kafka.alteration.altered_reader import AlteredReader, BatchReader, unpacked_alteration
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.config.portable_config import unpacked
-from drkit.kafka.protocol.record_columns import Columns, Headers
+from drkit.kafka.protocol.record_columns import Headers, RecordColumns
 from drkit.model.errors import DrkitError
 
 FAILED = "drkit-task-failed "
@@ -86,7 +86,7 @@ def failures() -> Iterator[None]:
 
 def _records(reader: BatchReader, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
     for span in spans:
-        columns = Columns()
+        columns = RecordColumns()
         for found in reader.read(span.topic, span.partition, span.first, span.until):
             for batch in found:
                 if not columns.add_readable(batch, span.first, span.until):
@@ -94,12 +94,12 @@ def _records(reader: BatchReader, spans: Sequence[Span]) -> Iterator[pa.RecordBa
                     yield _unreadable_row(span.number, first, until)
                 if len(columns) >= _RECORDS_A_BLOCK:
                     yield _record_block(span.number, columns)
-                    columns = Columns()
+                    columns = RecordColumns()
         if len(columns):
             yield _record_block(span.number, columns)
 
 
-def _record_block(number: int, columns: Columns) -> pa.RecordBatch:
+def _record_block(number: int, columns: RecordColumns) -> pa.RecordBatch:
     size = len(columns)
     return pa.RecordBatch.from_arrays(
         [

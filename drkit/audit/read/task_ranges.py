@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from drkit.audit.compare.merge_join import Piece
 from drkit.audit.compare.offset_zones import Zone, first_place
-from drkit.audit.compare.range_proof import Region, whole
+from drkit.audit.compare.range_proof import ProvenRegion, whole
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
 
 
-def cut_up(scope: Scope, parallel: int, shift: int, regions: Sequence[Region] | None = None) -> list[list[Piece]]:
+def cut_up(scope: Scope, parallel: int, shift: int, regions: Sequence[ProvenRegion] | None = None) -> list[list[Piece]]:
     """The pieces of each task.
 
     Args:
@@ -32,7 +32,7 @@ def cut_up(scope: Scope, parallel: int, shift: int, regions: Sequence[Region] | 
 class _Cutter:
     """Cuts regions; while spans are shared out, their number is that of the region."""
 
-    def __init__(self, scope: Scope, shift: int, regions: Sequence[Region]) -> None:
+    def __init__(self, scope: Scope, shift: int, regions: Sequence[ProvenRegion]) -> None:
         self._scope = scope
         self._shift = shift
         self._regions = regions
@@ -73,7 +73,7 @@ class _Cutter:
         return Piece(source, target, zones, self._shift, scope.since_ms, scope.until_ms)
 
 
-def _cut(region: Region, zones: tuple[Zone, ...], offset: int) -> int:
+def _cut(region: ProvenRegion, zones: tuple[Zone, ...], offset: int) -> int:
     """Where the target is cut if the source is cut here: what has its place below comes from below."""
     return min(max(first_place(zones, offset), region.target_from), region.target_until)
 

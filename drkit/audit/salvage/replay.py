@@ -33,7 +33,7 @@ from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.config.client_config import aiokafka_config, confluent_config
-from drkit.model.audit import Standing, TopicChoice
+from drkit.model.audit import SalvageClass, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.topology import LinkId, TopicPartition
@@ -73,7 +73,7 @@ def replay(
     config: Config,
     store: Store,
     *,
-    approved: Collection[Standing] = (Standing.NEW,),
+    approved: Collection[SalvageClass] = (SalvageClass.NEW,),
     topics: Sequence[TopicChoice] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Replayed:
@@ -202,7 +202,7 @@ def _keys(folder: Path) -> frozenset[bytes]:
         _digest(row["key"])
         for rows in _batches(folder)
         for row in rows
-        if row["key"] is not None and row["standing"] == Standing.NEW
+        if row["key"] is not None and row["standing"] == SalvageClass.NEW
     )
 
 
@@ -244,11 +244,11 @@ class _Seen:
         if not any(name == PROVENANCE and self._is_ours(value) for name, value in headers):
             self.written_since.add(digest)
 
-    def standing(self, row: Mapping[str, Any]) -> Standing:
+    def standing(self, row: Mapping[str, Any]) -> SalvageClass:
         """How a salvaged record stands to the target now."""
-        standing = Standing(row["standing"])
-        if standing is Standing.NEW and row["key"] is not None and _digest(row["key"]) in self.written_since:
-            return Standing.CONFLICTING
+        standing = SalvageClass(row["standing"])
+        if standing is SalvageClass.NEW and row["key"] is not None and _digest(row["key"]) in self.written_since:
+            return SalvageClass.CONFLICTING
         return standing
 
     def _is_ours(self, name: bytes) -> bool:

@@ -42,7 +42,7 @@ from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.audit import AuditRequest, FindingKind, SalvageKind, SalvageResult, Standing
+from drkit.model.audit import AuditRequest, FindingKind, SalvageClass, SalvageKind, SalvageResult
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
@@ -147,7 +147,7 @@ class _Facts:
     unreadable: dict[str, list[tuple[int, int]]]
     compared: dict[str, tuple[str, int]]
     counts: Mapping[tuple[str, SalvageKind], int]
-    standings: Mapping[Standing, int]
+    standings: Mapping[SalvageClass, int]
 
 
 def _free_folder(out: str) -> Path:
@@ -189,7 +189,7 @@ def _counts(found: Judged, wanted: DataFrame) -> dict[tuple[str, SalvageKind], i
 
 def _write(
     found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, SalvageKind], int], staging: Path
-) -> dict[Standing, int]:
+) -> dict[SalvageClass, int]:
     """Write the records; returns how many stand how to the target."""
     bounds = wanted.groupBy("p").agg(F.min("s").alias("low"), F.max("s").alias("high")).collect()
     ranges = {row["p"]: (row["low"], row["high"] + 1) for row in bounds}
@@ -233,7 +233,7 @@ def _write(
     )
     replay.write.option("ignoreNullFields", "false").json((staging / REPLAY).as_uri(), compression="gzip")
     stand = {row["standing"]: row["count"] for row in records.groupBy("standing").count().collect()}
-    return {standing: stand.get(standing.value, 0) for standing in Standing}
+    return {standing: stand.get(standing.value, 0) for standing in SalvageClass}
 
 
 def _base64(name: str) -> Column:
@@ -249,7 +249,7 @@ def _facts(
     request: AuditRequest,
     found: Judged,
     counts: Mapping[tuple[str, SalvageKind], int],
-    standings: Mapping[Standing, int],
+    standings: Mapping[SalvageClass, int],
     config: Config,
 ) -> _Facts:
     link, scope = request.link.id, found.reader.scope

@@ -19,7 +19,7 @@ from drkit.audit.read.record_frames import Reader, keep
 from drkit.audit.run import Judged
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.audit import FindingKind, SalvageKind, Standing
+from drkit.model.audit import FindingKind, SalvageClass, SalvageKind
 from drkit.model.topology import TopicPartition
 
 
@@ -49,7 +49,7 @@ def with_standing(found: Judged, wanted: DataFrame, ranges: Mapping[int, tuple[i
     """
     reader = found.reader
     if not ranges:
-        return wanted.withColumn("standing", F.lit(Standing.NEW.value))
+        return wanted.withColumn("standing", F.lit(SalvageClass.NEW.value))
     others = {each.number: _others_from(each, found) for each in reader.scope.partitions}
     bounds = {}
     for each in reader.scope.partitions:
@@ -63,7 +63,7 @@ def with_standing(found: Judged, wanted: DataFrame, ranges: Mapping[int, tuple[i
     begins = F.coalesce("e", F.lit(0)) + F.when(F.col("kind") == SalvageKind.CORRUPTED.value, 1).otherwise(0)
     records = records.select("p", "s", "kind", "key", "h1", "h2", begins.alias("begins"))
     if not bounds:
-        return keep(records.select("p", "s", "kind", F.lit(Standing.NEW.value).alias("standing")))
+        return keep(records.select("p", "s", "kind", F.lit(SalvageClass.NEW.value).alias("standing")))
     rows = reader.target(bounds, unreadable=True).select("p", "t", "key", "h1", "h2", "unreadable_until")
     target = rows.where("unreadable_until is null")
     found_there = keep(
@@ -88,9 +88,9 @@ def with_standing(found: Judged, wanted: DataFrame, ranges: Mapping[int, tuple[i
             "p",
             "s",
             "kind",
-            F.when(F.col("equal_at").isNotNull(), Standing.IDENTICAL.value)
-            .when(_later() | F.col("strange").isNotNull(), Standing.CONFLICTING.value)
-            .otherwise(Standing.NEW.value)
+            F.when(F.col("equal_at").isNotNull(), SalvageClass.IDENTICAL.value)
+            .when(_later() | F.col("strange").isNotNull(), SalvageClass.CONFLICTING.value)
+            .otherwise(SalvageClass.NEW.value)
             .alias("standing"),
         )
     )

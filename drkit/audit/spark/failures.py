@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from drkit.audit.read.log_tasks import FAILED
 from drkit.audit.spark.session import how_jvm_ended, log_tail, quietly, stop_session
-from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
 
 _MOST_CAUSES = 20
 _TRACE = "Traceback (most recent call last):"
@@ -42,7 +42,7 @@ _KINDS: dict[str, type[DrkitError]] = {
     "Unreachable": Unreachable,
     "Refused": Refused,
     "ConfigError": ConfigError,
-    "NotLetIn": NotLetIn,
+    "AuthenticationError": AuthenticationError,
 }
 _TOLD = re.compile(re.escape(FAILED) + r"(\{.*\})")
 

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession, SQLContext
 import drkit
 from drkit.audit.read.shipped_code import ARCHIVE, callables_archive, code_archive
 from drkit.audit.spark.jvm import LOG, Jvm, Launch, launch_jvm
-from drkit.audit.spark.temp_dir import OwnFolder, make_folder
+from drkit.audit.spark.temp_dir import TempDir, make_folder
 from drkit.model.errors import DrkitError
 
 _LOG4J = """\
@@ -78,7 +78,7 @@ class _Alive:
     runtime: SparkRuntime
     session: SparkSession
     jvm: Jvm
-    owned: OwnFolder
+    owned: TempDir
     pid: int
 
     @property

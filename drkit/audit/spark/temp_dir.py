@@ -21,7 +21,7 @@ OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFolder:
+class TempDir:
     """`path` is this process's until it is removed."""
 
     path: Path
@@ -33,7 +33,7 @@ class OwnFolder:
         self._lock.close()
 
 
-def make_folder() -> OwnFolder:
+def make_folder() -> TempDir:
     """Make one, and remove those that processes which were killed have left."""
     sweep()
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -41,7 +41,7 @@ def make_folder() -> OwnFolder:
     lock = new.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     new.rename(path / OWNER)  # under this name it is locked from the first moment
-    return OwnFolder(path, lock)
+    return TempDir(path, lock)
 
 
 def sweep() -> None:

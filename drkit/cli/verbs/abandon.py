@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.recovery.abandon import Abandoned, abandon_run
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.recovery.abandon import AbandonReport, abandon_run
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ExitCode
 
 
@@ -31,7 +31,7 @@ def abandon(
     Nothing is deleted, and what was salvaged stays. Exits 0 where the cluster that serves is open, 7 where its fence
     still stands, 3 where the run can be taken to its end.
     """
-    with command(config, output, verbose) as run, Estate(run.config, run.store()) as estate:
+    with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
         done = abandon_run(estate, run_id, run.writer.log.print)
         run.writer.emit(
             {
@@ -53,7 +53,7 @@ def abandon(
             run.exit(ExitCode.PARTLY_DONE)
 
 
-def _show(console: Console, done: Abandoned) -> None:
+def _show(console: Console, done: AbandonReport) -> None:
     word = {True: "[green]open[/]", False: "[bold red]still fenced[/]", None: "[yellow]not known: no answer[/]"}
     console.print(f"run {done.run} abandoned (it was {done.state_before}); {done.serves} serves: {word[done.open]}")
     if done.journal is not None:

@@ -30,7 +30,7 @@ from drkit.cli.wiring.spark_options import (
     told,
     topic_choices,
 )
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.stages.group_move import find_move
 from drkit.model.audit import TopicChoice
 from drkit.model.clock import date_of, iso, now
@@ -121,7 +121,7 @@ def run_group_view(
         Refused: no failover moved the group, or what it did can't be told any more.
     """
     store = run.store()
-    with Estate(run.config, store) as estate:
+    with ClusterContext(run.config, store) as estate:
         move = _of_topics(find_move(estate, group, failover, link), choices)
         moved = estate.link(move.link)
     from drkit.audit.findings.group_view import audit_group  # noqa: PLC0415 - PySpark loads only where it is used

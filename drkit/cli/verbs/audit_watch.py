@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from drkit.cli.verbs.serve import address
-from drkit.cli.wiring.alert_notifier import Teller
+from drkit.cli.wiring.alert_notifier import AlertNotifier
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.spark_options import (
@@ -28,7 +28,7 @@ from drkit.cli.wiring.spark_options import (
     topic_choices,
 )
 from drkit.model.audit import TopicChoice
-from drkit.model.continuous import KINDS, Progress
+from drkit.model.continuous import KINDS, AuditProgress
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link, LinkId
 from drkit.observe.alert_hooks import AlertHooks
@@ -116,7 +116,7 @@ def run_continuous(
         wanted=tuple(choice.text for choice in choices),
         from_now=options.from_now,
     )
-    teller = Teller(run, store, link, AlertHooks.of(run.config.hooks))
+    teller = AlertNotifier(run, store, link, AlertHooks.of(run.config.hooks))
     audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say, teller.began)
     teller.say(f"reconciles what is mirrored every {options.interval:g} s; progress is kept in {request.checkpoint}")
     stop = threading.Event()
@@ -142,7 +142,7 @@ def _folder(link: LinkId) -> str:
     return str(link).replace("->", "-to-")
 
 
-def continuous_document(progress: Progress, checkpoint: Path) -> dict[str, Any]:
+def continuous_document(progress: AuditProgress, checkpoint: Path) -> dict[str, Any]:
     """The document at the end (docs/schemas/audit-continuous.schema.json)."""
     source, target = progress.link.split("->")
     kinds = ("source_records", "target_records", "matched", *KINDS)
@@ -167,7 +167,7 @@ def continuous_document(progress: Progress, checkpoint: Path) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, progress: Progress) -> None:
+def _print(console: Console, progress: AuditProgress) -> None:
     counts = progress.counts
     line = Text.assemble(
         (f"{progress.link}  ", "bold"),

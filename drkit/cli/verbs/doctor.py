@@ -22,18 +22,18 @@ from drkit.cli.wiring.context import (
 )
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.surroundings import Unfinished, advise, unfinished_runs
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
-from drkit.observe.check import Check, Outcome
+from drkit.observe.check import Check, CheckOutcome
 from drkit.observe.readiness import Readiness, readiness
 from drkit.observe.status import observing
 
 _MARK = {
-    Outcome.OK: ("ok", "green"),
-    Outcome.WARN: ("warn", "yellow"),
-    Outcome.FAIL: ("FAIL", "bold red"),
-    Outcome.UNKNOWN: ("unknown", "magenta"),
+    CheckOutcome.OK: ("ok", "green"),
+    CheckOutcome.WARN: ("warn", "yellow"),
+    CheckOutcome.FAIL: ("FAIL", "bold red"),
+    CheckOutcome.UNKNOWN: ("unknown", "magenta"),
 }
 
 
@@ -61,17 +61,17 @@ def doctor(
         store = run.store()
         with observing(run.config, timeout) as clusters:
             found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
-        with Estate(run.config, store) as estate:
+        with ClusterContext(run.config, store) as estate:
             found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
         worst = {each.outcome for each in found}
-        if Outcome.FAIL in worst:
+        if CheckOutcome.FAIL in worst:
             run.exit(ExitCode.REFUSED)
-        if Outcome.UNKNOWN in worst:
+        if CheckOutcome.UNKNOWN in worst:
             run.exit(ExitCode.UNKNOWN)
 
 
-def ways_on(estate: Estate, link: Link) -> Iterator[Check]:
+def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
     """What leads on: from each run of the link that isn't over, and from a cluster that is gone without one."""
     left: list[Unfinished | None] = [*unfinished_runs(estate, link)]
     for each in left or [None]:
@@ -82,7 +82,7 @@ def ways_on(estate: Estate, link: Link) -> Iterator[Check]:
         what = [*advice.broken] if each is None else [f"run {each.run} is {each.machine.state}", *advice.broken]
         control = estate.store.link_control(link.id)
         held = each is not None and control is not None and control.run == each.run
-        outcome = Outcome.FAIL if held else Outcome.WARN
+        outcome = CheckOutcome.FAIL if held else CheckOutcome.WARN
         yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
 
 
@@ -132,7 +132,7 @@ def _print(console: Console, found: list[Readiness]) -> None:
         for check in each.checks:
             word, check_style = _MARK[check.outcome]
             reason = Text(check.reason)
-            if check.remedy and check.outcome is not Outcome.OK:
+            if check.remedy and check.outcome is not CheckOutcome.OK:
                 reason.append(f"\n→ {check.remedy}", "dim")
             table.add_row(Text(word, check_style), check.name, reason)
         console.print(table)

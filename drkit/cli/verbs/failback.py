@@ -20,7 +20,7 @@ from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConf
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.planner import CLUSTER_ID, make_failback_plan
 from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Kind
 from drkit.failover.run.ports import Ports
 from drkit.failover.run.service import confirm_cluster, run_failback, standing_obstacles
@@ -119,7 +119,7 @@ def bring_back(
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     chosen = run.links(link)[0] if link is not None else None
-    with Estate(run.config, run.store()) as estate:
+    with ClusterContext(run.config, run.store()) as estate:
         plan = make_failback_plan(estate, to, chosen, for_good=for_good, by_spark=by_spark)
         if by_spark:  # before anything is asked, let alone removed for a seed that can't be
             seed_port(spark_properties(spark_conf or []))
@@ -132,7 +132,7 @@ def bring_back(
 
 def _act(
     run: Invocation,
-    estate: Estate,
+    estate: ClusterContext,
     plan: FailbackPlan,
     ports: Ports,
     waived: frozenset[str],

@@ -17,12 +17,12 @@ from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish
 from drkit.cli.wiring.selection import one_edge, select
 from drkit.cli.wiring.time_options import AtOption, PositionsAtOption, TimezoneOption, either_moment
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, read_plan, write_plan
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.mirrormaker_positions import parse_positions_from
 from drkit.failover.positions.selection import Edge, Selection
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Mode
 from drkit.failover.run.service import plan_again, run_failover, standing_obstacles, without_loss_obstacles
 from drkit.model.clock import now
@@ -145,7 +145,7 @@ def failover(
         )
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
         only_plan = dry_run or (out is not None and not execute and not yes)
-        with Estate(run.config, run.store()) as estate:
+        with ClusterContext(run.config, run.store()) as estate:
             if positions_from is not None and (plan is not None or when is not None or consistent):
                 raise ConfigError(
                     "--positions-from goes without --plan, --at, --positions-at and --consistent",
@@ -156,7 +156,7 @@ def failover(
                 _same_as_planned(kept, to=to, planned=planned, at=when, selection=selection)
                 chosen = plan_again(estate, kept, allow_rewind=allow_rewind, accept_loss=accepted)
             else:
-                request = Request(
+                request = PlanRequest(
                     to=_required(to),
                     mode=Mode.PLANNED if planned else Mode.UNPLANNED,
                     at=when,
@@ -181,7 +181,13 @@ def failover(
 
 
 def _act(
-    run: Invocation, estate: Estate, plan: FailoverPlan, *, yes: bool, accept_unfenced: bool, started_at: datetime
+    run: Invocation,
+    estate: ClusterContext,
+    plan: FailoverPlan,
+    *,
+    yes: bool,
+    accept_unfenced: bool,
+    started_at: datetime,
 ) -> None:
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
     if run.writer.mode is OutputMode.HUMAN:

@@ -16,8 +16,8 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
 from drkit.failover.fencing.fence_command import fence_again, lift_fence, links_left, serving
 from drkit.failover.fencing.fence_context import answers
-from drkit.failover.fencing.fence_proof import Proof
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.fencing.fence_proof import FenceProof
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
 
@@ -48,7 +48,7 @@ def fence(
     verbose: VerboseOption = False,
 ) -> None:
     """Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence."""
-    with command(config, output, verbose) as run, Estate(run.config, run.store()) as estate:
+    with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
         if lift:
             if wait:
                 raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
@@ -84,7 +84,7 @@ def _links_with(links: list[Link], cluster: str | None) -> list[Link]:
     return found
 
 
-def _lift(run: Invocation, estate: Estate, links: list[Link], cluster: str | None, *, yes: bool) -> None:
+def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: str | None, *, yes: bool) -> None:
     """Open a cluster, link by link: the one named, else the one that clients are to use."""
     found = []
     for each in links:
@@ -107,13 +107,13 @@ def _lift(run: Invocation, estate: Estate, links: list[Link], cluster: str | Non
         run.exit(ExitCode.PARTLY_DONE)
 
 
-def _show_lifted(console: Console, found: list[tuple[Link, str, str, Proof]]) -> None:
+def _show_lifted(console: Console, found: list[tuple[Link, str, str, FenceProof]]) -> None:
     for _, cluster, run, proof in found:
         word = "[bold red]STILL FENCED[/]" if proof.proven else "[green]open[/]"
         console.print(f"{cluster}  {word}: {escape(proof.reason)}  [dim]run {run}[/]", soft_wrap=True)
 
 
-def _document(link: Link, run: str, proof: Proof) -> dict[str, Any]:
+def _document(link: Link, run: str, proof: FenceProof) -> dict[str, Any]:
     return {
         "link": str(link.id),
         "cluster": link.id.source,
@@ -124,7 +124,7 @@ def _document(link: Link, run: str, proof: Proof) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, found: list[tuple[Link, str, Proof]]) -> None:
+def _show(console: Console, found: list[tuple[Link, str, FenceProof]]) -> None:
     for link, run, proof in found:
         word = "[green]fenced[/]" if proof.proven else "[bold yellow]UNFENCED[/]"
         console.print(f"{link.id.source}  {word}: {escape(proof.reason)}  [dim]run {run}[/]", soft_wrap=True)

@@ -28,7 +28,7 @@ from drkit.lab import Lab
 from drkit.lab.datasets.behaviour import GroupReport
 from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED, open_dataset
 from drkit.lab.datasets.events import Dataset, Stamps
-from drkit.lab.datasets.report import LoadReport, Outcome, Progress
+from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport
 from drkit.lab.datasets.workload import LoadOptions, LoadResult, load
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
 
@@ -123,7 +123,7 @@ def load_command(
                 f"then `drkit lab restart {cluster}` or `drkit lab resume {cluster}`",
             ) from error
         run.writer.emit(document(cluster, result), lambda console: _people(console, cluster, result))
-        if result.report.outcome is not Outcome.COMPLETE:
+        if result.report.outcome is not LoadOutcome.COMPLETE:
             _explain(run, cluster, result.report)
             run.exit(ExitCode.FAILED)
 
@@ -146,7 +146,7 @@ def _load(
     with _stop_signals(log) as signals, ClusterAdmin(alias, target) as admin, bar:
         task = bar.add_task("reading the data", total=None, rate=0.0)
 
-        def show(progress: Progress) -> None:
+        def show(progress: LoadProgress) -> None:
             if progress.seconds > 0:
                 doing = f"loading {data.name}" if progress.events_sent < progress.events else "waiting for the groups"
                 bar.update(

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.directory_epochs import adopt_epoch
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.runtime.control import accept_recreated, go_on, pause
@@ -95,7 +95,7 @@ def adopt_link(
     """After the store was lost and built anew: go on above the epochs that stand in the link's directories."""
     with command(config, output, verbose) as run:
         chosen = select_links(run.config, link)[0]
-        with Estate(run.config, run.store()) as estate:
+        with ClusterContext(run.config, run.store()) as estate:
             control, changed = adopt_epoch(estate, chosen.id)
         what = f"goes on above epoch {control.version}" if changed else "stands above what its directories say already"
         run.writer.emit(_document(control), lambda console: _print(console, control, None, what))

@@ -20,7 +20,7 @@ from rich.text import Text
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
-from drkit.cli.wiring.worker_processes import Processes, end_with_parent
+from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
 from drkit.mirror.runtime.control import link_to_run
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
@@ -154,7 +154,7 @@ def _supervise(
     if run.verbose:
         arguments.append("--verbose")
     with _stop_on_signals() as stop:
-        code = Processes(processes, arguments, run.writer, until_done=until_caught_up).run(stop)
+        code = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up).run(stop)
     if code is not ExitCode.OK:
         run.exit(code)
 

@@ -15,7 +15,7 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, cancel, confirm, finish
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, spark_verb
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.document import rehearsal_document
 from drkit.failover.run.machine import next_step
 from drkit.failover.run.rehearsal import clean_up, find_rehearsal
@@ -81,7 +81,7 @@ def resume(
             ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
         printer = StagePrinter(run.writer.log)
         try:
-            with Estate(run.config, store) as estate:
+            with ClusterContext(run.config, store) as estate:
                 asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
                 result = resume_run(
                     estate,
@@ -100,7 +100,7 @@ def resume(
 
 def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:
     """A rehearsal isn't gone on with: what it left is removed."""
-    with Estate(run.config, run.store()) as estate:
+    with ClusterContext(run.config, run.store()) as estate:
         result, plan = clean_up(estate, rehearsed)
     reason = result.stages[-1].reason if result.stages else "it left nothing"
     run.writer.emit(

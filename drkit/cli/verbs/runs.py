@@ -19,7 +19,7 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.surroundings import Advice, Unfinished, advise
 from drkit.failover.run.anchors import read_anchors, store_identity
 from drkit.failover.run.audited_loss import complete_evidence, sealing_failover
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.document import journal_document, runs_document
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import FINAL_STATES
@@ -126,7 +126,7 @@ def _advice(run: Invocation, record: RunRecord) -> Advice | None:
     left = Unfinished.of(record.journal, record.machine, record.plan)
     if left is None:
         return None
-    with Estate(run.config, run.store()) as estate:
+    with ClusterContext(run.config, run.store()) as estate:
         return advise(estate, estate.link(record.plan.link), left)
 
 
@@ -144,7 +144,7 @@ def _audit(run: Invocation, run_id: str | None) -> None:
         raise ConfigError("--audit needs a run", remedy="drkit runs RUN --audit")
     store = run.store()
     record = load_run(store, run_id)
-    with Estate(run.config, store) as estate:
+    with ClusterContext(run.config, store) as estate:
         link = estate.link(record.plan.link)
         with RunLease(store, link.id, run_id):
             newest = sealing_failover(estate, link)

@@ -22,7 +22,7 @@ from drkit.cli.wiring.spark_options import (
     told,
     topic_choices,
 )
-from drkit.model.audit import AuditRequest, Standing
+from drkit.model.audit import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, ExitCode, PartlyDone
 from drkit.model.topology import Link
 
@@ -47,7 +47,7 @@ def salvage_verb(
         ),
     ] = None,
     approve: Annotated[
-        list[Standing] | None,
+        list[SalvageClass] | None,
         typer.Option(
             "--approve",
             metavar="CLASS",
@@ -102,7 +102,7 @@ def salvage_verb(
                         links[0].id,
                         run.config,
                         run.store(),
-                        approved=approve or (Standing.NEW,),
+                        approved=approve or (SalvageClass.NEW,),
                         topics=topic_choices(topic),
                         progress=telling.step,
                     )

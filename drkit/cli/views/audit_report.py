@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from drkit.audit.findings.findings_over_time import BUCKETS, OverTime
-from drkit.audit.findings.witnesses import Content, Witness
+from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit_digest import digest_lines
 from drkit.cli.wiring.audit_journal import relation_line
 from drkit.model.audit import AuditResult, Counts, FindingKind
@@ -45,7 +45,7 @@ padding:.4rem 0;border-top:1px solid var(--line);font-size:.87rem}.finding>div{m
 def render_report(
     results: Sequence[AuditResult],
     times: Sequence[OverTime | None],
-    shown: Sequence[Sequence[Witness]],
+    shown: Sequence[Sequence[FindingWitness]],
     run: str,
 ) -> str:
     """The document.
@@ -68,7 +68,7 @@ def render_report(
     )
 
 
-def _link(result: AuditResult, times: OverTime | None, shown: Sequence[Witness]) -> str:
+def _link(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWitness]) -> str:
     counts, verdict = result.counts, result.verdict
     window = "".join(
         f", {word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
@@ -181,7 +181,7 @@ def _chart(times: OverTime, topic: str) -> str:
     )
 
 
-def _witnesses(shown: Sequence[Witness]) -> str:
+def _witnesses(shown: Sequence[FindingWitness]) -> str:
     if not shown:
         return '<p class="dim">There are none.</p>'
     rows = []
@@ -196,7 +196,7 @@ def _witnesses(shown: Sequence[Witness]) -> str:
     return "".join(rows)
 
 
-def _difference(witness: Witness) -> str:
+def _difference(witness: FindingWitness) -> str:
     """Which parts of a corrupted record are not as they were."""
     one, other = witness.source, witness.target
     if (

@@ -19,7 +19,7 @@ from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.run.evidence import Evidence
 from drkit.failover.run.journal import StageRecord
-from drkit.failover.run.machine import Kind, Outcome
+from drkit.failover.run.machine import Kind, StageOutcome
 from drkit.failover.run.run_record import Plan
 from drkit.failover.run.runner import RunResult
 from drkit.model.clock import iso
@@ -27,10 +27,10 @@ from drkit.model.clock import iso
 _ROWS = 20
 _LIMITS = 3
 _MARK = {
-    Outcome.OK: ("✓", "bold green"),
-    Outcome.SKIPPED: ("-", "dim"),
-    Outcome.FAILED: ("✗", "bold red"),
-    Outcome.UNKNOWN: ("?", "bold yellow"),
+    StageOutcome.OK: ("✓", "bold green"),
+    StageOutcome.SKIPPED: ("-", "dim"),
+    StageOutcome.FAILED: ("✗", "bold red"),
+    StageOutcome.UNKNOWN: ("?", "bold yellow"),
 }
 
 

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.model.offsets import Certainty
 
 _ROWS = 20
@@ -51,7 +51,7 @@ class GroupSum:
         return (-self.unplaced, -self.lost, -self.skipped, -self.again, self.group)
 
 
-def print_positions(console: Console, positions: Sequence[Position]) -> None:
+def print_positions(console: Console, positions: Sequence[PlannedPosition]) -> None:
     """Those that hurt first: single positions, or groups where there are too many to look at."""
     if not positions:
         console.print("[dim]no group has a position to move[/]")
@@ -61,7 +61,7 @@ def print_positions(console: Console, positions: Sequence[Position]) -> None:
         _print_each(console, positions)
 
 
-def sums(positions: Sequence[Position]) -> list[GroupSum]:
+def sums(positions: Sequence[PlannedPosition]) -> list[GroupSum]:
     """The groups, those that hurt first."""
     ordered = sorted(positions, key=attrgetter("group"))
     return sorted(
@@ -70,7 +70,7 @@ def sums(positions: Sequence[Position]) -> list[GroupSum]:
     )
 
 
-def _sum(group: str, positions: Sequence[Position]) -> GroupSum:
+def _sum(group: str, positions: Sequence[PlannedPosition]) -> GroupSum:
     kinds = Counter(_strategy(position) for position in positions)
     by = next(iter(kinds)) if len(kinds) == 1 else ", ".join(f"{name} {count}" for name, count in kinds.most_common())
     return GroupSum(
@@ -86,7 +86,7 @@ def _sum(group: str, positions: Sequence[Position]) -> GroupSum:
     )
 
 
-def _print_groups(console: Console, positions: Sequence[Position]) -> None:
+def _print_groups(console: Console, positions: Sequence[PlannedPosition]) -> None:
     groups = sums(positions)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("group", max_width=24, no_wrap=True, overflow="ellipsis")
@@ -122,12 +122,12 @@ def again(known: int | None, at_most: int | None) -> str:
     return f"≥ {known:,}" if known else "?" if known == 0 else "-"
 
 
-def _at_most(positions: Sequence[Position]) -> int | None:
+def _at_most(positions: Sequence[PlannedPosition]) -> int | None:
     bounds = [p.reread if p.reread is not None else p.reread_at_most for p in positions]
     return None if None in bounds else sum(bound or 0 for bound in bounds)
 
 
-def _kinds(positions: Sequence[Position]) -> Iterator[str]:
+def _kinds(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     """How many positions were chosen in each way, and one of them with its reason, what is least sure first."""
     kinds = Counter((_strategy(position), position.translation) for position in positions)
     order = list(Certainty)
@@ -138,11 +138,11 @@ def _kinds(positions: Sequence[Position]) -> Iterator[str]:
         yield f"{kinds[strategy, certainty]:,} {how}; e.g. {place}: {example.why}"
 
 
-def _strategy(position: Position) -> str:
+def _strategy(position: PlannedPosition) -> str:
     return _NOT_PLACED if position.strategy is None else position.strategy.value
 
 
-def _print_each(console: Console, positions: Sequence[Position]) -> None:
+def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:
     ranked = sorted(positions, key=_pain)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("group", max_width=20, no_wrap=True, overflow="ellipsis")
@@ -171,7 +171,7 @@ def _print_each(console: Console, positions: Sequence[Position]) -> None:
         console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
 
 
-def _pain(position: Position) -> tuple[int, int, int, int, str, str, int]:
+def _pain(position: PlannedPosition) -> tuple[int, int, int, int, str, str, int]:
     """Unplaced first, then by what is lost, then what is skipped, then what is read again."""
     return (
         0 if position.target_offset is None else 1,
@@ -184,9 +184,9 @@ def _pain(position: Position) -> tuple[int, int, int, int, str, str, int]:
     )
 
 
-def _reasons(positions: Sequence[Position]) -> Iterator[str]:
+def _reasons(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     """Reasons in the order of pain with the places they hold for; those that differ in numbers only as one of them."""
-    alike: dict[str, list[Position]] = {}
+    alike: dict[str, list[PlannedPosition]] = {}
     for position in positions:
         if position.reason:
             alike.setdefault(_NUMBER.sub("#", position.reason), []).append(position)
@@ -198,7 +198,7 @@ def _reasons(positions: Sequence[Position]) -> Iterator[str]:
             yield f"{len(found)} positions, e.g. {first.group} {first.topic}:{first.partition}: {first.reason}"
 
 
-def _places(positions: Sequence[Position]) -> str:
+def _places(positions: Sequence[PlannedPosition]) -> str:
     """Partitions of a topic together."""
     where: dict[str, list[int]] = {}
     for position in positions:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from drkit.cli.wiring.context import Invocation
 from drkit.model.clock import iso, now
-from drkit.model.continuous import KINDS, Progress, Reconciled
+from drkit.model.continuous import KINDS, AuditProgress, Reconciled
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Problem
@@ -33,7 +33,7 @@ Name = tuple[int, str]
 """Of a finding: the batch's number and the range."""
 
 
-class Teller:
+class AlertNotifier:
     """Tells everybody what was found; call `began`, then `told` for each batch, then `ended`.
 
     Args:
@@ -62,7 +62,7 @@ class Teller:
         """A line on stderr."""
         self._run.writer.log.print(Text(f"audit {self._link.id}: {text}"), soft_wrap=True)
 
-    def began(self, progress: Progress) -> None:
+    def began(self, progress: AuditProgress) -> None:
         """Before the first batch: what an audit that was killed had found and told no hook is told them now.
 
         Raises:
@@ -78,7 +78,7 @@ class Teller:
                 if event == _DEVIATED and payload.get("hooks") and _name(payload) not in called:
                     self._caller.put(payload)
 
-    def told(self, found: Sequence[Reconciled], progress: Progress) -> None:
+    def told(self, found: Sequence[Reconciled], progress: AuditProgress) -> None:
         """After a batch: what deviates is an alert; the listing is brought up to date.
 
         A batch may count as done only once this has returned. Where it raises, call it again with the same: nothing
@@ -115,7 +115,7 @@ class Teller:
         except DrkitError as error:
             self.say(f"`drkit runs` lists this audit as it was before: {error.what}")
 
-    def ended(self, progress: Progress) -> None:
+    def ended(self, progress: AuditProgress) -> None:
         """The audit stops; its run is listed with what it came to."""
         left = 0 if self._caller is None else self._caller.close()
         self._closed.set()
@@ -127,7 +127,7 @@ class Teller:
         except DrkitError as error:
             self.say(f"`drkit runs` won't list this audit as it ended: {error.what}")
 
-    def _say_all(self, found: Sequence[Reconciled], wrong: Sequence[Reconciled], progress: Progress) -> None:
+    def _say_all(self, found: Sequence[Reconciled], wrong: Sequence[Reconciled], progress: AuditProgress) -> None:
         records = sum(each.counts.source_records for each in found)
         if not wrong:
             self.say(f"{records:,} records in {len(found)} ranges are equal, {progress.latency_seconds:.1f} s")
@@ -148,7 +148,7 @@ class Teller:
             since=now(),
         )
 
-    def _alert(self, each: Reconciled, progress: Progress) -> dict[str, Any]:
+    def _alert(self, each: Reconciled, progress: AuditProgress) -> dict[str, Any]:
         """What hooks are given and the journal keeps (docs/schemas/audit-alert.schema.json)."""
         closed, (first, until) = each.closed, each.behind or (None, None)
         name = f"{closed.topic}:{closed.partition}:{closed.first}"
@@ -228,7 +228,7 @@ class Teller:
             remedy="See that no other audit works on a copy of this checkpoint",
         )
 
-    def _list(self, progress: Progress, state: str) -> None:
+    def _list(self, progress: AuditProgress, state: str) -> None:
         counts = progress.counts
         detail = (
             f"{progress.link}: continuous, {counts.source_records:,} records in {progress.ranges:,} ranges, "

@@ -14,7 +14,7 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.document import plan_document, rehearsal_document, run_document
 from drkit.failover.run.evidence import missed_objectives, unproven_objectives
 from drkit.failover.run.machine import Kind, State
@@ -99,7 +99,7 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
         confirm(run, source, f"Run {wanted} ({record.label}) is taken back: {source} serves as before", yes=yes)
     printer = StagePrinter(run.writer.log)
     try:
-        with Estate(run.config, store) as estate:
+        with ClusterContext(run.config, store) as estate:
             result = cancel_run(estate, wanted, watch=printer)
     finally:
         printer.stop()
@@ -116,7 +116,7 @@ def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
         run.exit(ExitCode.REFUSED)
 
 
-def rehearse_plan(run: Invocation, estate: Estate, plan: FailoverPlan, started_at: datetime) -> None:
+def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, started_at: datetime) -> None:
     """Rehearse a plan; exit 3 where it went well, but a real run would be refused."""
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
     printer = StagePrinter(run.writer.log)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from drkit.cli.wiring.time_options import moment
 from drkit.failover.plan.point_in_time import FORMS
-from drkit.failover.positions.selection import Edge, GroupPlace, Selection, parse_topic_selector
+from drkit.failover.positions.selection import Edge, GroupTarget, Selection, parse_topic_selector
 from drkit.model.errors import ConfigError
 
 _WHERE = re.compile(r"(?P<group>.+)=(?P<where>earliest|latest|-\d.*|\d.*)", re.DOTALL)
@@ -53,10 +53,10 @@ def one_edge(*, to_earliest: bool, to_latest: bool) -> Edge | None:
     return Edge.EARLIEST if to_earliest else Edge.LATEST if to_latest else None
 
 
-def _place(group: str, where: str, timezone: str | None) -> GroupPlace:
+def _place(group: str, where: str, timezone: str | None) -> GroupTarget:
     if where in set(Edge):
-        return GroupPlace(group, Edge(where))
+        return GroupTarget(group, Edge(where))
     found = moment(where, timezone, option=f"--group {group}")
     if found is None:
         raise ConfigError(f"--group {group}={where} is no place", remedy=f"Write it as {FORMS}, earliest or latest")
-    return GroupPlace(group, found)
+    return GroupTarget(group, found)

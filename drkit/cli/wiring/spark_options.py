@@ -138,7 +138,7 @@ def results_folder(kind: str, at: datetime) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class SparkProgressWriter:
     """What shows progress: `step` takes words, `tasks` Spark's tasks done and in all (None: not shown)."""
 
     step: Callable[[str], None]
@@ -175,12 +175,12 @@ class _Lines:
 
 
 @contextmanager
-def told(run: Invocation, what: str) -> Iterator[Telling]:
+def told(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
     """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step."""
     log = run.writer.log
     if not log.is_terminal:
         lines = _Lines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
-        yield Telling(lines.step, lines.tasks)
+        yield SparkProgressWriter(lines.step, lines.tasks)
         return
     columns = (
         SpinnerColumn(),
@@ -198,4 +198,4 @@ def told(run: Invocation, what: str) -> Iterator[Telling]:
         def tasks(done: int, total: int) -> None:
             bar.update(line, completed=done, total=total)
 
-        yield Telling(step, tasks)
+        yield SparkProgressWriter(step, tasks)

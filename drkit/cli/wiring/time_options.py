@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drkit.failover.plan.point_in_time import FORMS, Basis, Moment, parse_moment
+from drkit.failover.plan.point_in_time import FORMS, Moment, TimeBasis, parse_moment
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 
@@ -47,7 +47,7 @@ def either_moment(at: str | None, positions_at: str | None, timezone: str | None
             remedy="Give one of them",
         )
     found = moment(positions_at, timezone, option="--positions-at")
-    return moment(at, timezone) if found is None else replace(found, basis=Basis.COMMITS)
+    return moment(at, timezone) if found is None else replace(found, basis=TimeBasis.COMMITS)
 
 
 def moment(text: str | None, timezone: str | None, *, option: str = "--at") -> Moment | None:

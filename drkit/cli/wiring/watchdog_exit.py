@@ -19,7 +19,7 @@ GRACE_SECONDS = 20.0
 _LOOK_SECONDS = 0.2
 
 
-class Runs(Protocol):
+class RunningMirrors(Protocol):
     """A thread that runs one link."""
 
     link: Link
@@ -43,7 +43,7 @@ def watchdog_seconds(given: float | None, *, until_caught_up: bool) -> float | N
 
 
 def wait_for(
-    workers: Sequence[Runs],
+    workers: Sequence[RunningMirrors],
     stop: threading.Event,
     say: Callable[[LinkId, DrkitError], None],
     *,

@@ -45,7 +45,7 @@ class _Child:
     code: int | None = None
 
 
-class Processes:
+class WorkerProcesses:
     """Runs children until told to stop, or (`until_done`) until all have ended.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from drkit.drill.workload.ledger import Ledger
+from drkit.drill.workload.ledger import ClientLedger
 from drkit.drill.workload.records import record_of
 from drkit.drill.workload.spec import ClientSpec, Stop
 
@@ -23,7 +23,7 @@ CLOSE_SECONDS = 5.0
 
 
 class _Reader:
-    def __init__(self, spec: ClientSpec, ledger: Ledger) -> None:
+    def __init__(self, spec: ClientSpec, ledger: ClientLedger) -> None:
         self.spec = spec
         self.ledger = ledger
         self.assignment = 0
@@ -109,7 +109,7 @@ class _Reader:
 def run(spec: ClientSpec) -> None:
     """Read until SIGTERM."""
     stop = Stop()
-    ledger = Ledger(Path(spec.ledger))
+    ledger = ClientLedger(Path(spec.ledger))
     reader = _Reader(spec, ledger)
     while not stop.asked() and not spec.orphaned():
         reader.poll()

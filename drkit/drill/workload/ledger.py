@@ -35,7 +35,7 @@ _INSERTS = {
 Row = Sequence[object]
 
 
-class Ledger:
+class ClientLedger:
     """The ledger of one client, for writing. Used by one thread."""
 
     def __init__(self, path: Path) -> None:

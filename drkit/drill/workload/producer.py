@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from drkit.drill.history import RecordId
-from drkit.drill.workload.ledger import Ledger
+from drkit.drill.workload.ledger import ClientLedger
 from drkit.drill.workload.records import HEADER, digest_of, value_of
 from drkit.drill.workload.spec import ClientSpec, Stop
 
@@ -23,7 +23,7 @@ IDLE_SECONDS = 0.005
 
 
 class _Sender:
-    def __init__(self, spec: ClientSpec, ledger: Ledger) -> None:
+    def __init__(self, spec: ClientSpec, ledger: ClientLedger) -> None:
         self.spec = spec
         self.ledger = ledger
         self.producer = Producer(
@@ -79,7 +79,7 @@ class _Sender:
 def run(spec: ClientSpec) -> None:
     """Produce at the rate asked for until SIGTERM."""
     stop = Stop()
-    ledger = Ledger(Path(spec.ledger))
+    ledger = ClientLedger(Path(spec.ledger))
     sender = _Sender(spec, ledger)
     started = time.monotonic()
     sent = 0

@@ -16,7 +16,7 @@ from typing import Any
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import MISSING, RECREATED
 from drkit.failover.failback.topic_mapping import PartitionMapping
-from drkit.failover.positions.positions import Position, Strategy
+from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
@@ -27,7 +27,7 @@ def carried(
     mappings: Mapping[TopicPartition, PartitionMapping],
     committed: Iterable[CommittedOffset],
     topics: Mapping[str, ScrubTopic],
-) -> tuple[Position, ...]:
+) -> tuple[PlannedPosition, ...]:
     """Where each committed offset is on the live cluster.
 
     `source_offset` is the place there (None: not known, `reason` says why); `target_offset` is set only where the
@@ -38,9 +38,9 @@ def carried(
 
 def _carried(
     mappings: Mapping[TopicPartition, PartitionMapping], found: CommittedOffset, topic: ScrubTopic
-) -> Position:
+) -> PlannedPosition:
     stands = GroupPosition(found.group, topic.live_topic, found.partition, found.offset, found.metadata, now())
-    base = replace(Position.unplaced(stands, found.topic), source_offset=None, existing=found.offset)
+    base = replace(PlannedPosition.unplaced(stands, found.topic), source_offset=None, existing=found.offset)
     if topic.gap == MISSING:
         reason = f"{topic.live_topic} is missing on the live cluster: the topic made anew is read from its first record"
         base = replace(base, target_offset=0, strategy=Strategy.MAPPING, translation=Certainty.CONSERVATIVE)
@@ -59,13 +59,13 @@ def _carried(
     )
 
 
-def not_on(live: Iterable[CommittedOffset], positions: Sequence[Position]) -> tuple[Position, ...]:
+def not_on(live: Iterable[CommittedOffset], positions: Sequence[PlannedPosition]) -> tuple[PlannedPosition, ...]:
     """Those of carried positions whose group has committed nothing on that partition of the live cluster."""
     there = {(each.group, each.topic, each.partition) for each in live}
     return tuple(each for each in positions if (each.group, each.topic, each.partition) not in there)
 
 
-def as_stands(positions: Iterable[Position]) -> list[GroupPosition]:
+def as_stands(positions: Iterable[PlannedPosition]) -> list[GroupPosition]:
     """Carried positions as those of groups that stand on the live cluster, where the place there is known."""
     return [
         GroupPosition(
@@ -77,8 +77,8 @@ def as_stands(positions: Iterable[Position]) -> list[GroupPosition]:
 
 
 def with_carried(
-    chosen: Sequence[Position], positions: Iterable[Position], starts: Mapping[TopicPartition, int]
-) -> tuple[Position, ...]:
+    chosen: Sequence[PlannedPosition], positions: Iterable[PlannedPosition], starts: Mapping[TopicPartition, int]
+) -> tuple[PlannedPosition, ...]:
     """The positions chosen for the move back, and the carried ones of topics that the live cluster doesn't have.
 
     Args:
@@ -108,7 +108,7 @@ def offsets_digest(committed: Iterable[CommittedOffset]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def documents(committed: Iterable[CommittedOffset], positions: Iterable[Position]) -> list[dict[str, Any]]:
+def documents(committed: Iterable[CommittedOffset], positions: Iterable[PlannedPosition]) -> list[dict[str, Any]]:
     """Committed offsets as a salvage keeps them, each with its place on the live cluster."""
     places = {(each.group, each.target_topic, each.partition): each for each in positions}
     rows = []

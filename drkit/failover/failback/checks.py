@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.failback.failback_snapshot import Sight
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.machine import Kind
-from drkit.model.fence import GateState, Means
+from drkit.model.fence import FenceMethod, GateState
 from drkit.model.link_state import Direction
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more
 
 
-def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
+def warnings(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
     """What an operator should know before; nothing of it stands in the way."""
     link = sight.link
     names = {topic.topic for topic in plan.topics}
@@ -55,7 +55,7 @@ def warnings(sight: Sight, plan: FailbackPlan) -> Iterator[str]:
         )
 
 
-def obstacles(sight: Sight, plan: FailbackPlan, alone: Sequence[Position]) -> Iterator[Obstacle]:
+def obstacles(sight: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:
     """What a failback would be refused for. `alone`: committed offsets that stand on the old primary only."""
     link, old = sight.link, sight.link.id.source
     if sight.kept:
@@ -103,7 +103,7 @@ def obstacles(sight: Sight, plan: FailbackPlan, alone: Sequence[Position]) -> It
     yield from _unfenced(sight, plan)
 
 
-def _held(sight: Sight) -> list[str]:
+def _held(sight: FailbackSnapshot) -> list[str]:
     """Topics of the link on the old primary that hold records."""
     return sorted(
         name
@@ -113,7 +113,7 @@ def _held(sight: Sight) -> list[str]:
     )
 
 
-def _gaps(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
+def _gaps(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
     """Topics of which the live cluster lacks what was mirrored: somebody deleted, cut or remade them, or retention."""
     old, live = sight.link.id.source, sight.link.id.target
     gaps = [topic for topic in plan.topics if topic.gap]
@@ -129,7 +129,7 @@ def _gaps(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
     )
 
 
-def _stranded(sight: Sight, plan: FailbackPlan, alone: Sequence[Position]) -> Iterator[Obstacle]:
+def _stranded(sight: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:
     """Committed offsets that are deleted with the topics and have no place to be carried to."""
     old, live = sight.link.id.source, sight.link.id.target
     if plan.kind is Kind.REPROTECT:
@@ -154,10 +154,10 @@ def _stranded(sight: Sight, plan: FailbackPlan, alone: Sequence[Position]) -> It
         )
 
 
-def _unfenced(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
+def _unfenced(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
     """Where there is a means, the fence stage shows that it holds, or stops the run before groups move."""
     means, why = sight.live_fence
-    if means is not Means.NONE or plan.kind is Kind.REPROTECT:
+    if means is not FenceMethod.NONE or plan.kind is Kind.REPROTECT:
         return
     live = sight.link.id.target
     yield Obstacle(
@@ -168,7 +168,7 @@ def _unfenced(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
     )
 
 
-def _left_the_link(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
+def _left_the_link(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
     """Topics that would be scrubbed and then not seeded again."""
     link, old = sight.link, sight.link.id.source
     left = [topic.topic for topic in plan.topics if not link.covers_topic(topic.topic)]
@@ -182,7 +182,7 @@ def _left_the_link(sight: Sight, plan: FailbackPlan) -> Iterator[Obstacle]:
         )
 
 
-def _foreign_topics(sight: Sight) -> Iterator[Obstacle]:
+def _foreign_topics(sight: FailbackSnapshot) -> Iterator[Obstacle]:
     """Topics of the link on the old primary that hold what the mirror never saw."""
     link, old = sight.link, sight.link.id.source
     for name, info in sorted(sight.topics.items()):

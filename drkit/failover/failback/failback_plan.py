@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.machine import Kind, Mode
 from drkit.model.topology import LinkId
 
@@ -80,7 +80,7 @@ class FailbackPlan:
     failover_run: str | None
     topics: tuple[ScrubTopic, ...]
     offsets: dict[str, int]
-    positions: tuple[Position, ...]
+    positions: tuple[PlannedPosition, ...]
     carried: int = 0
     directories: tuple[DirectoryView, ...] = ()
     level: bool = False

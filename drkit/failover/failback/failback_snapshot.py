@@ -12,20 +12,20 @@ from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping,
 from drkit.failover.fencing.cluster_fence import fence_means, gate_record
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Kind, State
 from drkit.failover.run.run_record import KINDS, load_run
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.fence import GateRecord, Means
+from drkit.model.fence import FenceMethod, FenceRecord
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class FailbackSnapshot:
     """What the planner saw. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
     groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
     the old primary's names; `live_fence`: by what the live cluster can be fenced, and where by nothing, why not.
@@ -53,12 +53,12 @@ class Sight:
     live_members: Mapping[str, int] = field(default_factory=dict)
     mirror: str | None = None
     run_problem: str | None = None
-    fence: GateRecord | None = None
+    fence: FenceRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
     back_states: Mapping[str, TopicState] = field(default_factory=dict)
     configs_before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    live_fence: tuple[Means, str] = (Means.NONE, "not looked at")
+    live_fence: tuple[FenceMethod, str] = (FenceMethod.NONE, "not looked at")
 
     @property
     def replaced(self) -> bool:
@@ -83,7 +83,7 @@ class Sight:
         return mirrored or (made is not None and info.topic_id == made.target_topic_id)
 
 
-def look(estate: Estate, link: Link) -> Sight:
+def look(estate: ClusterContext, link: Link) -> FailbackSnapshot:
     """Look at everything.
 
     Raises:
@@ -93,7 +93,7 @@ def look(estate: Estate, link: Link) -> Sight:
     control = store.link_control(link.id)
     decided = _decided_by(estate, control)
     back = link.id.reversed()
-    sight = Sight(
+    sight = FailbackSnapshot(
         link=link,
         control=control,
         old=_reach(estate, link.id.source, "Bring it up: it is what a failback goes back to"),
@@ -144,7 +144,7 @@ def look(estate: Estate, link: Link) -> Sight:
     )
 
 
-def _reach(estate: Estate, alias: str, remedy: str) -> ClusterView:
+def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:
     admin = estate.admin(alias)
     try:
         return ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
@@ -152,14 +152,16 @@ def _reach(estate: Estate, alias: str, remedy: str) -> ClusterView:
         raise Refused(f"{alias} does not answer: {error.what}", meaning=error.meaning, remedy=remedy) from error
 
 
-def _fence(estate: Estate, alias: str) -> tuple[Means, str]:
+def _fence(estate: ClusterContext, alias: str) -> tuple[FenceMethod, str]:
     try:
         return fence_means(estate, alias)
     except DrkitError as error:
-        return Means.NONE, error.what
+        return FenceMethod.NONE, error.what
 
 
-def _offsets(estate: Estate, alias: str, link: Link | None, topics: Sequence[str]) -> tuple[CommittedOffset, ...]:
+def _offsets(
+    estate: ClusterContext, alias: str, link: Link | None, topics: Sequence[str]
+) -> tuple[CommittedOffset, ...]:
     """What the link's groups (None: all groups) have committed on these topics."""
     coordinator = estate.groups(alias)
     groups = [
@@ -184,7 +186,7 @@ class _Decided:
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def _decided_by(estate: Estate, control: LinkControl | None) -> _Decided:
+def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided:
     if control is None or control.run is None:
         return _Decided()
     run = control.run
@@ -204,7 +206,7 @@ def _decided_by(estate: Estate, control: LinkControl | None) -> _Decided:
     return _Decided(problem, plan.source.cluster_id)
 
 
-def _made_by_the_way_back(estate: Estate, control: LinkControl | None, back: LinkId) -> dict[str, TopicState]:
+def _made_by_the_way_back(estate: ClusterContext, control: LinkControl | None, back: LinkId) -> dict[str, TopicState]:
     """What a failback that was given up has made on the old primary, by its names there."""
     if control is None or control.direction is not Direction.REVERSED:
         return {}

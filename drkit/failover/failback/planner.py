@@ -8,15 +8,15 @@ from dataclasses import replace
 from drkit.failover.failback.carried_offsets import carried, not_on
 from drkit.failover.failback.checks import obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
-from drkit.failover.failback.failback_snapshot import Sight, look
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot, look
 from drkit.failover.failback.in_sync import is_level
 from drkit.failover.plan.failover_plan import DirectoryView, StagePlan
-from drkit.failover.positions.positions import Position, Selection
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.positions.positions import PlannedPosition, Selection
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Kind
 from drkit.failover.stages.audit_stage import Audit
 from drkit.failover.stages.directory_update import look_at_directories, outrun, warnings_of
-from drkit.failover.stages.failback_stages import DrainBack, Keep, QuietFence, Reseed, Reverse, Turn
+from drkit.failover.stages.failback_stages import DrainBack, Keep, QuietFence, Reseed, Reverse, ReverseLink
 from drkit.failover.stages.failover_stages import Close, Commit, Translate, Verify
 from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.salvage_stage import Salvage
@@ -34,7 +34,7 @@ _DECISIONS = 2  # reversed, then active again
 
 
 def make_failback_plan(
-    estate: Estate, to: str | None, link: Link | None = None, *, for_good: bool = False, by_spark: bool = False
+    estate: ClusterContext, to: str | None, link: Link | None = None, *, for_good: bool = False, by_spark: bool = False
 ) -> FailbackPlan:
     """Observe and plan.
 
@@ -97,13 +97,13 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         # where nothing was deleted, what groups had committed there is old: the live cluster's positions rule
         Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions)),
         Commit(old, groups, len(plan.positions)),
-        Turn(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
+        ReverseLink(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),
         Close(turned=True),
     )
 
 
-def _find_link(estate: Estate, to: str | None, wanted: Link | None) -> Link:
+def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> Link:
     links = [configured.link() for configured in estate.config.links]
     if to is not None and to not in estate.config.clusters:
         raise ConfigError(
@@ -131,7 +131,7 @@ def _find_link(estate: Estate, to: str | None, wanted: Link | None) -> Link:
     return away[0]
 
 
-def _direction(estate: Estate, link: LinkId) -> Direction:
+def _direction(estate: ClusterContext, link: LinkId) -> Direction:
     control = estate.store.link_control(link)
     return Direction.ACTIVE if control is None else control.direction
 
@@ -140,7 +140,7 @@ def _direction(estate: Estate, link: LinkId) -> Direction:
 
 
 def _plan_for(
-    sight: Sight,
+    sight: FailbackSnapshot,
     endpoint: str,
     directories: tuple[DirectoryView, ...],
     hooks: Hooks,
@@ -152,7 +152,7 @@ def _plan_for(
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
     level = is_level(topics, sight.ends, sight.watermarks, sight.states, sight.live_topics, sight.live_logs)
-    alone: tuple[Position, ...] = ()
+    alone: tuple[PlannedPosition, ...] = ()
     if level:
         topics = tuple(replace(topic, only={}, gap="") for topic in topics)
     else:
@@ -191,7 +191,7 @@ def _plan_for(
     return with_digest(plan)
 
 
-def _positions(sight: Sight, alone: Iterable[Position]) -> tuple[Position, ...]:
+def _positions(sight: FailbackSnapshot, alone: Iterable[PlannedPosition]) -> tuple[PlannedPosition, ...]:
     """The groups as they stand on the live cluster, and those that stand on the old primary only, by their places on
     the live one; where they go is known once the re-seed is done."""
     link = sight.link
@@ -202,7 +202,7 @@ def _positions(sight: Sight, alone: Iterable[Position]) -> tuple[Position, ...]:
             continue
         reason = f"known once {link.id.source} is seeded again"
         found.append(
-            Position(
+            PlannedPosition(
                 group=offset.group,
                 topic=offset.topic,
                 partition=offset.partition,

@@ -13,14 +13,14 @@ from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 
 
-class Before(NamedTuple):
+class FormerDirection(NamedTuple):
     """What the direction that is to be knew of a topic: its last epoch, and whether drkit created it."""
 
     epoch: int
     created_by_drkit: bool
 
 
-class Turned(NamedTuple):
+class ReversedLink(NamedTuple):
     """A record of the other direction, not yet kept."""
 
     states: list[TopicState]
@@ -28,7 +28,9 @@ class Turned(NamedTuple):
     watermarks: list[Watermark]
 
 
-def turn_round(store: Store, link: Link, before: Mapping[str, Before], reason: str, *, only_known: bool) -> Turned:
+def turn_round(
+    store: Store, link: Link, before: Mapping[str, FormerDirection], reason: str, *, only_known: bool
+) -> ReversedLink:
     """The record of the other direction, in new epochs, from what this one recorded. Reads the store; changes nothing.
 
     Args:
@@ -74,10 +76,10 @@ def turn_round(store: Store, link: Link, before: Mapping[str, Before], reason: s
             meaning="The other direction can't be made of it",
             remedy="Check the store, then resume",
         )
-    return Turned(states, rows, watermarks)
+    return ReversedLink(states, rows, watermarks)
 
 
-def keep_turned(store: Store, link: LinkId, turned: Turned) -> None:
+def keep_turned(store: Store, link: LinkId, turned: ReversedLink) -> None:
     """Keep a record for a link that has none."""
     store.append_mappings(link, turned.rows)
     store.put_watermarks(link, turned.watermarks)

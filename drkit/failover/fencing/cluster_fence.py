@@ -23,15 +23,15 @@ from drkit.failover.fencing.deny_rules import (
     what_stands,
 )
 from drkit.failover.fencing.external_command import run_command
-from drkit.failover.fencing.fence_proof import Acting, Late, Proof, late
+from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, Late, late
 from drkit.failover.fencing.quiescence import settled_ends
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
-from drkit.model.fence import FENCES, GateRecord, GateState, Means, is_mark, mark_of, newest, older, record_text
+from drkit.model.fence import FENCES, FenceMethod, FenceRecord, GateState, is_mark, mark_of, newest, older, record_text
 from drkit.model.topology import LinkId, is_canary
 from drkit.model.wording import counted
 from drkit.store.api import Store
@@ -43,27 +43,27 @@ _MIRROR_GROUPS = "drkit.mirror."
 _SHOWN = 3
 
 
-def fence_means(estate: Estate, cluster: str) -> tuple[Means, str]:
+def fence_means(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str]:
     """By what a cluster can be fenced, and, where by nothing, why not.
 
     Raises:
         Unreachable: it doesn't answer.
     """
     if estate.config.clusters[cluster].fence.command is not None:
-        return Means.COMMAND, ""
+        return FenceMethod.COMMAND, ""
     try:
         estate.admin(cluster, may_be_gone=True).acls()
     except Refused as error:
-        return Means.NONE, error.what
-    return Means.ACL, ""
+        return FenceMethod.NONE, error.what
+    return FenceMethod.ACL, ""
 
 
-def gate_record(store: Store, link: LinkId, cluster: str) -> GateRecord | None:
+def gate_record(store: Store, link: LinkId, cluster: str) -> FenceRecord | None:
     """The newest decision about a cluster's gate for the clients of a configured link."""
     return newest(store.notes(link, FENCES), cluster)
 
 
-class Gate:
+class ClusterFence:
     """The gate of one cluster.
 
     Args:
@@ -71,7 +71,7 @@ class Gate:
         cluster: its alias.
     """
 
-    def __init__(self, acting: Acting, cluster: str) -> None:
+    def __init__(self, acting: FenceContext, cluster: str) -> None:
         self._acting = acting
         self._estate = acting.estate
         self._store = acting.estate.store
@@ -82,7 +82,7 @@ class Gate:
 
     # -- closing -----------------------------------------------------------------------------------
 
-    def close(self) -> Proof:
+    def close(self) -> FenceProof:
         """Keep the link's clients out of the cluster, which is the source of the link, and show it.
 
         Raises:
@@ -91,8 +91,8 @@ class Gate:
         """
         try:
             means, why = fence_means(self._estate, self._cluster)
-            if means is Means.NONE:
-                return Proof(
+            if means is FenceMethod.NONE:
+                return FenceProof(
                     proven=False,
                     reason=f"{self._cluster} answers and drkit can't deny its writes ({why}); whoever writes there "
                     "now is lost",
@@ -100,28 +100,28 @@ class Gate:
         except (Unreachable, ConfigError) as error:
             self._estate.reach(self._cluster).gone = True
             found = gate_record(self._store, self._link, self._cluster)
-            self._claim(GateState.PENDING, found.means if found is not None and found.stands else Means.NONE)
-            return Proof(proven=False, reason=error.what)
+            self._claim(GateState.PENDING, found.means if found is not None and found.stands else FenceMethod.NONE)
+            return FenceProof(proven=False, reason=error.what)
         before = gate_record(self._store, self._link, self._cluster)
         record = self._claim(GateState.CLOSING, means)
         try:
-            shown = self._by_acl(record) if means is Means.ACL else self._by_command(record, before)
+            shown = self._by_acl(record) if means is FenceMethod.ACL else self._by_command(record, before)
             ends = settled_ends(self._acting, self._acting.link)
         except (PartlyDone, Late):
             raise
         except DrkitError as error:
-            if means is Means.ACL and not self._ours():
+            if means is FenceMethod.ACL and not self._ours():
                 reason = f"no rule of drkit's is on {self._cluster}, so its clients may write: {error.what}"
                 self._keep(replace(record, state=GateState.OPEN, detail=reason))
-                return Proof(proven=False, reason=reason, epoch=record.epoch)
+                return FenceProof(proven=False, reason=reason, epoch=record.epoch)
             reason = f"{what_stands(means, self._cluster)}, but it is not shown: {error.what}"
             self._keep(replace(record, state=GateState.CLOSED, detail=reason))
-            return Proof(proven=False, reason=reason, epoch=record.epoch)
+            return FenceProof(proven=False, reason=reason, epoch=record.epoch)
         reason = f"{shown}; {len(ends)} log ends stood still"
         self._keep(replace(record, state=GateState.CLOSED, proven=True, detail=reason))
-        return Proof(proven=True, reason=reason, epoch=record.epoch, ends=ends)
+        return FenceProof(proven=True, reason=reason, epoch=record.epoch, ends=ends)
 
-    def _by_acl(self, record: GateRecord) -> str:
+    def _by_acl(self, record: FenceRecord) -> str:
         admin = self._admin()
         link = self._acting.link
         ours = self._ours()
@@ -154,14 +154,14 @@ class Gate:
         shown = self._denied(topics, _AT_ONCE)
         return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
 
-    def _note_others(self, record: GateRecord, rules: frozenset[Acl]) -> None:
+    def _note_others(self, record: FenceRecord, rules: frozenset[Acl]) -> None:
         """Remember what somebody else has closed: it needs no rule of ours, and the fence names it all the same."""
         kind = others_rules_kind(self._cluster)
         keys = {rule.key: str(record.epoch) for rule in rules}
         self._store.forget_notes(self._link, kind, sorted(self._store.notes(self._link, kind).keys() - keys))
         self._store.put_notes(self._link, kind, keys)
 
-    def _open_by_default(self, record: GateRecord, there: frozenset[Acl]) -> bool:
+    def _open_by_default(self, record: FenceRecord, there: frozenset[Acl]) -> bool:
         """Whether the brokers allow what no rule is about (`allow.everyone.if.no.acl.found`), as far as can be seen."""
         for rule in probing(record.run):
             if spoken_of(rule.resource, rule.name, there) or not self._lets_see(rule):
@@ -225,7 +225,7 @@ class Gate:
                 )
             return f", shown to {probe.principal} by {len(found)} brokers"
 
-    def _by_command(self, record: GateRecord, before: GateRecord | None) -> str:
+    def _by_command(self, record: FenceRecord, before: FenceRecord | None) -> str:
         fence = self._config.fence
         topics = self._topics()
         with self._probe() as probe:
@@ -265,7 +265,7 @@ class Gate:
         link, mark = self._acting.link, mark_of(self._acting.link)
         if mark not in there:
             return ""
-        record = self._claim(GateState.OPENING, Means.ACL)
+        record = self._claim(GateState.OPENING, FenceMethod.ACL)
         noted = {Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster))}
         found = beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
         self._remove(record, found | {mark}, forget=found | {mark})
@@ -281,7 +281,7 @@ class Gate:
         if not before.stands:
             self._keep(replace(record, state=GateState.OPEN))
             return ""
-        if before.means is Means.COMMAND:
+        if before.means is FenceMethod.COMMAND:
             self._still_mine(record)
             run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
             self._refuse_if_late(record, frozenset(), frozenset())
@@ -307,7 +307,7 @@ class Gate:
         before = gate_record(self._store, self._link, self._cluster)
         if before is None or not before.stands or (before.state is GateState.STANDBY and before.detail):
             return ""
-        if before.means is Means.COMMAND:
+        if before.means is FenceMethod.COMMAND:
             return f"{self.open()} (it can make no exception for the mirror)"
         record = self._claim(GateState.STANDBY, before.means)
         closed = for_everybody(self._ours())
@@ -335,7 +335,7 @@ class Gate:
     # -- acting, in the order in which an interruption does no harm ------------------------------------
 
     def _apply(
-        self, record: GateRecord, *, put: frozenset[Acl], ours: frozenset[Acl], remove: frozenset[Acl]
+        self, record: FenceRecord, *, put: frozenset[Acl], ours: frozenset[Acl], remove: frozenset[Acl]
     ) -> dict[Acl, str]:
         """Note, put, remove, forget; why, by rule, for those that were refused."""
         self._still_mine(record)
@@ -353,7 +353,7 @@ class Gate:
             self._remove(record, remove - self._wanted_elsewhere(), forget=remove)
         return failures
 
-    def _remove(self, record: GateRecord, rules: frozenset[Acl], *, forget: frozenset[Acl]) -> None:
+    def _remove(self, record: FenceRecord, rules: frozenset[Acl], *, forget: frozenset[Acl]) -> None:
         """Remove rules, wait until no broker goes by them, forget them.
 
         Raises:
@@ -375,31 +375,31 @@ class Gate:
             raise DrkitError(f"brokers of {self._cluster} still go by rules that were removed", remedy="Look at them")
         self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
 
-    def _claim(self, state: GateState, means: Means) -> GateRecord:
+    def _claim(self, state: GateState, means: FenceMethod) -> FenceRecord:
         """Decide anew, in a new epoch."""
         self._acting.lease.check()
         epoch = self._store.next_generation(self._link)
-        record = GateRecord(self._cluster, epoch, self._acting.run, state, means, now())
+        record = FenceRecord(self._cluster, epoch, self._acting.run, state, means, now())
         self._keep(record)
         return record
 
-    def _keep(self, record: GateRecord) -> None:
+    def _keep(self, record: FenceRecord) -> None:
         self._store.put_notes(self._link, FENCES, {record.name: record_text(record)})
         self._store.forget_notes(self._link, FENCES, older(self._store.notes(self._link, FENCES), record))
 
-    def _still_mine(self, record: GateRecord) -> None:
+    def _still_mine(self, record: FenceRecord) -> None:
         """Nobody has decided anew since."""
         self._acting.lease.check()
         found = gate_record(self._store, self._link, self._cluster)
         if found is None or found.epoch > record.epoch:
             raise late(found, record)
 
-    def _refuse_if_late(self, record: GateRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
+    def _refuse_if_late(self, record: FenceRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
         """Look again after acting; where somebody has decided anew meanwhile, take back what came after that."""
         found = gate_record(self._store, self._link, self._cluster)
         if found is not None and found.epoch <= record.epoch:
             return
-        if found is not None and found.means is Means.ACL:
+        if found is not None and found.means is FenceMethod.ACL:
             kind = fence_rules_kind(self._cluster)
             if found.state in {GateState.CLOSING, GateState.CLOSED}:
                 self._admin().create_acls(removed)

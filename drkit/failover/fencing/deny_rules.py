@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from drkit.model.acls import Acl
-from drkit.model.fence import Means, is_mark
+from drkit.model.fence import FenceMethod, is_mark
 
 _EVERYBODY = "User:*"
 
@@ -125,9 +125,11 @@ def beside_mark(
     return found | (beside & frozenset(there))
 
 
-def what_stands(means: Means, cluster: str) -> str:
+def what_stands(means: FenceMethod, cluster: str) -> str:
     """What a closing that isn't shown has done, in words."""
-    return f"rules that deny writes are on {cluster}" if means is Means.ACL else f"the command has run for {cluster}"
+    return (
+        f"rules that deny writes are on {cluster}" if means is FenceMethod.ACL else f"the command has run for {cluster}"
+    )
 
 
 def _about(grant: Acl, name: str) -> bool:

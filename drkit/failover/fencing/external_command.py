@@ -8,11 +8,11 @@ from drkit.config.fence_schema import FenceConfig
 from drkit.directory.process import run_bounded
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.fence import GateRecord
+from drkit.model.fence import FenceRecord
 from drkit.model.topology import LinkId
 
 
-def run_command(fence: FenceConfig, action: str, record: GateRecord, link: LinkId, say: Callable[[str], None]) -> None:
+def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: LinkId, say: Callable[[str], None]) -> None:
     """Start the program for `fence` or `unfence` and wait for its end. It is told what it is about by variables.
 
     Raises:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from drkit.failover.fencing.cluster_fence import Gate, gate_record
-from drkit.failover.fencing.fence_context import GateContext, answers
-from drkit.failover.fencing.fence_proof import Proof
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.fencing.fence_context import CommandFenceContext, answers
+from drkit.failover.fencing.fence_proof import FenceProof
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import Outcome
+from drkit.failover.run.machine import StageOutcome
 from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
@@ -29,7 +29,7 @@ KIND = "fence"
 """Kind of these runs, and their only stage."""
 
 
-def links_left(estate: Estate, wanted: list[Link]) -> list[Link]:
+def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:
     """Those of the configured links that were failed away from.
 
     Raises:
@@ -51,7 +51,7 @@ def links_left(estate: Estate, wanted: list[Link]) -> list[Link]:
     return found
 
 
-def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple[str, Proof]:
+def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) -> tuple[str, FenceProof]:
     """Fence the source of a link that was failed away from; journaled as a run of its own: its id, and the proof.
 
     Raises:
@@ -67,11 +67,11 @@ def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": link.id.source})
         journal.intent(KIND)
         try:
-            proof = Gate(GateContext(estate, link, run, lease, say), link.id.source).close()
+            proof = ClusterFence(CommandFenceContext(estate, link, run, lease, say), link.id.source).close()
         except DrkitError as error:
-            proof = Proof(proven=False, reason=str(error))
+            proof = FenceProof(proven=False, reason=str(error))
         body = {
-            "outcome": Outcome.OK if proof.proven else Outcome.FAILED,
+            "outcome": StageOutcome.OK if proof.proven else StageOutcome.FAILED,
             "reason": proof.reason,
             "seconds": round(time.monotonic() - began, 3),
             "epoch": proof.epoch,
@@ -83,8 +83,8 @@ def fence_again(estate: Estate, link: Link, say: Callable[[str], None]) -> tuple
 
 
 def lift_fence(
-    estate: Estate, link: Link, cluster: str, say: Callable[[str], None], *, meant: bool = False
-) -> tuple[str, Proof]:
+    estate: ClusterContext, link: Link, cluster: str, say: Callable[[str], None], *, meant: bool = False
+) -> tuple[str, FenceProof]:
     """Open a cluster of a link to its clients; journaled as a run of its own: its id, and what was done.
 
     A run that rests on the fence goes back before it when it is resumed.
@@ -116,14 +116,14 @@ def lift_fence(
                 direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
                 reason = f"{cluster} was opened by hand"
                 decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
-            done = Gate(GateContext(estate, link, run, lease, say), cluster).open()
-            proof = Proof(proven=False, reason=done or f"no fence of drkit's stands on {cluster}")
+            done = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster).open()
+            proof = FenceProof(proven=False, reason=done or f"no fence of drkit's stands on {cluster}")
         except DrkitError as error:
-            proof = Proof(proven=True, reason=str(error))
+            proof = FenceProof(proven=True, reason=str(error))
         record = gate_record(estate.store, link.id, cluster)
         proof = replace(proof, epoch=None if record is None else record.epoch)
         body = {
-            "outcome": Outcome.FAILED if proof.proven else Outcome.OK,
+            "outcome": StageOutcome.FAILED if proof.proven else StageOutcome.OK,
             "reason": proof.reason,
             "seconds": round(time.monotonic() - began, 3),
             "epoch": proof.epoch,
@@ -134,13 +134,13 @@ def lift_fence(
     return run, proof
 
 
-def serving(estate: Estate, link: Link) -> str:
+def serving(estate: ClusterContext, link: Link) -> str:
     """The cluster that clients of a link are to use, by its decided state."""
     control = estate.store.link_control(link.id)
     return serving_cluster(link, None if control is None else control.direction)
 
 
-def _check_meant(estate: Estate, link: Link, cluster: str, *, meant: bool) -> None:
+def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: bool) -> None:
     serves = serving(estate, link)
     other = link.id.source if serves == link.id.target else link.id.target
     yes = f"drkit fence --lift --cluster {other} --yes --link '{link.id}'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
 from drkit.failover.stages.stage import wait_for
 from drkit.model.errors import DrkitError
@@ -13,10 +13,10 @@ from drkit.model.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
-class GateContext:
-    """See `drkit.failover.fencing.fence_proof.Acting`."""
+class CommandFenceContext:
+    """See `drkit.failover.fencing.fence_proof.FenceContext`."""
 
-    estate: Estate
+    estate: ClusterContext
     link: Link
     run: str
     lease: RunLease
@@ -27,7 +27,7 @@ class GateContext:
         return wait_for(self.lease, done, seconds)
 
 
-def answers(estate: Estate, cluster: str) -> bool:
+def answers(estate: ClusterContext, cluster: str) -> bool:
     """Whether a cluster answers now."""
     try:
         estate.admin(cluster, may_be_gone=True).brokers()

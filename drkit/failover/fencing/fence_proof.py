@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
 from drkit.model.errors import Refused
-from drkit.model.fence import GateRecord
+from drkit.model.fence import FenceRecord
 from drkit.model.topology import Link
 
 
-class Acting(Protocol):
+class FenceContext(Protocol):
     """What a gate is worked with: the context of a run's stage, or that of `drkit fence`."""
 
     @property
-    def estate(self) -> Estate:
+    def estate(self) -> ClusterContext:
         """Clusters and store."""
 
     @property
@@ -41,7 +41,7 @@ class Acting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class FenceProof:
     """What came of closing a gate. `proven`: nobody can write; `reason`: what was shown, or why it was not.
 
     `ends`: log ends that stood still with the gate closed, by `topic:partition`; None: they did not, or it can't
@@ -58,7 +58,7 @@ class Late(Refused):
     """A newer epoch has decided about the gate."""
 
 
-def late(found: GateRecord | None, record: GateRecord) -> Late:
+def late(found: FenceRecord | None, record: FenceRecord) -> Late:
     """What the run of `record` is told where `found` was decided since (None: it is gone)."""
     who = "somebody" if found is None else f"run {found.run} (epoch {found.epoch})"
     return Late(

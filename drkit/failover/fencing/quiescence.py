@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more
@@ -18,7 +18,7 @@ class Watching(Protocol):
     """With what it is looked."""
 
     @property
-    def estate(self) -> Estate:
+    def estate(self) -> ClusterContext:
         """Where to look."""
 
     def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:

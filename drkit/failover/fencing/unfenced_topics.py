@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkit.failover.fencing.cluster_fence import Gate, gate_record
-from drkit.failover.fencing.fence_proof import Acting, Proof
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.fencing.fence_proof import FenceContext, FenceProof
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
-from drkit.model.fence import GateState, Means
+from drkit.model.fence import FenceMethod, GateState
 from drkit.model.topology import Link, TopicPartition, is_canary
 
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedTopics:
     """Topics that a fence didn't reach, and what came of closing them. `offsets`: what they held then."""
 
     topics: tuple[str, ...]
     offsets: int
-    proof: Proof
+    proof: FenceProof
 
     def __str__(self) -> str:
         more = f" and {len(self.topics) - _SHOWN} more" if len(self.topics) > _SHOWN else ""
@@ -34,7 +34,7 @@ class Closed:
         )
 
 
-def made_since(estate: Estate, link: Link, cluster: str) -> tuple[str, ...]:
+def made_since(estate: ClusterContext, link: Link, cluster: str) -> tuple[str, ...]:
     """The link's topics on a cluster that its standing fence doesn't name, by their names there; () where no fence by
     rules stands.
 
@@ -42,7 +42,7 @@ def made_since(estate: Estate, link: Link, cluster: str) -> tuple[str, ...]:
         Unreachable: the cluster or the store doesn't answer.
     """
     record = gate_record(estate.store, link.id, cluster)
-    if record is None or record.means is not Means.ACL or record.state is not GateState.CLOSED:
+    if record is None or record.means is not FenceMethod.ACL or record.state is not GateState.CLOSED:
         return ()
     admin = estate.admin(cluster)
     others = estate.store.notes(link.id, others_rules_kind(cluster))
@@ -52,7 +52,7 @@ def made_since(estate: Estate, link: Link, cluster: str) -> tuple[str, ...]:
     return tuple(sorted(n for n in found if link.covers_topic(n) and not is_canary(n) and n not in denied))
 
 
-def close_gaps(acting: Acting, cluster: str) -> Closed | None:
+def close_gaps(acting: FenceContext, cluster: str) -> ClosedTopics | None:
     """Close what `made_since` finds on the source of the link, and show the whole fence once more; None: it is whole.
 
     Raises:
@@ -62,7 +62,7 @@ def close_gaps(acting: Acting, cluster: str) -> Closed | None:
     topics = made_since(acting.estate, acting.link, cluster)
     if not topics:
         return None
-    proof = Gate(acting, cluster).close()
+    proof = ClusterFence(acting, cluster).close()
     admin = acting.estate.admin(cluster)
     tps = [TopicPartition(name, n) for name, info in admin.topics(topics).items() for n in range(info.partitions)]
-    return Closed(topics, sum(admin.end_offsets(tps, committed=False).values()), proof)
+    return ClosedTopics(topics, sum(admin.end_offsets(tps, committed=False).values()), proof)

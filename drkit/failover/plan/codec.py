@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from drkit.failover.positions.positions import Position, Strategy
+from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.model.offsets import Certainty
 
 _FIELDS = (
@@ -41,7 +41,7 @@ _FIELDS = (
 _shared = attrgetter(*_FIELDS)
 
 
-def pack(positions: Sequence[Position]) -> dict[str, Any]:
+def pack(positions: Sequence[PlannedPosition]) -> dict[str, Any]:
     """What JSON is made of."""
     rows: dict[tuple[Any, ...], int] = {}
     looked: dict[datetime | None, int] = {}
@@ -73,13 +73,13 @@ def unpack(written: Any) -> Any:
         raise ValueError(f"the positions are damaged: {error!r}") from error
 
 
-def _positions(written: dict[str, Any]) -> Iterator[Position]:
+def _positions(written: dict[str, Any]) -> Iterator[PlannedPosition]:
     looked = [None if text is None else datetime.fromisoformat(text) for text in written["looked"]]
     shared = [_read(dict(zip(_FIELDS, row, strict=True))) for row in written["shared"]]
     for group, entries in written["groups"]:
         for entry in entries:
             number, metadata, existing, look = (entry, "", None, 0) if isinstance(entry, int) else entry
-            yield Position(
+            yield PlannedPosition(
                 group=group, metadata=metadata, existing=existing, captured_at=looked[look], **shared[number]
             )
 
@@ -91,5 +91,7 @@ def _read(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-Packed = Annotated[tuple[Position, ...], PlainSerializer(pack, return_type=dict[str, Any]), BeforeValidator(unpack)]
+Packed = Annotated[
+    tuple[PlannedPosition, ...], PlainSerializer(pack, return_type=dict[str, Any]), BeforeValidator(unpack)
+]
 """Positions as a field of what is written down."""

@@ -21,12 +21,12 @@ from drkit.failover.plan.codec import Packed
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.consistent_cut import ConsistentCut
-from drkit.failover.positions.position_checks import Standing, what_changed
-from drkit.failover.positions.positions import Position, Selection
+from drkit.failover.positions.position_checks import PositionCheck, what_changed
+from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.machine import Kind, Loss, Mode
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.fence import Means
+from drkit.model.fence import FenceMethod
 from drkit.model.topology import LinkId
 
 FORMAT = "drkit-failover-plan/1"
@@ -109,11 +109,11 @@ class FailoverPlan:
     control_run: str | None
     positions: Packed
     loss: Loss
-    fence: str = Means.NONE
+    fence: str = FenceMethod.NONE
     fence_reason: str = ""
     catch_up: bool = False
     accept_loss: AcceptedLoss = None
-    places: tuple[Standing, ...] = ()
+    places: tuple[PositionCheck, ...] = ()
     cut: ConsistentCut | None = None
     directories: tuple[DirectoryView, ...] = ()
     mirrormaker: str | None = None
@@ -124,13 +124,13 @@ class FailoverPlan:
     kind: Kind = Kind.FAILOVER
 
     @property
-    def placed(self) -> tuple[Position, ...]:
+    def placed(self) -> tuple[PlannedPosition, ...]:
         """The positions that will be committed."""
         return tuple(position for position in self.positions if position.target_offset is not None)
 
 
 _ADAPTER = TypeAdapter(FailoverPlan)
-_ONE_BY_ONE = TypeAdapter(tuple[Position, ...])
+_ONE_BY_ONE = TypeAdapter(tuple[PlannedPosition, ...])
 
 
 def sealed(plan: FailoverPlan) -> FailoverPlan:
@@ -221,7 +221,7 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
     return moved
 
 
-def same_decision(one: tuple[Position, ...], other: tuple[Position, ...]) -> bool:
+def same_decision(one: tuple[PlannedPosition, ...], other: tuple[PlannedPosition, ...]) -> bool:
     """Whether two sets of positions send the same groups to the same places, whenever they were looked at."""
     return one is other or list(map(_decided, one)) == list(map(_decided, other))
 
@@ -232,7 +232,7 @@ def shown(sentences: list[str]) -> str:
     return "; ".join(sentences[:_SHOWN]) + more
 
 
-def _difference(before: Position | None, after: Position | None) -> str | None:
+def _difference(before: PlannedPosition | None, after: PlannedPosition | None) -> str | None:
     if before is None and after is not None:
         return f"{after.group} now has a position on {after.topic}:{after.partition}"
     if after is None and before is not None:
@@ -262,7 +262,7 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         **({"places": [str(place) for place in plan.selection.places]} if plan.selection.places else {}),
         **({"edge": plan.selection.edge} if plan.selection.edge else {}),
         **({"catch_up": True} if plan.catch_up else {}),
-        **({"fence": plan.fence} if plan.fence != Means.NONE else {}),
+        **({"fence": plan.fence} if plan.fence != FenceMethod.NONE else {}),
         "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],
         "target": [plan.target.alias, plan.target.cluster_id],
         "control": [plan.control, plan.control_version],

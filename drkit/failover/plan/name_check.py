@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.positions.selection import Selection
 from drkit.model.errors import ConfigError
 
 
-def check_names(world: World, selection: Selection) -> None:
+def check_names(world: Snapshot, selection: Selection) -> None:
     """Raise `ConfigError` where a group, topic or partition of the selection is nowhere."""
     known_groups = {position.group for position in world.positions} | {each.group for each in world.unmovable}
     on_target = {group for group, _ in world.committed}

@@ -9,7 +9,7 @@ from drkit.failover.fencing.cluster_fence import fence_means
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import obstacles
-from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.consistent_cut import moment_of
 from drkit.failover.positions.consistent_cut_reader import at_consistent_cut
@@ -23,7 +23,7 @@ from drkit.failover.positions.mirrormaker_positions import (
 )
 from drkit.failover.positions.positions import Selection, choose_positions, never_committed
 from drkit.failover.positions.target_positions import look_at
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.machine import Kind, Mode
 from drkit.failover.stages.directory_update import look_at_directories, outrun, warnings_of
@@ -33,7 +33,7 @@ from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.fence import Means
+from drkit.model.fence import FenceMethod
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
@@ -43,7 +43,7 @@ _STALE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlanRequest:
     """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
 
     `consistent`: instead of `at`, the latest instant up to which every topic is complete. `mirrormaker`: by what
@@ -63,7 +63,7 @@ class Request:
     accept_loss: AcceptedLoss = None
 
 
-def make_plan(estate: Estate, request: Request) -> FailoverPlan:
+def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     """Observe and plan.
 
     Raises:
@@ -95,7 +95,7 @@ def make_plan(estate: Estate, request: Request) -> FailoverPlan:
     return replace(plan, places=look_at(estate, link.id.target, plan.positions))
 
 
-def find_link(estate: Estate, request: Request) -> Link:
+def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
     """The link that leads to the cluster asked for.
 
     Raises:
@@ -125,22 +125,22 @@ def find_link(estate: Estate, request: Request) -> Link:
     return leading[0]
 
 
-def _fence(estate: Estate, world: World) -> tuple[Means, str]:
+def _fence(estate: ClusterContext, world: Snapshot) -> tuple[FenceMethod, str]:
     """By what the source can be fenced, and where by nothing, why not."""
     if not world.source.reachable:
-        return Means.NONE, world.source.reason or "it does not answer"
+        return FenceMethod.NONE, world.source.reason or "it does not answer"
     try:
         return fence_means(estate, world.source.alias)
     except DrkitError as error:
-        return Means.NONE, error.what
+        return FenceMethod.NONE, error.what
 
 
 def plan_for(
-    world: World,
-    request: Request,
+    world: Snapshot,
+    request: PlanRequest,
     *,
     endpoint: str,
-    fence: tuple[Means, str] = (Means.NONE, "not looked at"),
+    fence: tuple[FenceMethod, str] = (FenceMethod.NONE, "not looked at"),
     directories: tuple[DirectoryView, ...] = (),
     hooks: Hooks | None = None,
     offsets: MirrorMakerOffsets | None = None,
@@ -220,7 +220,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
     )
 
 
-def _check_possible(world: World) -> None:
+def _check_possible(world: Snapshot) -> None:
     link = world.link.id
     if not world.target.reachable:
         raise world.target.refusal()
@@ -232,7 +232,7 @@ def _check_possible(world: World) -> None:
         )
 
 
-def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
+def _warnings(world: Snapshot, request: PlanRequest, plan: FailoverPlan) -> list[str]:
     warnings = list(world.notes)
     if not request.selection.everything:
         warnings.append(
@@ -273,7 +273,7 @@ def _warnings(world: World, request: Request, plan: FailoverPlan) -> list[str]:
     return warnings
 
 
-def _about_groups(world: World, request: Request, plan: FailoverPlan) -> Iterator[str]:
+def _about_groups(world: Snapshot, request: PlanRequest, plan: FailoverPlan) -> Iterator[str]:
     chosen = request.selection.groups
     unmovable = [each for each in world.unmovable if not chosen or each.group in chosen]
     for each in unmovable[:_SHOWN]:

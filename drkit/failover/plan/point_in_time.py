@@ -38,7 +38,7 @@ _BARE_TIME = re.compile(r"(\d{1,2}:\d{2})(:\d{2}(\.\d{1,9})?)?")
 _WITH_OFFSET = re.compile(r".*[T ].*(Z|[+-]\d{2}(:?\d{2})?)", re.IGNORECASE)
 
 
-class Basis(StrEnum):
+class TimeBasis(StrEnum):
     """What of a moment decides where a group goes."""
 
     STAMPS = "stamps"  # `--at`: where the records stamped then are
@@ -56,12 +56,12 @@ class Moment:
     instant: datetime
     timezone: str
     local: str
-    basis: Basis = Basis.STAMPS
+    basis: TimeBasis = TimeBasis.STAMPS
 
     @property
     def by_commits(self) -> bool:
         """Whether groups go where they had committed then."""
-        return self.basis is Basis.COMMITS
+        return self.basis is TimeBasis.COMMITS
 
     @property
     def millis(self) -> int:

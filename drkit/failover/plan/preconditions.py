@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
-from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.run.machine import Mode
-from drkit.model.fence import Means
+from drkit.model.fence import FenceMethod
 from drkit.model.link_state import Direction
 from drkit.model.wording import and_more, counted
 
@@ -17,7 +17,7 @@ ACCEPT_LOSS = "--accept-loss"
 ALLOW_REWIND = "--allow-rewind"
 
 
-def obstacles(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+def obstacles(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """What stands in the way of the plan, the gravest first."""
     yield from _decided_already(world, plan)
     if plan.mode is Mode.PLANNED:
@@ -29,7 +29,7 @@ def obstacles(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield from _unfenced(world, plan)
 
 
-def _decided_already(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _decided_already(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     control = world.control
     link = world.link.id
     if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
@@ -50,7 +50,7 @@ def _decided_already(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
         )
 
 
-def _planned(world: World) -> Iterator[Obstacle]:
+def _planned(world: Snapshot) -> Iterator[Obstacle]:
     source = world.source.alias
     if not world.source.reachable:
         yield Obstacle(
@@ -80,7 +80,7 @@ def within(lag: int | None, accepted: AcceptedLoss) -> bool:
     return accepted == "unknown" or (lag is not None and lag <= (accepted or 0))
 
 
-def _backlog(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _backlog(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """A source that answers still has what would be lost; without a mirror that works it can't be waited for."""
     halted = [problem for problem in world.problems if problem.halted]
     if within(world.lag, plan.accept_loss) or (world.mirror is not None and not halted):
@@ -97,7 +97,7 @@ def _backlog(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     )
 
 
-def _active(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _active(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     target = world.target.alias
     moving = {position.group for position in plan.placed}
     active = sorted(group for group, members in world.members.items() if members and group in moving)
@@ -109,7 +109,7 @@ def _active(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
         )
 
 
-def _rewound(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _rewound(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     back = [position for position in plan.placed if position.rewinds]
     if not back or plan.allow_rewind:
         return
@@ -124,9 +124,9 @@ def _rewound(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
     )
 
 
-def _unfenced(world: World, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _unfenced(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """Where there is a means, the fence stage shows that it holds, or stops the run before anything else is done."""
-    if plan.fence != Means.NONE:
+    if plan.fence != FenceMethod.NONE:
         return
     source = world.source.alias
     why = f"answers, and drkit can't deny its writes ({plan.fence_reason})"

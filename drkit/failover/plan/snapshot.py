@@ -113,7 +113,7 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Snapshot:
     """One link, both its clusters, and what the store knows, at one moment.
 
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered

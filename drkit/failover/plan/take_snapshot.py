@@ -15,17 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import ClusterView, PartitionView, World
+from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
 from drkit.failover.positions.group_history import Key, PastPosition, positions_at
 from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.transaction_gap import without_empty_gaps
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import GroupListing
 from drkit.kafka.groups.unmovable_groups import read_unmovable
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, NotLetIn, NotShown, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
 from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -65,7 +65,7 @@ class _Memory:
 
 
 def observe(
-    estate: Estate,
+    estate: ClusterContext,
     link: Link,
     *,
     at: Moment | None = None,
@@ -74,7 +74,7 @@ def observe(
     seen: Sequence[GroupPosition] = (),
     source_groups: bool = True,
     target_groups: bool = True,
-) -> World:
+) -> Snapshot:
     """A snapshot of the link.
 
     Args:
@@ -113,7 +113,7 @@ def observe(
     partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
     source, partitions = _looked_again(estate, link, memory, source, target, partitions, settle=settle)
     stamped = _stamped(estate, target, partitions, selection.moments)
-    return World(
+    return Snapshot(
         link=link,
         observed_at=now(),
         source=source.view,
@@ -138,7 +138,7 @@ def observe(
     )
 
 
-def _unmovable(estate: Estate, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
+def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
     """The groups that commit no offsets: as the source says, else as the mirror last saw them."""
     if source.unmovable is not None:
         return source.unmovable
@@ -147,7 +147,7 @@ def _unmovable(estate: Estate, link: Link, source: _Side) -> tuple[UnmovableGrou
 
 
 def _transactions(
-    estate: Estate, link: Link, target: _Side, partitions: Mapping[TopicPartition, PartitionView]
+    estate: ClusterContext, link: Link, target: _Side, partitions: Mapping[TopicPartition, PartitionView]
 ) -> TransactionHistory | None:
     """What the mirror saw of groups that commit in transactions."""
     history = transaction_history(estate.store, link.id)
@@ -156,7 +156,7 @@ def _transactions(
     return without_empty_gaps(estate, link.id.target, history, partitions)
 
 
-def mirror_at_work(estate: Estate, link: Link) -> str | None:
+def mirror_at_work(estate: ClusterContext, link: Link) -> str | None:
     """Who leads the link's mirror now, or else one of the workers that take part in it; None: nobody works."""
     at = estate.store.time()
     lease = estate.store.lease(f"mirror:{link.id}")
@@ -165,7 +165,7 @@ def mirror_at_work(estate: Estate, link: Link) -> str | None:
     return next((worker.owner for worker in live_workers(estate.store, link.id, at)), None)
 
 
-def _remember(estate: Estate, link: Link) -> _Memory:
+def _remember(estate: ClusterContext, link: Link) -> _Memory:
     """All but the groups'. Before the source is asked: its ends are then at or beyond the watermarks."""
     store = estate.store
     covers = cache(link.covers_topic)
@@ -182,7 +182,7 @@ def _remember(estate: Estate, link: Link) -> _Memory:
 
 
 def _remember_groups(
-    estate: Estate, link: Link, at: Moment | None
+    estate: ClusterContext, link: Link, at: Moment | None
 ) -> tuple[tuple[GroupPosition, ...], Mapping[Key, PastPosition]]:
     """Where groups stood last, and at the moment asked for."""
     store = estate.store
@@ -205,12 +205,12 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
     """Ask one side; a cluster that doesn't answer is a fact about it, not an error."""
     try:
         return ask()
-    except (Unreachable, NotLetIn) as error:
-        denied = error.remedy if isinstance(error, NotShown | NotLetIn) else None
+    except (Unreachable, AuthenticationError) as error:
+        denied = error.remedy if isinstance(error, NotShown | AuthenticationError) else None
         return _Side(ClusterView(alias, reachable=False, reason=error.what if denied else str(error), denied=denied))
 
 
-def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
+def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     alias = link.id.source
     admin = estate.admin(alias, may_be_gone=True)
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
@@ -222,7 +222,7 @@ def _ask_source(estate: Estate, link: Link, *, groups: bool) -> _Side:
     return _with_source_groups(estate, link, side) if groups else side
 
 
-def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
+def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Side:
     alias, topics = link.id.source, side.topics
     groups = estate.groups(alias, may_be_gone=True)
     at = now()
@@ -244,7 +244,7 @@ def _with_source_groups(estate: Estate, link: Link, side: _Side) -> _Side:
     return replace(side, offsets=offsets, members=members, notes=notes, unmovable=tuple(unmovable))
 
 
-def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:
+def _ask_target(estate: ClusterContext, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:
     alias = link.id.target
     admin = estate.admin(alias)
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
@@ -259,7 +259,7 @@ def _ask_target(estate: Estate, link: Link, memory: _Memory, groups: Sequence[st
 
 
 def _stamped(
-    estate: Estate, target: _Side, partitions: Mapping[TopicPartition, PartitionView], moments: Iterable[int]
+    estate: ClusterContext, target: _Side, partitions: Mapping[TopicPartition, PartitionView], moments: Iterable[int]
 ) -> dict[int, dict[TopicPartition, int | None]]:
     """By moment (ms), the first target offset stamped from it on, by the source's partition."""
     if not target.view.reachable:
@@ -272,7 +272,7 @@ def _stamped(
     }
 
 
-def _with_groups(estate: Estate, link: Link, side: _Side, groups: Sequence[str]) -> _Side:
+def _with_groups(estate: ClusterContext, link: Link, side: _Side, groups: Sequence[str]) -> _Side:
     """The target's side with these groups' commits and members added."""
     coordinator = estate.groups(link.id.target)
     at = now()
@@ -314,7 +314,7 @@ def _merge_positions(
 
 
 def _partitions(
-    estate: Estate,
+    estate: ClusterContext,
     link: Link,
     memory: _Memory,
     source: _Side,
@@ -354,7 +354,7 @@ def _partitions(
 
 
 def _looked_again(
-    estate: Estate,
+    estate: ClusterContext,
     link: Link,
     memory: _Memory,
     source: _Side,
@@ -380,7 +380,13 @@ def _looked_again(
 
 
 def _with_rows(
-    estate: Estate, link: Link, view: PartitionView, topic: TopicInfo | None, state: TopicState | None, *, settle: bool
+    estate: ClusterContext,
+    link: Link,
+    view: PartitionView,
+    topic: TopicInfo | None,
+    state: TopicState | None,
+    *,
+    settle: bool,
 ) -> PartitionView:
     """The view with its mapping, unless the mapping is about another incarnation of the topic."""
     if topic is not None and state is not None and topic.topic_id != state.source_topic_id:

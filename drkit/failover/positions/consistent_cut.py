@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import PartitionView, World
+from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import Refused
@@ -74,7 +74,7 @@ class Tails:
     missing: Mapping[TopicPartition, Scanned]
 
 
-def consistent_cut(world: World, tails: Tails, covered: Iterable[TopicPartition]) -> ConsistentCut:
+def consistent_cut(world: Snapshot, tails: Tails, covered: Iterable[TopicPartition]) -> ConsistentCut:
     """The latest consistent instant over these partitions.
 
     Raises:
@@ -92,7 +92,7 @@ def moment_of(cut: ConsistentCut) -> Moment:
     return Moment("--consistent", cut.instant, "UTC", str(iso(cut.instant)))
 
 
-def beyond(world: World, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond, ...]:
+def beyond(world: Snapshot, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond, ...]:
     """What each topic has beyond the cut, most first; the views know the first offset stamped from it on."""
     held: dict[str, int] = defaultdict(int)
     missing: dict[str, list[int | None]] = defaultdict(list)
@@ -105,7 +105,7 @@ def beyond(world: World, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond
     return tuple(sorted(topics, key=lambda t: (-(t.missing or 0), -t.on_target, t.topic)))
 
 
-def streams_cut(world: World, covered: Sequence[TopicPartition]) -> list[str]:
+def streams_cut(world: Snapshot, covered: Sequence[TopicPartition]) -> list[str]:
     """Streams applications whose state lies beyond the cut, one sentence each.
 
     An application's internal topics are named after its group: `<application.id>-…-changelog`, `-repartition`. State is
@@ -172,7 +172,7 @@ def transactions_cut(
     return sentences
 
 
-def _limit(world: World, view: PartitionView, tails: Tails) -> Limit:
+def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     tail = tails.target.get(view.tp)
     late = timedelta(milliseconds=tail.late if tail is not None else 0)
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""

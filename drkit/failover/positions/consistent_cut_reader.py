@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.positions.consistent_cut import (
     ConsistentCut,
     Tails,
@@ -17,8 +17,8 @@ from drkit.failover.positions.consistent_cut import (
     transactions_cut,
 )
 from drkit.failover.positions.positions import Selection
-from drkit.failover.run.cluster_context import Estate
-from drkit.kafka.client.timestamp_scan import Scanned, Stretch
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 
@@ -27,7 +27,7 @@ _SCAN_SECONDS = 10.0
 _SHOWN = 5
 
 
-def at_consistent_cut(estate: Estate, world: World, selection: Selection) -> tuple[World, ConsistentCut]:
+def at_consistent_cut(estate: ClusterContext, world: Snapshot, selection: Selection) -> tuple[Snapshot, ConsistentCut]:
     """The latest instant up to which every selected topic is complete, and the world with its offsets by that time.
 
     Raises:
@@ -44,7 +44,7 @@ def at_consistent_cut(estate: Estate, world: World, selection: Selection) -> tup
     return world, replace(cut, beyond=beyond(world, covered), cuts=tuple(cuts))
 
 
-def stamped_from(estate: Estate, world: World, at: Moment) -> World:
+def stamped_from(estate: ClusterContext, world: Snapshot, at: Moment) -> Snapshot:
     """The world with each view's first target offset stamped at or after the moment."""
     here = {view.target_tp: at.millis for view in world.partitions.values() if view.on_target}
     found = estate.admin(world.link.id.target).offsets_for_times(here)
@@ -52,19 +52,23 @@ def stamped_from(estate: Estate, world: World, at: Moment) -> World:
     return replace(world, partitions=views)
 
 
-def _target_tails(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, Scanned]:
+def _target_tails(
+    estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition]
+) -> dict[TopicPartition, Scanned]:
     """The tail of each partition on the target, by the source's name."""
     stretches = {}
     for tp in covered:
         view = world.partitions[tp]
         if view.target_start is not None and view.target_end is not None:
             begin = max(view.target_start, view.target_end - _TAIL_OFFSETS)
-            stretches[view.target_tp] = Stretch(begin, view.target_end)
+            stretches[view.target_tp] = OffsetRange(begin, view.target_end)
     found = estate.admin(world.link.id.target).scan(stretches, seconds=_SCAN_SECONDS)
     return {tp: found[world.partitions[tp].target_tp] for tp in covered if world.partitions[tp].target_tp in found}
 
 
-def _missing(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, Scanned]:
+def _missing(
+    estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition]
+) -> dict[TopicPartition, Scanned]:
     """What isn't on the target yet, read from the source where it answers; what open transactions hold back, too."""
     stretches = {}
     ends = _true_ends(estate, world, covered)
@@ -73,11 +77,11 @@ def _missing(estate: Estate, world: World, covered: Sequence[TopicPartition]) ->
         through = view.source_start if view.watermark is None else view.watermark.source_through
         end = max(view.source_end or 0, ends.get(tp, 0))
         if view.source_end is not None and through is not None and through < end:
-            stretches[tp] = Stretch(through, end)
+            stretches[tp] = OffsetRange(through, end)
     return _scan_source(estate, world, stretches)
 
 
-def _true_ends(estate: Estate, world: World, covered: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _true_ends(estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """The source's high watermarks, beyond its last stable offsets; nothing where it doesn't answer."""
     alias = world.link.id.source
     if not world.source.reachable:
@@ -90,7 +94,7 @@ def _true_ends(estate: Estate, world: World, covered: Sequence[TopicPartition]) 
 
 
 def _scan_source(
-    estate: Estate, world: World, stretches: dict[TopicPartition, Stretch]
+    estate: ClusterContext, world: Snapshot, stretches: dict[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, Scanned]:
     """As it answers; one that stopped answering says so for every partition."""
     alias = world.link.id.source
@@ -104,7 +108,7 @@ def _scan_source(
 
 
 def _transactions(
-    estate: Estate, world: World, covered: Sequence[TopicPartition], cut: ConsistentCut, tails: Tails
+    estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition], cut: ConsistentCut, tails: Tails
 ) -> list[str]:
     """Sentences about transactions that the cut divides, or why that isn't known."""
     alias = world.link.id.source
@@ -121,7 +125,7 @@ def _transactions(
         start, end = bounds[tp]
         if start is not None and end is not None:
             cuts[tp] = end if offset is None else offset
-            stretches[tp] = Stretch(max(start, cuts[tp] - _TAIL_OFFSETS), min(end, cuts[tp] + _TAIL_OFFSETS))
+            stretches[tp] = OffsetRange(max(start, cuts[tp] - _TAIL_OFFSETS), min(end, cuts[tp] + _TAIL_OFFSETS))
     around = _scan_source(estate, world, stretches)
     read = {tp: scanned for tp, scanned in around.items() if scanned.reason is None}
     sentences = transactions_cut(millis, read, cuts)
@@ -135,7 +139,7 @@ def _transactions(
     return sentences
 
 
-def _transactional(world: World, tp: TopicPartition, tails: Tails) -> bool:
+def _transactional(world: Snapshot, tp: TopicPartition, tails: Tails) -> bool:
     """Whether transactions may be on a partition: markers lie in the target's tail, or the mapping has holes."""
     tail = tails.target.get(tp)
     return len(world.partitions[tp].rows) > 1 or (tail is not None and any(batch.control for batch in tail.batches))

@@ -20,9 +20,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drkit.failover.plan.snapshot import World
-from drkit.failover.positions.positions import Position, Selection, Strategy
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.plan.snapshot import Snapshot
+from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Loss, Mode
 from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
 from drkit.model.errors import ConfigError, Refused
@@ -34,7 +34,7 @@ LOSS_UNKNOWN = Loss(None, None, None, reason="MirrorMaker 2 doesn't record how f
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckpointTranslation:
     """A place on the target. `at_most`: records read again, None: no bound is known. `by_sync`: it rests on a pair of
     offsets, so it surely passes no unread record; else on MirrorMaker 2's own translation.
     """
@@ -59,7 +59,7 @@ def parse_positions_from(text: str | None) -> str | None:
     return alias
 
 
-def look_at_mirrormaker(estate: Estate, link: Link, alias: str) -> MirrorMakerOffsets:
+def look_at_mirrormaker(estate: ClusterContext, link: Link, alias: str) -> MirrorMakerOffsets:
     """Read its topics on both clusters, bounded.
 
     Raises:
@@ -87,7 +87,9 @@ def captured(link: Link, offsets: MirrorMakerOffsets) -> list[GroupPosition]:
     return found
 
 
-def positions_by_mirrormaker(world: World, offsets: MirrorMakerOffsets, selection: Selection) -> tuple[Position, ...]:
+def positions_by_mirrormaker(
+    world: Snapshot, offsets: MirrorMakerOffsets, selection: Selection
+) -> tuple[PlannedPosition, ...]:
     """Where each selected group goes, sorted by group, topic, partition.
 
     Raises:
@@ -111,7 +113,7 @@ def positions_by_mirrormaker(world: World, offsets: MirrorMakerOffsets, selectio
 
 def answer(
     offset: int, syncs: Sequence[OffsetSync], checkpoint: Checkpoint | None, start: int, end: int
-) -> Answer | None:
+) -> CheckpointTranslation | None:
     """The greatest place that surely passes nothing unread below source offset `offset`; None: nothing is known.
 
     Args:
@@ -121,22 +123,24 @@ def answer(
         start: the target's log start.
         end: the target's log end.
     """
-    found: list[Answer] = []
+    found: list[CheckpointTranslation] = []
     place = bisect_right(syncs, offset, key=lambda sync: sync.upstream)
     floor = syncs[place - 1] if place else None
     following = syncs[place] if place < len(syncs) else None
     if floor is not None and floor.upstream == offset:
         found.append(
-            Answer(floor.downstream, 0, f"a sync says that source offset {offset} is {floor.downstream}", by_sync=True)
+            CheckpointTranslation(
+                floor.downstream, 0, f"a sync says that source offset {offset} is {floor.downstream}", by_sync=True
+            )
         )
     elif floor is not None:
         passed = offset - floor.upstream - 1
         why = f"{passed} source offsets after the last sync before it ({floor.upstream} is {floor.downstream})"
-        found.append(Answer(floor.downstream + 1, passed, why, by_sync=True))
+        found.append(CheckpointTranslation(floor.downstream + 1, passed, why, by_sync=True))
     known = floor is not None and floor.upstream == offset  # then a checkpoint can't say it better
     if checkpoint is not None and checkpoint.upstream <= offset and not known:
         why = f"the checkpoint says {checkpoint.downstream} for source offset {checkpoint.upstream}"
-        found.append(Answer(checkpoint.downstream, None, why, by_sync=False))
+        found.append(CheckpointTranslation(checkpoint.downstream, None, why, by_sync=False))
     if not found:
         return None
     best = max(found, key=lambda each: (each.target_offset, each.at_most is not None))
@@ -155,14 +159,14 @@ def answer(
 
 
 def _place(
-    world: World,
+    world: Snapshot,
     position: GroupPosition,
     checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint],
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]],
-) -> Position:
+) -> PlannedPosition:
     view = world.partitions.get(position.tp)
     base = replace(
-        Position.unplaced(position, world.link.target_topic(position.topic)),
+        PlannedPosition.unplaced(position, world.link.target_topic(position.topic)),
         existing=world.committed.get((position.group, position.tp)),
     )
     if view is None or view.target_start is None or view.target_end is None:
@@ -195,7 +199,7 @@ def _place(
     )
 
 
-def check_possible(world: World, mode: Mode) -> None:
+def check_possible(world: Snapshot, mode: Mode) -> None:
     """Raise `Refused` where nothing can be planned from what MirrorMaker 2 recorded."""
     if not world.target.reachable:
         raise world.target.refusal()
@@ -212,7 +216,7 @@ def check_possible(world: World, mode: Mode) -> None:
         )
 
 
-def cautions(offsets: MirrorMakerOffsets, positions: Sequence[Position]) -> list[str]:
+def cautions(offsets: MirrorMakerOffsets, positions: Sequence[PlannedPosition]) -> list[str]:
     """What an operator has to know of positions that rest on MirrorMaker 2."""
     said = list(offsets.notes)
     bound = bound_of(positions)
@@ -229,7 +233,7 @@ def cautions(offsets: MirrorMakerOffsets, positions: Sequence[Position]) -> list
     return said
 
 
-def bound_of(positions: Sequence[Position]) -> int | None:
+def bound_of(positions: Sequence[PlannedPosition]) -> int | None:
     """How many records are read again at most, over all; None: not known."""
     bounds = [p.reread_at_most if p.reread is None else p.reread for p in positions if p.target_offset is not None]
     known = [bound for bound in bounds if bound is not None]

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.machine import PlacesSeen
-from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 
 
-class Standing(NamedTuple):
+class PositionCheck(NamedTuple):
     """A place on the target and the first record at or after it.
 
     `topic` is the target's name. `record` is that record's offset, None where the log ended there;
@@ -34,14 +34,14 @@ class Standing(NamedTuple):
     reason: str | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LogPosition:
         """Where it is."""
-        return Place(TopicPartition(self.topic, self.partition), self.offset)
+        return LogPosition(TopicPartition(self.topic, self.partition), self.offset)
 
     @property
-    def peeked(self) -> Peeked:
+    def peeked(self) -> ProbedRecord:
         """What was seen there."""
-        return Peeked(self.record, self.timestamp, self.crc, self.reason)
+        return ProbedRecord(self.record, self.timestamp, self.crc, self.reason)
 
 
 class Match(StrEnum):
@@ -55,23 +55,25 @@ class Match(StrEnum):
     UNKNOWN = "unknown"
 
 
-def places_of(positions: Iterable[Position]) -> set[Place]:
+def places_of(positions: Iterable[PlannedPosition]) -> set[LogPosition]:
     """Every distinct place that these positions send a group to."""
     distinct = {(p.target_topic, p.partition, p.target_offset) for p in positions}
     return {
-        Place(TopicPartition(topic, partition), offset) for topic, partition, offset in distinct if offset is not None
+        LogPosition(TopicPartition(topic, partition), offset)
+        for topic, partition, offset in distinct
+        if offset is not None
     }
 
 
-def standings_of(found: Mapping[Place, Peeked]) -> tuple[Standing, ...]:
+def standings_of(found: Mapping[LogPosition, ProbedRecord]) -> tuple[PositionCheck, ...]:
     """What was seen, in order."""
     return tuple(
-        Standing(*place.tp, place.offset, seen.offset, seen.timestamp, seen.crc, seen.reason)
+        PositionCheck(*place.tp, place.offset, seen.offset, seen.timestamp, seen.crc, seen.reason)
         for place, seen in sorted(found.items())
     )
 
 
-def compare(before: Peeked, now: Peeked, *, removable: bool) -> Match:
+def compare(before: ProbedRecord, now: ProbedRecord, *, removable: bool) -> Match:
     """One place, at two looks. `removable`: the topic's own cleanup may have removed the record in between."""
     if before.reason is not None:
         return Match.UNKNOWN
@@ -91,12 +93,12 @@ def count(matches: Iterable[Match]) -> PlacesSeen:
     return PlacesSeen(**counted)
 
 
-def difference(place: Place, before: Peeked, now: Peeked) -> str:
+def difference(place: LogPosition, before: ProbedRecord, now: ProbedRecord) -> str:
     """What differs, for people."""
     return f"{place.tp} at {place.offset}: {describe(now)}, where {describe(before)} stood"
 
 
-def describe(peeked: Peeked) -> str:
+def describe(peeked: ProbedRecord) -> str:
     """What stands at a place, in a few words."""
     if peeked.reason is not None:
         return peeked.reason
@@ -105,7 +107,7 @@ def describe(peeked: Peeked) -> str:
     return f"the record {peeked.offset} (stamped {peeked.timestamp}, CRC {peeked.crc or 0:08x})"
 
 
-def what_changed(before: Sequence[Standing], now: Sequence[Standing]) -> list[str]:
+def what_changed(before: Sequence[PositionCheck], now: Sequence[PositionCheck]) -> list[str]:
     """Places of both lists that hold another record now, one sentence each. New records at an end are no change."""
     known = {standing.place: standing.peeked for standing in before}
     return [

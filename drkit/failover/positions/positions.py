@@ -40,7 +40,7 @@ from operator import attrgetter
 
 from drkit.failover.plan.name_check import check_names
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import PartitionView, World
+from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.positions.group_history import Key, PastPosition
 from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
 from drkit.failover.positions.transactional_positions import place_by_transactions
@@ -51,7 +51,7 @@ from drkit.model.topology import TopicPartition
 
 __all__ = [
     "Edge",
-    "Position",
+    "PlannedPosition",
     "Selection",
     "Strategy",
     "TopicSelector",
@@ -77,7 +77,7 @@ _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committ
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PlannedPosition:
     """A group's place on a target partition, with its certificate.
 
     `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
@@ -117,7 +117,7 @@ class Position:
         *,
         translation: Certainty = Certainty.UNAVAILABLE,
         lost: int | None = None,
-    ) -> Position:
+    ) -> PlannedPosition:
         """Where a group stands, not placed on the target (yet)."""
         return cls(
             group=stands.group,
@@ -149,8 +149,8 @@ class Position:
 
 
 def choose_positions(
-    world: World, selection: Selection, at: Moment | None, *, final: bool = False
-) -> tuple[Position, ...]:
+    world: Snapshot, selection: Selection, at: Moment | None, *, final: bool = False
+) -> tuple[PlannedPosition, ...]:
     """The position of every selected group and partition, sorted by group, topic, partition.
 
     `final`: the captured positions are of after the fence, so no group has committed since.
@@ -164,7 +164,7 @@ def choose_positions(
     rule: Where | None = selection.edge or at
     by_commits = isinstance(rule, Moment) and rule.by_commits
     present = {(position.group, position.tp): position for position in world.positions} if by_commits else {}
-    known: dict[tuple[TopicPartition, int, Where | None], Position] = {}  # groups at one place go to one place
+    known: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}  # groups at one place go to one place
     for position in _then(world, present) if by_commits else world.positions:
         group, tp = position.group, position.tp
         if not selection.covers(group, tp):
@@ -189,7 +189,7 @@ def choose_positions(
     return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
 
 
-def _unmovable(world: World, selection: Selection) -> list[Position]:
+def _unmovable(world: Snapshot, selection: Selection) -> list[PlannedPosition]:
     """Groups that commit no offsets, on each partition that they are known to read: none of them has a place."""
     found = []
     for group in world.unmovable:
@@ -199,13 +199,13 @@ def _unmovable(world: World, selection: Selection) -> list[Position]:
             stands = GroupPosition(group.group, *tp, start or 0, "", group.captured_at)
             topic = world.link.target_topic(tp.topic)
             why = group.why(world.target.alias, TopicPartition(topic, tp.partition))
-            found.append(replace(Position.unplaced(stands, topic, why), source_offset=start))
+            found.append(replace(PlannedPosition.unplaced(stands, topic, why), source_offset=start))
     return found
 
 
-def _as_of(placed: Position, position: GroupPosition, existing: int | None) -> Position:
+def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | None) -> PlannedPosition:
     """The same place for another group that stands where that one did."""
-    return Position(
+    return PlannedPosition(
         position.group,
         placed.topic,
         placed.partition,
@@ -225,7 +225,7 @@ def _as_of(placed: Position, position: GroupPosition, existing: int | None) -> P
     )
 
 
-def _bounded(placed: Position, world: World, *, final: bool) -> Position:
+def _bounded(placed: PlannedPosition, world: Snapshot, *, final: bool) -> PlannedPosition:
     """The same, with a bound of what is read again where the group may have gone on since its position was captured."""
     view = world.partitions.get(TopicPartition(placed.topic, placed.partition))
     if placed.target_offset is None or placed.reread is None or final or view is None or view.target_end is None:
@@ -237,7 +237,7 @@ def _bounded(placed: Position, world: World, *, final: bool) -> Position:
     return replace(placed, reread=None, reread_at_most=most, reason=_and(placed.reason, why))
 
 
-def never_committed(world: World, selection: Selection) -> dict[str, list[TopicPartition]]:
+def never_committed(world: Snapshot, selection: Selection) -> dict[str, list[TopicPartition]]:
     """By group, the partitions of topics it reads on which it never committed anything."""
     committed: dict[str, set[TopicPartition]] = defaultdict(set)
     for position in world.positions:
@@ -254,7 +254,7 @@ def never_committed(world: World, selection: Selection) -> dict[str, list[TopicP
     return missing
 
 
-def _then(world: World, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
+def _then(world: Snapshot, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
     """The positions that groups had at the moment asked for; of those not known, the present ones."""
     found = dict(present)
     for (group, tp), past in world.past.items():
@@ -267,25 +267,25 @@ def _then(world: World, present: Mapping[Key, GroupPosition]) -> list[GroupPosit
 def place(
     position: GroupPosition,
     view: PartitionView | None,
-    world: World,
+    world: Snapshot,
     where: Where | None,
     present: GroupPosition | None = None,
-) -> Position:
+) -> PlannedPosition:
     """One group's position on one partition; `present`: where it stands now, if that is another one."""
     target, topic = world.target.alias, world.link.target_topic(position.topic)
     if view is not None and view.recreated:
         reason = f"{position.topic} was recreated on {world.source.alias}: what is mirrored is of the one before"
-        return Position.unplaced(position, topic, reason)
+        return PlannedPosition.unplaced(position, topic, reason)
     if view is None or view.target_end is None:
         reason = f"{topic}:{position.partition} is not on {target}"
         if not world.target.reachable:
             reason = f"{target} did not answer: {world.target.reason}"
-        return Position.unplaced(position, topic, reason)
+        return PlannedPosition.unplaced(position, topic, reason)
     if isinstance(where, Moment) and where.by_commits:
-        return _by_commits(Position.unplaced(position, topic), view, world, where, present)
+        return _by_commits(PlannedPosition.unplaced(position, topic), view, world, where, present)
     mapped = _mapped(position.offset, view, world)
     lost = _lost(position.offset, view)
-    base = Position.unplaced(position, topic, translation=mapped.certainty, lost=lost)
+    base = PlannedPosition.unplaced(position, topic, translation=mapped.certainty, lost=lost)
     if where is None:
         return _by_mapping(base, mapped, view)
     if isinstance(where, Edge):
@@ -295,7 +295,9 @@ def place(
     return _by_time(base, mapped, found, view, where)
 
 
-def _by_mapping(base: Position, mapped: Translation, view: PartitionView, because: str | None = None) -> Position:
+def _by_mapping(
+    base: PlannedPosition, mapped: Translation, view: PartitionView, because: str | None = None
+) -> PlannedPosition:
     """`because`: what else than the mapping speaks for this place."""
     if mapped.target_offset is None:
         reason = mapped.reason or "the source offset has no known place on the target"
@@ -313,7 +315,7 @@ def _by_mapping(base: Position, mapped: Translation, view: PartitionView, becaus
     )
 
 
-def _by_transactions(position: GroupPosition, world: World) -> Position | None:
+def _by_transactions(position: GroupPosition, world: Snapshot) -> PlannedPosition | None:
     """A group that commits in transactions, after the last one whose output reached the target; None: it isn't one, or
     nothing is missing on the target, so that it goes on from where it stands."""
     drained = world.source.reachable and world.positions_live and world.lag == 0
@@ -345,8 +347,8 @@ def _by_transactions(position: GroupPosition, world: World) -> Position | None:
 
 
 def _by_commits(
-    base: Position, view: PartitionView, world: World, at: Moment, present: GroupPosition | None
-) -> Position:
+    base: PlannedPosition, view: PartitionView, world: Snapshot, at: Moment, present: GroupPosition | None
+) -> PlannedPosition:
     """Where the group had committed at the moment, by mapping; `base` has that source offset."""
     past = world.past.get((base.group, TopicPartition(base.topic, base.partition)), _NOT_KNOWN)
     if past.offset is None:
@@ -382,7 +384,7 @@ def _since(target_offset: int, mapped: Translation, present: Translation | None)
     return None if present.reread is None else present.reread + back, mapped.skipped
 
 
-def _by_order(base: Position, mapped: Translation, view: PartitionView, end: int, edge: Edge) -> Position:
+def _by_order(base: PlannedPosition, mapped: Translation, view: PartitionView, end: int, edge: Edge) -> PlannedPosition:
     """At an end of the target's log because the operator says so; what that skips or reads again is counted."""
     earliest = edge is Edge.EARLIEST
     offset = (view.target_start or 0) if earliest else end
@@ -400,7 +402,9 @@ def _by_order(base: Position, mapped: Translation, view: PartitionView, end: int
     )
 
 
-def _by_time(base: Position, mapped: Translation, found: int | None, view: PartitionView, at: Moment) -> Position:
+def _by_time(
+    base: PlannedPosition, mapped: Translation, found: int | None, view: PartitionView, at: Moment
+) -> PlannedPosition:
     end = view.target_end or 0
     timed = end if found is None else min(found, end)
     seen = f"nothing on the target is stamped at or after {at.local}, so its end {end}" if found is None else ""
@@ -448,7 +452,7 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
     )
 
 
-def _mapped(offset: int, view: PartitionView, world: World) -> Translation:
+def _mapped(offset: int, view: PartitionView, world: Snapshot) -> Translation:
     """Translate by the view's rows, heed problems, then keep the answer inside the target's log as it is now."""
     answer = heed(_by_rows(offset, view), world.problems, view.tp, lambda other: _by_rows(other, view))
     target = world.target.alias

@@ -36,7 +36,7 @@ class TopicSelector:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlace:
+class GroupTarget:
     """`--group NAME=WHERE`: this group goes elsewhere than the others."""
 
     group: str
@@ -56,7 +56,7 @@ class Selection:
 
     groups: tuple[str, ...] = ()
     topics: tuple[TopicSelector, ...] = ()
-    places: tuple[GroupPlace, ...] = ()
+    places: tuple[GroupTarget, ...] = ()
     edge: Edge | None = None
 
     def covers(self, group: str, tp: TopicPartition) -> bool:

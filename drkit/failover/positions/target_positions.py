@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from drkit.failover.positions.position_checks import (
     Match,
-    Standing,
+    PositionCheck,
     compare,
     count,
     difference,
     places_of,
     standings_of,
 )
-from drkit.failover.positions.positions import Position
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import PlacesSeen
-from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import DrkitError
 
 LOOK_SECONDS = 10.0
@@ -25,7 +25,7 @@ LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class PositionComparison:
     """What a second look found. `wrong`: a sentence for each place that holds another record than before."""
 
     seen: PlacesSeen
@@ -33,8 +33,8 @@ class Compared:
 
 
 def look_at(
-    estate: Estate, alias: str, positions: Iterable[Position], known: Sequence[Standing] = ()
-) -> tuple[Standing, ...]:
+    estate: ClusterContext, alias: str, positions: Iterable[PlannedPosition], known: Sequence[PositionCheck] = ()
+) -> tuple[PositionCheck, ...]:
     """What stands at each distinct place of these positions, in order; what is `known` already isn't read again.
 
     A place that can't be read says why.
@@ -48,21 +48,28 @@ def look_at(
 
 
 def look_again(
-    estate: Estate, alias: str, places: Iterable[Place], before: Sequence[Standing], *, seconds: float = LOOK_SECONDS
-) -> Compared:
+    estate: ClusterContext,
+    alias: str,
+    places: Iterable[LogPosition],
+    before: Sequence[PositionCheck],
+    *,
+    seconds: float = LOOK_SECONDS,
+) -> PositionComparison:
     """Compare what stands at these places with what stood there before."""
     known = {standing.place: standing.peeked for standing in before}
     now = _peek(estate, alias, places, seconds=seconds)
-    nothing = Peeked(reason="it was not looked at before")
+    nothing = ProbedRecord(reason="it was not looked at before")
     matches = {place: compare(known.get(place, nothing), here, removable=False) for place, here in now.items()}
     odd = [place for place, match in matches.items() if match is Match.DIFFERENT]
     for place in _cleaned(estate, alias, odd, known, now):
         matches[place] = compare(known[place], now[place], removable=True)
     wrong = [difference(place, known[place], now[place]) for place in sorted(odd) if matches[place] is Match.DIFFERENT]
-    return Compared(count(matches.values()), tuple(wrong))
+    return PositionComparison(count(matches.values()), tuple(wrong))
 
 
-def _peek(estate: Estate, alias: str, places: Iterable[Place], *, seconds: float = LOOK_SECONDS) -> dict[Place, Peeked]:
+def _peek(
+    estate: ClusterContext, alias: str, places: Iterable[LogPosition], *, seconds: float = LOOK_SECONDS
+) -> dict[LogPosition, ProbedRecord]:
     """As the cluster answers; a cluster that refuses or fails makes every place unknown, with the reason."""
     wanted = list(places)
     if not wanted:
@@ -70,12 +77,16 @@ def _peek(estate: Estate, alias: str, places: Iterable[Place], *, seconds: float
     try:
         return estate.admin(alias).peek(wanted, seconds=seconds)
     except DrkitError as error:
-        return dict.fromkeys(wanted, Peeked(reason=str(error)))
+        return dict.fromkeys(wanted, ProbedRecord(reason=str(error)))
 
 
 def _cleaned(
-    estate: Estate, alias: str, odd: Sequence[Place], known: dict[Place, Peeked], now: dict[Place, Peeked]
-) -> list[Place]:
+    estate: ClusterContext,
+    alias: str,
+    odd: Sequence[LogPosition],
+    known: dict[LogPosition, ProbedRecord],
+    now: dict[LogPosition, ProbedRecord],
+) -> list[LogPosition]:
     """Those of the odd places whose records the topic's own cleanup may have removed in between."""
     removed = [place for place in odd if _moved_on(known[place], now[place])]
     if not removed:
@@ -91,5 +102,5 @@ def _cleaned(
     ]
 
 
-def _moved_on(before: Peeked, now: Peeked) -> bool:
+def _moved_on(before: ProbedRecord, now: ProbedRecord) -> bool:
     return now.reason is None and before.offset is not None and (now.offset is None or now.offset > before.offset)

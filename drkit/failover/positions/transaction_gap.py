@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from drkit.failover.plan.snapshot import PartitionView
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.client.log_reader import LogReader
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
@@ -18,7 +18,7 @@ _SECONDS = 5.0
 
 
 def without_empty_gaps(
-    estate: Estate, target: str, history: TransactionHistory, partitions: Mapping[TopicPartition, PartitionView]
+    estate: ClusterContext, target: str, history: TransactionHistory, partitions: Mapping[TopicPartition, PartitionView]
 ) -> TransactionHistory:
     """The history, where a partition was mirrored a little further than the watch has read it, and the target holds no
     record from there on: then nothing unknown was brought over. The mirror and the watch read over connections of
@@ -34,7 +34,7 @@ def without_empty_gaps(
     return replace(history, read=read)
 
 
-def _has_records(estate: Estate, target: str, view: PartitionView, source_offset: int) -> bool:
+def _has_records(estate: ClusterContext, target: str, view: PartitionView, source_offset: int) -> bool:
     """Whether the target holds records from a source offset on; where it can't be told: yes."""
     at = bisect_right(view.rows, source_offset, key=lambda row: row.source_offset)
     if not at or view.target_end is None:

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from drkit.failover.fencing.cluster_fence import Gate, gate_record
-from drkit.failover.fencing.fence_context import GateContext, answers
+from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.fencing.fence_context import CommandFenceContext, answers
 from drkit.failover.recovery.surroundings import strangers_of
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import FINAL_STATES, Kind, Outcome, State, abandon
+from drkit.failover.run.machine import FINAL_STATES, Kind, StageOutcome, State, abandon
 from drkit.failover.run.run_record import KINDS, RunRecord, load_run
 from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
@@ -39,7 +39,7 @@ _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
+class AbandonReport:
     """What came of it.
 
     `serves`: the cluster that clients are to use; `open`: whether drkit keeps nobody out of it (None: not known, it
@@ -78,7 +78,7 @@ class _Looked:
         return any(entry.stage == stage and entry.intact() for entry in self.entries)
 
 
-def abandon_run(estate: Estate, run: str, say: Callable[[str], None]) -> Abandoned:
+def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) -> AbandonReport:
     """End a run where it stands; the cluster that is to serve is opened.
 
     Raises:
@@ -93,7 +93,7 @@ def abandon_run(estate: Estate, run: str, say: Callable[[str], None]) -> Abandon
     with RunLease(estate.store, link.id, acting) as lease:
         looked = _look(estate, run, link)
         _check(looked, link)
-        context = GateContext(estate, link, acting, lease, say)
+        context = CommandFenceContext(estate, link, acting, lease, say)
         direction = _decide(context, looked)
         serves = serving_cluster(link, direction)
         is_open = _open(context, looked, serves)
@@ -103,7 +103,7 @@ def abandon_run(estate: Estate, run: str, say: Callable[[str], None]) -> Abandon
         if path:
             looked.stands.append(f"what only {link.id.source} held is kept in {path}")
         before = looked.summary.state if looked.record is None else looked.record.machine.state.value
-        result = Abandoned(
+        result = AbandonReport(
             run=run,
             link=link.id,
             state_before=before,
@@ -119,7 +119,7 @@ def abandon_run(estate: Estate, run: str, say: Callable[[str], None]) -> Abandon
     return result
 
 
-def _summary(estate: Estate, run: str) -> RunSummary:
+def _summary(estate: ClusterContext, run: str) -> RunSummary:
     found = next((summary for summary in estate.store.runs() if summary.run == run), None)
     if found is None:
         raise Refused(f"there is no run {run}", remedy="`drkit runs` lists them")
@@ -132,7 +132,7 @@ def _summary(estate: Estate, run: str) -> RunSummary:
     return found
 
 
-def _link_of(estate: Estate, summary: RunSummary) -> Link:
+def _link_of(estate: ClusterContext, summary: RunSummary) -> Link:
     name = summary.detail.split(" ")[0]
     for configured in estate.config.links:
         if str(configured.link().id) == name:
@@ -140,7 +140,7 @@ def _link_of(estate: Estate, summary: RunSummary) -> Link:
     raise ConfigError(f"no link {name} is configured", remedy="Put it back into the configuration")
 
 
-def _look(estate: Estate, run: str, link: Link) -> _Looked:
+def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
     store = estate.store
     summary, record, problem = _summary(estate, run), None, None
     try:
@@ -175,7 +175,7 @@ def _check(looked: _Looked, link: Link) -> None:
         )
 
 
-def _decide(context: GateContext, looked: _Looked) -> Direction:
+def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:
     """The link's direction from now on, decided anew where it has to be."""
     link, store, record = context.link.id, context.estate.store, looked.record
     control = looked.control
@@ -204,12 +204,12 @@ def _decide(context: GateContext, looked: _Looked) -> Direction:
     return direction
 
 
-def _set(context: GateContext, link: LinkId, direction: Direction, looked: _Looked, reason: str) -> None:
+def _set(context: CommandFenceContext, link: LinkId, direction: Direction, looked: _Looked, reason: str) -> None:
     decide_link(context.estate, link, direction, run=context.run, reason=reason, allowed=frozenset(Direction))
     looked.did.append(f"{link} is {direction}")
 
 
-def _open(context: GateContext, looked: _Looked, serves: str) -> bool | None:
+def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | None:
     """Lift the fence of the cluster that is to serve; whether it is open."""
     lift = f"drkit fence --lift --link '{context.link.id}'"
     record = gate_record(context.estate.store, context.link.id, serves)
@@ -219,7 +219,7 @@ def _open(context: GateContext, looked: _Looked, serves: str) -> bool | None:
         looked.stands.append(f"{serves} does not answer{held}")
         return False if closed else None
     try:
-        done = Gate(context, serves).open()
+        done = ClusterFence(context, serves).open()
     except DrkitError as error:
         looked.stands.append(f"the fence of {serves} stands: {error.what}; {lift} lifts it")
         return False
@@ -228,7 +228,7 @@ def _open(context: GateContext, looked: _Looked, serves: str) -> bool | None:
     return True
 
 
-def _say_what_stands(estate: Estate, link: Link, looked: _Looked, other: str) -> None:
+def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:
     record = gate_record(estate.store, link.id, other)
     if record is not None and record.state is not GateState.OPEN:
         looked.stands.append(f"{other} stays closed to clients ({record.state}, epoch {record.epoch})")
@@ -236,7 +236,7 @@ def _say_what_stands(estate: Estate, link: Link, looked: _Looked, other: str) ->
         looked.stands.append(f"{other} does not answer")
 
 
-def _journal(estate: Estate, looked: _Looked, result: Abandoned, acting: str) -> None:
+def _journal(estate: ClusterContext, looked: _Looked, result: AbandonReport, acting: str) -> None:
     """In the run's own journal, if that is whole; else in one of its own. The listing of both."""
     store, run, at = estate.store, result.run, now()
     body = {
@@ -256,7 +256,7 @@ def _journal(estate: Estate, looked: _Looked, result: Abandoned, acting: str) ->
     else:
         journal = Journal(store, acting, anchor=estate.anchors.on(result.link.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "of": run, "link": str(result.link)})
-        journal.write(KIND, OUTCOME, {"outcome": Outcome.OK, "reason": result.journal, "seconds": 0.0, **body})
+        journal.write(KIND, OUTCOME, {"outcome": StageOutcome.OK, "reason": result.journal, "seconds": 0.0, **body})
         store.put_run(RunSummary(acting, KIND, State.CLOSED, at, at, f"{result.link} of run {run}"))
     if looked.summary.state not in FINAL_STATES or looked.record is None:
         found = looked.summary

@@ -27,8 +27,8 @@ from drkit.failover.recovery.way_out import (
     UNPLANNED,
     UNWRITABLE,
     WHOLE,
+    Component,
     Condition,
-    Part,
     Situation,
     faults_of,
     furthest,
@@ -39,8 +39,8 @@ from drkit.failover.run.machine import (
     InvariantBroken,
     Kind,
     Mode,
-    Outcome,
     Run,
+    StageOutcome,
     State,
     abandon,
     advance,
@@ -51,7 +51,7 @@ from drkit.failover.run.machine import (
 from drkit.model.link_state import Direction
 
 Names = frozenset[str]
-_S, _T = Part.SOURCE, Part.TARGET
+_S, _T = Component.SOURCE, Component.TARGET
 _NONE: Names = frozenset()
 _GONE_BACK = frozenset({State.SWITCHED, State.VERIFIED})
 
@@ -61,7 +61,7 @@ class CommandRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ModelWorld:
     """All that matters. `begun`: the run's next stage was begun, and killed after it had done all of it.
 
     `closed`: clusters that deny their clients. `on`, `positions`: by cluster, what it holds; `kept`: salvaged records
@@ -70,19 +70,19 @@ class World:
 
     run: Run
     direction: Direction
-    closed: frozenset[Part] = frozenset()
+    closed: frozenset[Component] = frozenset()
     on_source: Names = _NONE
     on_target: Names = _NONE
     kept: Names = _NONE
     taken: Names = _NONE
     begun: bool = False
-    parts: tuple[tuple[Part, Condition], ...] = ()
+    parts: tuple[tuple[Component, Condition], ...] = ()
 
-    def condition(self, part: Part) -> Condition:
+    def condition(self, part: Component) -> Condition:
         """How a part is."""
         return dict(self.parts).get(part, Condition.UP)
 
-    def answers(self, part: Part) -> bool:
+    def answers(self, part: Component) -> bool:
         """Whether it answers."""
         return self.condition(part) in ANSWERS
 
@@ -91,25 +91,27 @@ class World:
         return self.on_source | self.on_target | self.kept
 
     @property
-    def serves(self) -> Part:
+    def serves(self) -> Component:
         """The cluster that clients are led to."""
         return _T if self.direction in {Direction.SEALED, Direction.REVERSED} else _S
 
     @property
     def writable(self) -> bool:
         """Whether clients can write somewhere: where they are led, or, the store's word being lost, anywhere."""
-        where = (self.serves,) if self.condition(Part.STORE) in WHOLE else (_S, _T)
+        where = (self.serves,) if self.condition(Component.STORE) in WHOLE else (_S, _T)
         return any(self.answers(part) and part not in self.closed for part in where)
 
 
-def beginnings() -> Iterator[World]:
+def beginnings() -> Iterator[ModelWorld]:
     """A run of each kind before its first stage. `old` is on both, `tail` on the source, `new` on the target."""
     for mode in (Mode.UNPLANNED, Mode.PLANNED):
         run = Run(Kind.FAILOVER, State.PLANNED, Facts(mode=mode))
-        yield World(run, Direction.ACTIVE, on_source=frozenset({"old", "tail", "place"}), on_target=frozenset({"old"}))
+        yield ModelWorld(
+            run, Direction.ACTIVE, on_source=frozenset({"old", "tail", "place"}), on_target=frozenset({"old"})
+        )
     for kind in (Kind.FAILBACK, Kind.REPROTECT):
         run = Run(kind, State.PLANNED, Facts(mode=Mode.PLANNED, cluster_confirmed="id"))
-        yield World(
+        yield ModelWorld(
             run,
             Direction.SEALED,
             closed=frozenset({_S}),
@@ -118,7 +120,7 @@ def beginnings() -> Iterator[World]:
         )
 
 
-def situation(world: World) -> Situation:
+def situation(world: ModelWorld) -> Situation:
     """The world as `way_out` is told of it."""
     run = world.run
     kind: Kind | None = run.kind
@@ -126,32 +128,32 @@ def situation(world: World) -> Situation:
     if run.finished:
         kind = None if world.serves is _S else Kind.FAILOVER
         state = State.CLOSED
-    return Situation(kind, run.facts.mode, state, **{part.value: world.condition(part) for part in Part})
+    return Situation(kind, run.facts.mode, state, **{part.value: world.condition(part) for part in Component})
 
 
 # -- the run ---------------------------------------------------------------------------------------
 
 
-def carried_out(world: World) -> World | None:
+def carried_out(world: ModelWorld) -> ModelWorld | None:
     """The world once the run's next stage is done; None: it can't be done now, or the run is over."""
     step, _ = next_step(world.run)
-    if step is None or world.condition(Part.STORE) not in WHOLE or not world.answers(Part.MACHINE):
+    if step is None or world.condition(Component.STORE) not in WHOLE or not world.answers(Component.MACHINE):
         return None
     done = _done(world, step.stage)
     if done is None:
         return None
     after, facts = done
-    return replace(after, run=advance(world.run, step.stage, Outcome.OK, facts).run, begun=False)
+    return replace(after, run=advance(world.run, step.stage, StageOutcome.OK, facts).run, begun=False)
 
 
-def killed_after(world: World) -> World | None:
+def killed_after(world: ModelWorld) -> ModelWorld | None:
     """The world where the next stage did all of it and nobody wrote that down."""
     step, _ = next_step(world.run)
     after = carried_out(world)
     return None if after is None or step is None else replace(after, run=world.run, begun=True)
 
 
-def _done(world: World, stage: str) -> tuple[World, Facts] | None:  # noqa: C901, PLR0911, PLR0912 - one case a stage
+def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # noqa: C901, PLR0911, PLR0912 - one case a stage
     """What a stage changes, and the facts that it establishes."""
     run, facts = world.run, world.run.facts
     back = run.kind is not Kind.FAILOVER
@@ -164,18 +166,18 @@ def _done(world: World, stage: str) -> tuple[World, Facts] | None:  # noqa: C901
         onto = Condition.BACK  # only verify finds groups beyond the log's end
     if onto not in WHOLE or (both and not {source, target} <= WHOLE):
         return None
-    mirrored = world.condition(Part.MIRROR) is Condition.UP
+    mirrored = world.condition(Component.MIRROR) is Condition.UP
     if stage == "drain" and not back and facts.mode is Mode.PLANNED and not mirrored:
         return None
     live, other = (_T, _S) if back else (_S, _T)
     match stage:
         case "salvage":
-            if world.condition(Part.SALVAGE) in UNWRITABLE:
+            if world.condition(Component.SALVAGE) in UNWRITABLE:
                 return None
             return replace(world, kept=world.kept | (world.on_source - world.on_target)), replace(facts, salvaged=1)
         case "scrub":
             if not world.on_source - world.on_target <= world.kept:  # read back first; else salvaged anew
-                if world.condition(Part.SALVAGE) in UNWRITABLE:
+                if world.condition(Component.SALVAGE) in UNWRITABLE:
                     return None
                 world = replace(world, kept=world.kept | (world.on_source - world.on_target))
             return replace(world, on_source=_NONE), replace(facts, scrubbed={})
@@ -219,23 +221,25 @@ def _done(world: World, stage: str) -> tuple[World, Facts] | None:  # noqa: C901
 # -- the adversary ---------------------------------------------------------------------------------
 
 
-def struck(world: World) -> Iterator[World]:
+def struck(world: ModelWorld) -> Iterator[ModelWorld]:
     """The world after each fault that can come now."""
     for part, conditions in faults_of(world.run.kind).items():
         for condition in conditions:
-            nothing_there = part is Part.SALVAGE and not world.kept and condition not in UNWRITABLE
+            nothing_there = part is Component.SALVAGE and not world.kept and condition not in UNWRITABLE
             if condition is world.condition(part) or nothing_there:
                 continue
             yield _with(world, part, condition)
 
 
-def _with(world: World, part: Part, condition: Condition) -> World:
+def _with(world: ModelWorld, part: Component, condition: Condition) -> ModelWorld:
     parts = {**dict(world.parts), part: condition}
     world = replace(world, parts=tuple(sorted((p, c) for p, c in parts.items() if c is not Condition.UP)))
-    keeps = {_S: world.on_source, _T: world.on_target, Part.SALVAGE: world.kept, Part.MACHINE: world.kept}
+    keeps = {_S: world.on_source, _T: world.on_target, Component.SALVAGE: world.kept, Component.MACHINE: world.kept}
     held = keeps.get(part, _NONE)
     left = held
-    if condition in {Condition.EMPTY, Condition.REPLACED} or (part is Part.SALVAGE and condition is Condition.DOWN):
+    if condition in {Condition.EMPTY, Condition.REPLACED} or (
+        part is Component.SALVAGE and condition is Condition.DOWN
+    ):
         left = _NONE
     elif condition is Condition.CUT:
         left = held - {"tail", "new"}
@@ -246,31 +250,33 @@ def _with(world: World, part: Part, condition: Condition) -> World:
         return replace(world, on_source=left)
     if part is _T:
         return replace(world, on_target=left)
-    return replace(world, kept=left) if part in {Part.SALVAGE, Part.MACHINE} else world
+    return replace(world, kept=left) if part in {Component.SALVAGE, Component.MACHINE} else world
 
 
 # -- the commands ----------------------------------------------------------------------------------
 
 
-def after(world: World, command: str) -> World:
+def after(world: ModelWorld, command: str) -> ModelWorld:
     """The world after a command of `way_out`.
 
     Raises:
         CommandRefused: it is refused here.
     """
-    world = _with(world, Part.MACHINE, Condition.UP) if not world.answers(Part.MACHINE) else world  # another one
+    world = (
+        _with(world, Component.MACHINE, Condition.UP) if not world.answers(Component.MACHINE) else world
+    )  # another one
     if command in {STATUS, BY_HAND}:
         open_ones = frozenset(part for part in (_S, _T) if world.answers(part))
         return world if command == STATUS else replace(world, closed=world.closed - open_ones)
-    if world.condition(Part.STORE) not in ANSWERS:
+    if world.condition(Component.STORE) not in ANSWERS:
         raise CommandRefused("the store does not answer")
     if command == RECOVER or command in RECOVER_WITHOUT_COPY.values():
         return _recovered(world, command)
-    if world.condition(Part.STORE) not in WHOLE:
+    if world.condition(Component.STORE) not in WHOLE:
         raise CommandRefused("there is no store, or it doesn't know the run")
-    acts: dict[str, Callable[[World], World]] = {
+    acts: dict[str, Callable[[ModelWorld], ModelWorld]] = {
         RESUME: _resumed,
-        RESUME_ELSEWHERE: lambda w: _resumed(_with(w, Part.SALVAGE, Condition.UP)),
+        RESUME_ELSEWHERE: lambda w: _resumed(_with(w, Component.SALVAGE, Condition.UP)),
         CANCEL: _cancelled,
         ABANDON: _abandoned,
         UNPLANNED: _unplanned,
@@ -282,7 +288,7 @@ def after(world: World, command: str) -> World:
     return acts[command](world)
 
 
-def _recovered(world: World, command: str) -> World:
+def _recovered(world: ModelWorld, command: str) -> ModelWorld:
     """A new store; nobody knows of the run. Without the copy nothing is decided."""
     if command == RECOVER and world.condition(_T) not in WHOLE:
         raise CommandRefused("the target has no copy")
@@ -291,10 +297,10 @@ def _recovered(world: World, command: str) -> World:
         if not world.answers(_S if command == RECOVER_WITHOUT_COPY[_S] else _T):
             raise CommandRefused("the cluster does not answer")
     run = world.run if world.run.finished else abandon(world.run, "its journal is lost").run
-    return replace(_with(world, Part.STORE, Condition.UP), run=run, begun=False)
+    return replace(_with(world, Component.STORE, Condition.UP), run=run, begun=False)
 
 
-def _resumed(world: World) -> World:
+def _resumed(world: ModelWorld) -> ModelWorld:
     """To its end, or to where a stage fails; then what the runner does about it."""
     if world.run.finished:
         return world
@@ -310,7 +316,7 @@ def _resumed(world: World) -> World:
     return _stopped(world)
 
 
-def _stopped(world: World) -> World:
+def _stopped(world: ModelWorld) -> ModelWorld:
     """A stage failed: the live cluster is opened again by a failback, a planned move takes itself back."""
     run = world.run
     if run.kind is Kind.FAILBACK and run.state in BEHIND_THE_FENCE | {State.AUDITED} and not world.begun:
@@ -324,7 +330,7 @@ def _stopped(world: World) -> World:
     return world
 
 
-def _cancelled(world: World) -> World:
+def _cancelled(world: ModelWorld) -> ModelWorld:
     run = world.run
     point = {Kind.FAILOVER: State.COMMITTED}.get(run.kind, State.SCRUBBED)
     if furthest(run, begun=world.begun) is point:
@@ -338,7 +344,7 @@ def _cancelled(world: World) -> World:
     return replace(world, run=given_up, begun=False, direction=Direction.ACTIVE, closed=world.closed - {_S})
 
 
-def _abandoned(world: World) -> World:
+def _abandoned(world: ModelWorld) -> ModelWorld:
     run = world.run
     if run.finished:
         raise CommandRefused("it is over")
@@ -360,7 +366,7 @@ def _abandoned(world: World) -> World:
     return replace(world, closed=world.closed - opened)
 
 
-def _unplanned(world: World) -> World:
+def _unplanned(world: ModelWorld) -> ModelWorld:
     run = world.run
     if run.kind is not Kind.FAILBACK or world.answers(_T):
         raise CommandRefused("only a failback whose live cluster is gone")
@@ -371,14 +377,14 @@ def _unplanned(world: World) -> World:
     return _resumed(replace(world, run=replace(before, facts=facts), begun=False))
 
 
-def _failed_over(world: World) -> World:
+def _failed_over(world: ModelWorld) -> ModelWorld:
     if not world.run.finished or world.direction is not Direction.ACTIVE or not world.answers(_T):
         raise CommandRefused("the link is not active, or the target does not answer")
     shut = world.closed | {_S} if world.answers(_S) else world.closed
     return replace(world, direction=Direction.SEALED, closed=shut - {_T})
 
 
-def _opened(world: World, part: Part) -> World:
+def _opened(world: ModelWorld, part: Component) -> ModelWorld:
     if not world.answers(part):
         raise CommandRefused(f"{part} does not answer")
     direction = world.direction

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from drkit.failover.recovery.way_out import BY_HAND, Condition, Part, Situation, faults_of, way_out
+from drkit.failover.recovery.way_out import BY_HAND, Component, Condition, Situation, faults_of, way_out
 from drkit.failover.run.machine import PATHS, Kind, Mode, State
 
 _HEAD = """# Recovery: what leads on from where
 
-Generated from one function (`drkit/failover/recovery/way_out.py`), which `drkit doctor`, `drkit runs` and error messages use
-too; a test keeps this page current. For each state of a run and each part that breaks it names the commands that let
-clients write somewhere again, where, and what that costs. A model with an adversary (`drkit/failover/recovery/adversary.py`) is
-explored exhaustively to two faults: no dead end, and nothing destroyed that isn't kept.
+Generated from one function (`drkit/failover/recovery/way_out.py`), which `drkit doctor`, `drkit runs` and error
+messages use too; a test keeps this page current. For each state of a run and each part that breaks it names the
+commands that let clients write somewhere again, where, and what that costs. A model with an adversary
+(`drkit/failover/recovery/adversary.py`) is explored exhaustively to two faults: no dead end, and nothing destroyed that
+isn't kept.
 
 `drkit runs RUN` shows a run's state; a stage that was begun counts as reached. `source` and `target` are those of the
 configured link: the primary, and the cluster failed over to. The operator's machine lost, frozen or replaced: run the
@@ -78,7 +79,7 @@ def _table(kind: Kind | None, mode: Mode, states: list[State]) -> str:
             commands = "<br>".join(f"`{command}`" for command in out.commands)
             serves = "none yet" if out.serves is None else out.serves.value
             rows.setdefault((what, commands, serves, out.costs), []).append(state)
-    order = ["nothing", *Part]
+    order = ["nothing", *Component]
     lines = ["| broken | state | do | clients write to | costs |", "|---|---|---|---|---|"]
     for (what, commands, serves, costs), found in sorted(
         rows.items(), key=lambda r: order.index(r[0][0].split(":")[0])

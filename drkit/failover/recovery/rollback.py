@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.fencing.cluster_fence import Gate, gate_record
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import CANCELLED, Journal
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import (
@@ -27,7 +27,7 @@ from drkit.failover.run.machine import (
 )
 from drkit.failover.run.run_record import Plan
 from drkit.failover.stages.stage import decide_link, wait_for
-from drkit.model.fence import GateRecord, GateState
+from drkit.model.fence import FenceRecord, GateState
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 
@@ -42,10 +42,10 @@ def point_of_no_return(plan: Plan) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
+class Rollback:
     """What a run is taken back with: it has the run's lease. `link` is the configured link."""
 
-    estate: Estate
+    estate: ClusterContext
     link: Link
     lease: RunLease
     journal: Journal
@@ -94,7 +94,7 @@ class Undo:
         live = live_cluster(self.plan)
         record = gate_record(self.estate.store, self.link.id, live)
         closed = record is not None and record.state is not GateState.OPEN  # whatever run has closed it
-        done = Gate(self, live).open() if closed else ""
+        done = ClusterFence(self, live).open() if closed else ""
         self.journal.rewound(transition.run.facts, why)
         return transition.run, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
 
@@ -123,7 +123,7 @@ class Undo:
         record = gate_record(self.estate.store, self.link.id, source)
         if away or record is None or record.state is GateState.OPEN:
             return ""
-        return Gate(self, source).open()
+        return ClusterFence(self, source).open()
 
 
 def live_cluster(plan: Plan) -> str:
@@ -131,7 +131,7 @@ def live_cluster(plan: Plan) -> str:
     return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
 
 
-def fence_is_gone(machine: Run, record: GateRecord | None) -> bool:
+def fence_is_gone(machine: Run, record: FenceRecord | None) -> bool:
     """Whether a run rests on a fence that doesn't stand any more, or on an unfenced cluster that was quiet once.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.fencing.fence_context import answers
 from drkit.failover.recovery.way_out import Condition, Situation, WayOut, furthest, way_out
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import Journal
 from drkit.failover.run.machine import Kind, Mode, Run, State, next_step
 from drkit.failover.run.run_record import Plan, load_run, unfinished
@@ -48,7 +48,7 @@ class Unfinished:
         return None if step is None else cls(journal.run, machine, plan, journal.attempted(step.stage))
 
 
-def advise(estate: Estate, link: Link, unfinished: Unfinished | None) -> Advice:
+def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) -> Advice:
     """The way out of a link's present situation.
 
     Args:
@@ -79,7 +79,7 @@ def advise(estate: Estate, link: Link, unfinished: Unfinished | None) -> Advice:
     return Advice(name, now.state.value, way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target), broken)
 
 
-def unfinished_runs(estate: Estate, link: Link) -> list[Unfinished]:
+def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:
     """The runs of a link that are not over and whose journals can be read."""
     found = []
     for summary in unfinished(estate.store, str(link.id)):
@@ -93,7 +93,7 @@ def unfinished_runs(estate: Estate, link: Link) -> list[Unfinished]:
     return found
 
 
-def strangers_of(estate: Estate, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
+def strangers_of(estate: ClusterContext, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
     """Clusters that answer and aren't what they were: they have another id than when a run was planned, or the target
     has nothing of what was mirrored to it: its topics are gone, or their logs are empty.
     """
@@ -113,7 +113,7 @@ def strangers_of(estate: Estate, plan: Plan, answering: Mapping[str, bool]) -> f
     return frozenset(found)
 
 
-def _emptied(estate: Estate, link: LinkId, target: ClusterAdmin) -> bool:
+def _emptied(estate: ClusterContext, link: LinkId, target: ClusterAdmin) -> bool:
     """Whether a target to which records were mirrored has none of their topics, or no record's offset in any."""
     names = {state.topic: state.target_topic for state in estate.store.topic_states(link).values()}
     found = target.topics(set(names.values()))

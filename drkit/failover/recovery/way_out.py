@@ -14,7 +14,7 @@ from typing import Any
 from drkit.failover.run.machine import Kind, Mode, Run, State, next_step
 
 
-class Part(StrEnum):
+class Component(StrEnum):
     """What can break. `source`, `target`: of the configured link (the old primary, and the cluster failed over to)."""
 
     SOURCE = "source"
@@ -42,21 +42,21 @@ class Condition(StrEnum):
 ANSWERS = frozenset({Condition.UP, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED})
 WHOLE = frozenset({Condition.UP, Condition.BACK})
 _DATA = (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED)
-FAULTS: dict[Part, tuple[Condition, ...]] = {
-    Part.SOURCE: _DATA,
-    Part.TARGET: _DATA,
-    Part.STORE: _DATA,
-    Part.MIRROR: (Condition.DOWN, Condition.FROZEN),
-    Part.MACHINE: (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.REPLACED),
-    Part.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT, Condition.FULL, Condition.READ_ONLY),
+FAULTS: dict[Component, tuple[Condition, ...]] = {
+    Component.SOURCE: _DATA,
+    Component.TARGET: _DATA,
+    Component.STORE: _DATA,
+    Component.MIRROR: (Condition.DOWN, Condition.FROZEN),
+    Component.MACHINE: (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.REPLACED),
+    Component.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT, Condition.FULL, Condition.READ_ONLY),
 }
 """In which ways each part breaks."""
 
 
-def faults_of(kind: Kind | None) -> dict[Part, tuple[Condition, ...]]:
+def faults_of(kind: Kind | None) -> dict[Component, tuple[Condition, ...]]:
     """In which ways each part of a run breaks: a failover salvages nothing."""
     salvages = kind in {Kind.FAILBACK, Kind.REPROTECT}
-    return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Part.SALVAGE}
+    return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Component.SALVAGE}
 
 
 UNWRITABLE = frozenset({Condition.FULL, Condition.READ_ONLY})
@@ -83,7 +83,7 @@ class Situation:
     machine: Condition = Condition.UP
     salvage: Condition = Condition.UP
 
-    def where(self, part: Part, condition: Condition) -> Situation:
+    def where(self, part: Component, condition: Condition) -> Situation:
         """The same, where a part is so."""
         changes: dict[str, Any] = {part.value: condition}
         return replace(self, **changes)
@@ -98,7 +98,7 @@ class WayOut:
     """
 
     commands: tuple[str, ...]
-    serves: Part | None
+    serves: Component | None
     costs: str
 
     def filled(self, run: str, link: str, source: str, target: str) -> WayOut:
@@ -128,8 +128,8 @@ FAIL_OVER = "drkit failover --to TARGET --unplanned --accept-unfenced --link LIN
 STATUS = "drkit status --link LINK"
 RECOVER = "drkit store recover --from TARGET --link LINK"
 RECOVER_WITHOUT_COPY = {
-    Part.SOURCE: "drkit store recover --from SOURCE --from-logs --link LINK",
-    Part.TARGET: "drkit store recover --from TARGET --from-logs --link LINK",
+    Component.SOURCE: "drkit store recover --from SOURCE --from-logs --link LINK",
+    Component.TARGET: "drkit store recover --from TARGET --from-logs --link LINK",
 }
 BY_HAND = "kafka-acls.sh --remove …"
 
@@ -175,15 +175,15 @@ def way_out(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
     return _failback(now)
 
 
-def serving(now: Situation) -> Part:
+def serving(now: Situation) -> Component:
     """The cluster that clients use, as far as the run has come."""
     if now.kind is None:
-        return Part.SOURCE
+        return Component.SOURCE
     if now.kind is Kind.FAILOVER:
-        return Part.TARGET if now.state in _SWITCHED | {State.CLOSED} else Part.SOURCE
+        return Component.TARGET if now.state in _SWITCHED | {State.CLOSED} else Component.SOURCE
     if now.kind is Kind.FAILBACK and now.state in _SWITCHED | {State.CLOSED}:
-        return Part.SOURCE
-    return Part.TARGET
+        return Component.SOURCE
+    return Component.TARGET
 
 
 def closed(now: Situation) -> bool:
@@ -193,27 +193,27 @@ def closed(now: Situation) -> bool:
     return now.kind is Kind.FAILBACK and now.state in _BEHIND | {State.COMMITTED}
 
 
-def _condition(now: Situation, part: Part) -> Condition:
-    return now.source if part is Part.SOURCE else now.target
+def _condition(now: Situation, part: Component) -> Condition:
+    return now.source if part is Component.SOURCE else now.target
 
 
 def _mirroring(now: Situation) -> WayOut:
     """No run: the source serves."""
     if now.source not in ANSWERS:
-        return WayOut((FAIL_OVER,), Part.TARGET, UNMIRRORED)
+        return WayOut((FAIL_OVER,), Component.TARGET, UNMIRRORED)
     if now.source not in WHOLE:
         lost = f"{GONE_WITH} ({now.source}); TARGET has what was mirrored: {FAIL_OVER} goes there instead"
-        return WayOut((STATUS,), Part.SOURCE, lost)
-    return WayOut((STATUS,), Part.SOURCE, NOTHING_LOST)
+        return WayOut((STATUS,), Component.SOURCE, lost)
+    return WayOut((STATUS,), Component.SOURCE, NOTHING_LOST)
 
 
 def _failed_over(now: Situation) -> WayOut:
     """A failover is closed: the target serves, the source is closed."""
     if now.target not in ANSWERS:
-        return WayOut((OPEN_SOURCE,), Part.SOURCE, TARGET_ONLY)
+        return WayOut((OPEN_SOURCE,), Component.SOURCE, TARGET_ONLY)
     if now.target not in WHOLE:
-        return WayOut((STATUS,), Part.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
-    return WayOut((STATUS,), Part.TARGET, NOTHING_LOST)
+        return WayOut((STATUS,), Component.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
+    return WayOut((STATUS,), Component.TARGET, NOTHING_LOST)
 
 
 def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one answer a case
@@ -222,56 +222,56 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
     if now.target not in WHOLE:
         if now.state in _SWITCHED:
             if now.target not in ANSWERS:
-                return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, TARGET_ONLY)
-            return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
+                return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, TARGET_ONLY)
+            return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
         if now.state is State.COMMITTED and now.target is Condition.CUT:
             beyond = "verify stops where groups stand beyond it and names them; the second command is for then"
-            return WayOut((RESUME, ABANDON), Part.TARGET, f"{GONE_WITH} ({now.target}); {beyond}")
+            return WayOut((RESUME, ABANDON), Component.TARGET, f"{GONE_WITH} ({now.target}); {beyond}")
         if now.source in ANSWERS and now.state is not State.COMMITTED:
-            return WayOut((ABANDON,), Part.SOURCE, _of(now.source))
+            return WayOut((ABANDON,), Component.SOURCE, _of(now.source))
         if now.target not in ANSWERS:
-            return WayOut((ABANDON,), Part.SOURCE, _of(now.source))
+            return WayOut((ABANDON,), Component.SOURCE, _of(now.source))
         if now.state is State.COMMITTED and now.source in ANSWERS:
-            return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, _of(now.source))
-        return WayOut((ABANDON, OPEN_TARGET), Part.TARGET, f"{GONE_WITH} ({now.target}); {UNMIRRORED}")
+            return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, _of(now.source))
+        return WayOut((ABANDON, OPEN_TARGET), Component.TARGET, f"{GONE_WITH} ({now.target}); {UNMIRRORED}")
     if now.state in _SWITCHED | {State.COMMITTED}:
-        return WayOut((RESUME,), Part.TARGET, NOTHING_LOST)
+        return WayOut((RESUME,), Component.TARGET, NOTHING_LOST)
     if now.mode is Mode.UNPLANNED:
-        return WayOut((RESUME,), Part.TARGET, NOTHING_LOST if now.source in WHOLE else UNMIRRORED)
+        return WayOut((RESUME,), Component.TARGET, NOTHING_LOST if now.source in WHOLE else UNMIRRORED)
     if now.source not in ANSWERS:
         costs = UNMIRRORED if now.state in {State.PLANNED, State.FENCED} else NOTHING_LOST
-        return WayOut((ABANDON, FAIL_OVER), Part.TARGET, costs)
+        return WayOut((ABANDON, FAIL_OVER), Component.TARGET, costs)
     if now.source not in WHOLE:
-        return WayOut((ABANDON,), Part.SOURCE, f"{_of(now.source)}; TARGET has what was mirrored: {FAIL_OVER}")
+        return WayOut((ABANDON,), Component.SOURCE, f"{_of(now.source)}; TARGET has what was mirrored: {FAIL_OVER}")
     if now.mirror is not Condition.UP and now.state in {State.PLANNED, State.FENCED}:
-        return WayOut((CANCEL,), Part.SOURCE, NOTHING_LOST)
-    return WayOut((RESUME,), Part.TARGET, NOTHING_LOST)
+        return WayOut((CANCEL,), Component.SOURCE, NOTHING_LOST)
+    return WayOut((RESUME,), Component.TARGET, NOTHING_LOST)
 
 
 def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
     """A failback, or a reprotect: what it moves back onto is the configured source."""
     if now.state in _SWITCHED:
         if now.source not in ANSWERS:
-            return WayOut((ABANDON, FAIL_OVER), Part.TARGET, UNMIRRORED)
+            return WayOut((ABANDON, FAIL_OVER), Component.TARGET, UNMIRRORED)
         if now.source not in WHOLE:
-            return WayOut((ABANDON,), Part.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
-        return WayOut((RESUME,), Part.SOURCE, NOTHING_LOST)
+            return WayOut((ABANDON,), Component.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
+        return WayOut((RESUME,), Component.SOURCE, NOTHING_LOST)
     if now.state is State.COMMITTED and now.source in WHOLE:  # the source has all of the target's, positions too
         other = now.target is Condition.REPLACED
-        return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Part.SOURCE, NOTHING_LOST)
+        return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Component.SOURCE, NOTHING_LOST)
     if now.target not in ANSWERS:
         return _live_gone(now)
     if now.target not in WHOLE:
         copied = "" if now.state in _EARLY_BACK or now.source not in WHOLE else f"; {SOURCE_HAS_COPY}"
-        return WayOut((ABANDON,), Part.TARGET, f"{GONE_WITH} ({now.target}){copied}")
+        return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}){copied}")
     if now.source not in WHOLE:
         early = now.state in _EARLY_BACK
         again = "the copying so far; drkit failback begins anew once SOURCE is up"
         lost = f"{GONE_WITH} ({now.source})" if now.source in ANSWERS else ""
         costs = "; ".join(filter(None, (lost, "" if early else again))) or NOTHING_LOST
-        return WayOut((CANCEL,) if early else (ABANDON,), Part.TARGET, costs)
+        return WayOut((CANCEL,) if early else (ABANDON,), Component.TARGET, costs)
     early = now.state in _EARLY_BACK
-    serves = Part.TARGET if now.kind is Kind.REPROTECT else Part.SOURCE
+    serves = Component.TARGET if now.kind is Kind.REPROTECT else Component.SOURCE
     if early and now.salvage in UNWRITABLE:
         return WayOut((RESUME_ELSEWHERE,), serves, NOTHING_LOST)
     gone = now.salvage not in {Condition.UP, *UNWRITABLE} or now.machine is Condition.REPLACED
@@ -282,13 +282,13 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
 def _live_gone(now: Situation) -> WayOut:
     """The cluster that served is gone while the old primary is being brought back."""
     if now.source not in WHOLE:
-        return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, f"{TARGET_ONLY}; {GONE_WITH} ({now.source})")
+        return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, f"{TARGET_ONLY}; {GONE_WITH} ({now.source})")
     if now.state in _EARLY_BACK:
-        return WayOut((CANCEL, OPEN_SOURCE), Part.SOURCE, TARGET_ONLY)
+        return WayOut((CANCEL, OPEN_SOURCE), Component.SOURCE, TARGET_ONLY)
     if now.state in _COPYING or now.kind is Kind.REPROTECT:
         copied = "all but what was brought back so far stays on TARGET only, should that come back; groups start anew"
-        return WayOut((ABANDON, OPEN_SOURCE), Part.SOURCE, copied)
-    return WayOut((UNPLANNED,), Part.SOURCE, AFTER_AUDIT)
+        return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, copied)
+    return WayOut((UNPLANNED,), Component.SOURCE, AFTER_AUDIT)
 
 
 def _without_store(now: Situation) -> WayOut:
@@ -307,18 +307,18 @@ def _store_lost(now: Situation) -> WayOut:
     """
     part = serving(now)
     part = part if _condition(now, part) in ANSWERS else _other(part)
-    command = OPEN_SOURCE if part is Part.SOURCE else OPEN_TARGET
+    command = OPEN_SOURCE if part is Component.SOURCE else OPEN_TARGET
     if now.target not in WHOLE:
-        answering = Part.SOURCE if now.source in ANSWERS else Part.TARGET
+        answering = Component.SOURCE if now.source in ANSWERS else Component.TARGET
         lost = "the run, the mapping and captured positions: their copy is gone with TARGET"
         return WayOut((RECOVER_WITHOUT_COPY[answering], command), part, lost)
-    if now.kind is None and part is Part.TARGET:
+    if now.kind is None and part is Component.TARGET:
         return WayOut((RECOVER, FAIL_OVER), part, f"{_LOST_WITH_STORE}; {UNMIRRORED}")
     return WayOut((RECOVER, command), part, _LOST_WITH_STORE)
 
 
-def _other(part: Part) -> Part:
-    return Part.TARGET if part is Part.SOURCE else Part.SOURCE
+def _other(part: Component) -> Component:
+    return Component.TARGET if part is Component.SOURCE else Component.SOURCE
 
 
 def _of(source: Condition) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import AUDITED, LOSS
 from drkit.failover.run.machine import Facts, Loss, State, TopicLoss
 from drkit.failover.run.run_record import RunRecord, load_run
-from drkit.kafka.client.timestamp_scan import Scanned, Stretch
+from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import Direction
@@ -23,7 +23,7 @@ from drkit.model.wording import and_more
 AUDIT_SECONDS = 60.0
 
 
-def complete_evidence(estate: Estate, link: Link, *, seconds: float = AUDIT_SECONDS) -> Loss | None:
+def complete_evidence(estate: ClusterContext, link: Link, *, seconds: float = AUDIT_SECONDS) -> Loss | None:
     """Count what the failover that sealed a link lost, and write it into its journal; None: it is known exactly.
 
     Called by whoever holds the link's run lease.
@@ -41,7 +41,7 @@ def complete_evidence(estate: Estate, link: Link, *, seconds: float = AUDIT_SECO
     return loss
 
 
-def sealing_failover(estate: Estate, link: Link) -> RunRecord | None:
+def sealing_failover(estate: ClusterContext, link: Link) -> RunRecord | None:
     """The closed failover by which the link was failed away from; None: it wasn't."""
     control = estate.store.link_control(link.id)
     if control is None or control.run is None or control.direction is not Direction.SEALED:
@@ -55,7 +55,7 @@ def needs_audit(facts: Facts) -> bool:
     return facts.loss is not None and (facts.loss.lower_bound or facts.loss.records is None)
 
 
-def count_loss(estate: Estate, link: Link, record: RunRecord, *, seconds: float) -> Loss:
+def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds: float) -> Loss:
     """The records of the old primary that never reached the target, and the age of the oldest at the fence.
 
     Ages are by the records' timestamps. What retention removed there meanwhile can't be counted: then it is a lower
@@ -94,7 +94,7 @@ def count_loss(estate: Estate, link: Link, record: RunRecord, *, seconds: float)
         through = marks[tp].source_through if tp in marks else starts[tp]
         if starts[tp] > through:
             unsure.append(f"{tp} begins at {starts[tp]:,} now: what was between {through:,} and that is gone")
-        stretches[tp] = Stretch(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
+        stretches[tp] = OffsetRange(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
     try:
         scanned = admin.scan(stretches, seconds=seconds, most_bytes=None)
     except DrkitError as error:

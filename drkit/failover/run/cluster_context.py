@@ -11,7 +11,7 @@ from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 
 
-class Estate(Clusters):
+class ClusterContext(Clusters):
     """A configured estate, opened.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drkit.directory import Entry
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.stages.directory_update import serving
@@ -20,7 +20,7 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId
 
 
-def adopt_epoch(estate: Estate, link: LinkId) -> tuple[LinkControl, bool]:
+def adopt_epoch(estate: ClusterContext, link: LinkId) -> tuple[LinkControl, bool]:
     """Raise a configured link's version to the greatest epoch in its directories; its control, and whether it changed.
 
     Raises:

@@ -10,11 +10,11 @@ from typing import Any
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
 from drkit.failover.positions.consistent_cut import ConsistentCut
-from drkit.failover.positions.position_checks import Standing
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.journal import StageRecord
-from drkit.failover.run.machine import Loss, Outcome, State
+from drkit.failover.run.machine import Loss, StageOutcome, State
 from drkit.failover.run.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
 from drkit.model.clock import from_millis, iso
@@ -34,7 +34,7 @@ def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
     document["stages"] = [
         {
             "name": stage.name,
-            "outcome": Outcome.SKIPPED.value,
+            "outcome": StageOutcome.SKIPPED.value,
             "reason": f"dry run: {stage.explanation}",
             "seconds": 0.0,
         }
@@ -197,7 +197,7 @@ def _stage(record: StageRecord) -> Document:
     }
 
 
-def _group(position: Position) -> Document:
+def _group(position: PlannedPosition) -> Document:
     return {
         "group": position.group,
         "topic": position.topic,
@@ -240,7 +240,7 @@ def _cut(cut: ConsistentCut) -> Document:
     }
 
 
-def _place(standing: Standing) -> Document:
+def _place(standing: PositionCheck) -> Document:
     stamp = standing.timestamp
     written = stamp is not None and 0 <= stamp < _YEAR_10000
     return {

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from drkit.failover.plan.codec import Packed
-from drkit.failover.positions.position_checks import Standing
-from drkit.failover.positions.positions import Position
-from drkit.failover.run.machine import Facts, Loss, Outcome
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.machine import Facts, Loss, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.journal import JournalEntry, verify_chain
@@ -57,8 +57,8 @@ _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 FACTS = TypeAdapter(Facts)
 LOSS = TypeAdapter(Loss)
-POSITION_LIST: TypeAdapter[tuple[Position, ...]] = TypeAdapter(Packed)
-PLACE_LIST = TypeAdapter(tuple[Standing, ...])
+POSITION_LIST: TypeAdapter[tuple[PlannedPosition, ...]] = TypeAdapter(Packed)
+PLACE_LIST = TypeAdapter(tuple[PositionCheck, ...])
 
 
 def new_run_id() -> str:
@@ -72,7 +72,7 @@ class StageRecord:
     """How a stage ended last. `seconds` is what the last attempt took."""
 
     name: str
-    outcome: Outcome
+    outcome: StageOutcome
     reason: str
     seconds: float
 
@@ -164,11 +164,11 @@ class Journal:
         """Say that the run is before its fence again."""
         self.write("fence", REWOUND, {"reason": why, "facts": FACTS.dump_python(facts, mode="json")})
 
-    def positions(self, stage: str, positions: tuple[Position, ...]) -> None:
+    def positions(self, stage: str, positions: tuple[PlannedPosition, ...]) -> None:
         """Keep the final positions."""
         self.write(stage, POSITIONS, POSITION_LIST.dump_json(positions).decode())
 
-    def carried(self, stage: str, positions: tuple[Position, ...]) -> None:
+    def carried(self, stage: str, positions: tuple[PlannedPosition, ...]) -> None:
         """Keep what is carried over from the old primary."""
         self.write(stage, CARRIED, POSITION_LIST.dump_json(positions).decode())
 
@@ -176,7 +176,7 @@ class Journal:
         """Keep what a stage has established so far."""
         self.write(stage, ESTABLISHED, {"facts": FACTS.dump_python(facts, mode="json")})
 
-    def places(self, stage: str, places: tuple[Standing, ...]) -> None:
+    def places(self, stage: str, places: tuple[PositionCheck, ...]) -> None:
         """Keep what stands where groups will be put."""
         self.write(stage, PLACES, PLACE_LIST.dump_json(places).decode())
 
@@ -204,7 +204,7 @@ class Journal:
             if happened.event == OUTCOME:
                 body = json.loads(happened.payload)
                 records[happened.stage] = StageRecord(
-                    happened.stage, Outcome(body["outcome"]), body["reason"], float(body["seconds"])
+                    happened.stage, StageOutcome(body["outcome"]), body["reason"], float(body["seconds"])
                 )
         return list(records.values())
 

@@ -67,7 +67,7 @@ class State(StrEnum):
 FINAL_STATES = frozenset({State.CLOSED, State.CANCELLED, State.ABANDONED})
 
 
-class Outcome(StrEnum):
+class StageOutcome(StrEnum):
     """How a stage ended; the contract's `outcome`."""
 
     OK = "ok"
@@ -157,7 +157,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class PlacesSeen:
-    """How many of the distinct places where groups stand were looked at again, by outcome (`drkit.failover.positions.position_checks`)."""
+    """How many of the distinct places where groups stand were looked at again, by outcome.
+
+    See `drkit.failover.positions.position_checks`.
+    """
 
     same: int = 0
     end: int = 0
@@ -256,7 +259,7 @@ def next_step(run: Run) -> tuple[Step | None, str]:
     return step, f"{run.state}: next stage of this {run.facts.mode} {run.kind}: {step.stage}"
 
 
-def advance(run: Run, stage: str, outcome: Outcome, facts: Facts) -> Transition:
+def advance(run: Run, stage: str, outcome: StageOutcome, facts: Facts) -> Transition:
     """The run after `stage` ended with `outcome` and established `facts`.
 
     A failed or unknown stage changes the facts kept, not the state: it will be carried out again.
@@ -269,7 +272,7 @@ def advance(run: Run, stage: str, outcome: Outcome, facts: Facts) -> Transition:
         raise InvariantBroken(
             f"I1: stage {stage} reported in state {run.state}", meaning=why, remedy="Look at `drkit runs` first"
         )
-    if outcome in {Outcome.FAILED, Outcome.UNKNOWN}:
+    if outcome in {StageOutcome.FAILED, StageOutcome.UNKNOWN}:
         return Transition(
             replace(run, facts=facts), f"{stage} ended {outcome}: the run stays {run.state} and can be resumed"
         )

@@ -18,7 +18,7 @@ class CaughtUp:
     reason: str
 
 
-class Mirror(Protocol):
+class MirrorPort(Protocol):
     """Runs a link's mirror in this process."""
 
     def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
@@ -95,8 +95,8 @@ class Ports:
     Spark is to bring over; None where that isn't at hand.
     """
 
-    mirror: Mirror
+    mirror: MirrorPort
     salvager: Salvager
     auditor: Auditor
     salvage_root: Path
-    seeder: Mirror | None = None
+    seeder: MirrorPort | None = None

@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json, plan_json
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.positions.target_positions import look_again
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import Facts, Outcome, Run, State
+from drkit.failover.run.machine import Facts, Run, StageOutcome, State
 from drkit.failover.run.run_record import label_of
 from drkit.failover.run.runner import RunResult, Watch, nobody_watches
 from drkit.failover.stages.failover_stages import by_group, commit_groups
-from drkit.kafka.client.record_probe import Place
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.journal import RunSummary
@@ -44,7 +44,7 @@ _SHOWN = 5
 
 
 def rehearse(
-    estate: Estate, plan: FailoverPlan, *, started_at: datetime | None = None, watch: Watch = nobody_watches
+    estate: ClusterContext, plan: FailoverPlan, *, started_at: datetime | None = None, watch: Watch = nobody_watches
 ) -> RunResult:
     """Rehearse a plan. What failed is the result's `error`; the shadow groups are gone then, too, if they can be.
 
@@ -67,7 +67,7 @@ def find_rehearsal(store: Store, run: str) -> RunSummary | None:
     return next((each for each in store.runs() if each.run == run and each.kind == REHEARSAL), None)
 
 
-def clean_up(estate: Estate, summary: RunSummary) -> tuple[RunResult, FailoverPlan]:
+def clean_up(estate: ClusterContext, summary: RunSummary) -> tuple[RunResult, FailoverPlan]:
     """Remove what a rehearsal that was killed left on its target; the run as it ended, and its plan.
 
     Raises:
@@ -89,7 +89,7 @@ def clean_up(estate: Estate, summary: RunSummary) -> tuple[RunResult, FailoverPl
 class _Rehearsal:
     """One rehearsal under way."""
 
-    estate: Estate
+    estate: ClusterContext
     plan: FailoverPlan
     journal: Journal
     lease: RunLease
@@ -134,10 +134,10 @@ class _Rehearsal:
             reason = act()
         except DrkitError as error:
             with suppress(DrkitError):  # a store that is gone must not hide what failed
-                self._record(StageRecord(stage, Outcome.FAILED, str(error), time.monotonic() - began))
+                self._record(StageRecord(stage, StageOutcome.FAILED, str(error), time.monotonic() - began))
             raise
         self.state = reaches or self.state
-        self._record(StageRecord(stage, Outcome.OK, reason, time.monotonic() - began))
+        self._record(StageRecord(stage, StageOutcome.OK, reason, time.monotonic() - began))
 
     def _translate(self) -> str:
         """The plan has the positions already: a real run computes them once more, after its fence."""
@@ -199,18 +199,18 @@ class _Rehearsal:
         )
 
 
-def _places(positions: tuple[Position, ...]) -> set[Place]:
-    return {Place(p.target_tp, p.target_offset) for p in positions if p.target_offset is not None}
+def _places(positions: tuple[PlannedPosition, ...]) -> set[LogPosition]:
+    return {LogPosition(p.target_tp, p.target_offset) for p in positions if p.target_offset is not None}
 
 
-def _remove_left(estate: Estate, link: LinkId) -> None:
+def _remove_left(estate: ClusterContext, link: LinkId) -> None:
     """What rehearsals of this link left that were killed: nobody else holds the lease."""
     for summary in estate.store.runs():
         if summary.kind == REHEARSAL and _link_of(summary) == link:
             _remove(estate, summary)
 
 
-def _remove(estate: Estate, summary: RunSummary) -> int:
+def _remove(estate: ClusterContext, summary: RunSummary) -> int:
     if summary.state in {State.CLOSED, State.CANCELLED}:
         return 0
     count = _delete(estate, _link_of(summary).target, summary.run)
@@ -224,10 +224,10 @@ def _remove(estate: Estate, summary: RunSummary) -> int:
 
 def _cleaned(count: int) -> dict[str, object]:
     reason = f"{count} shadow groups that a killed rehearsal left are removed"
-    return {"outcome": Outcome.OK.value, "reason": reason, "seconds": 0.0, "facts": None}
+    return {"outcome": StageOutcome.OK.value, "reason": reason, "seconds": 0.0, "facts": None}
 
 
-def _delete(estate: Estate, target: str, run: str) -> int:
+def _delete(estate: ClusterContext, target: str, run: str) -> int:
     """Delete the run's shadow groups, and see that none is left; how many there were."""
     coordinator = estate.groups(target)
     prefix = f"{REHEARSAL_GROUPS}{run}."

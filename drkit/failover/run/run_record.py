@@ -8,8 +8,8 @@ from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json
 from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json
-from drkit.failover.positions.position_checks import Standing
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.journal import (
     ABANDONED,
     AUDITED,
@@ -28,7 +28,7 @@ from drkit.failover.run.journal import (
     Journal,
     StageRecord,
 )
-from drkit.failover.run.machine import FINAL_STATES, PATHS, Facts, Kind, Outcome, Run, State, before_fence
+from drkit.failover.run.machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
 from drkit.model.clock import iso
 from drkit.model.errors import Refused
 from drkit.model.journal import RunSummary
@@ -47,9 +47,9 @@ class RunRecord:
     machine: Run
     started_at: datetime
     stages: tuple[StageRecord, ...]
-    positions: tuple[Position, ...]
-    places: tuple[Standing, ...]
-    carried: tuple[Position, ...] = ()
+    positions: tuple[PlannedPosition, ...]
+    places: tuple[PositionCheck, ...]
+    carried: tuple[PlannedPosition, ...] = ()
 
     @property
     def run(self) -> str:
@@ -67,7 +67,7 @@ def label_of(plan: Plan) -> str:
     return f"{plan.link} {plan.mode} to {plan.target.alias}"
 
 
-def planned_places(plan: Plan) -> tuple[Standing, ...]:
+def planned_places(plan: Plan) -> tuple[PositionCheck, ...]:
     """What the plan says stands where groups will be put; a failback knows only once the target is seeded again."""
     return plan.places if isinstance(plan, FailoverPlan) else ()
 
@@ -136,7 +136,7 @@ def _replay(journal: Journal, run: Run) -> Run:
         if happened.event != OUTCOME or happened.stage not in reaches:  # hooks reach no state
             continue
         body = json.loads(happened.payload)
-        if Outcome(body["outcome"]) in {Outcome.OK, Outcome.SKIPPED}:
+        if StageOutcome(body["outcome"]) in {StageOutcome.OK, StageOutcome.SKIPPED}:
             run = replace(run, state=reaches[happened.stage], facts=FACTS.validate_python(body["facts"]))
     return run
 

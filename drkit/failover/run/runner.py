@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from drkit.failover.positions.position_checks import Standing
-from drkit.failover.positions.positions import Position
-from drkit.failover.recovery.rollback import CANCEL, Undo, live_cluster
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster
 from drkit.failover.recovery.surroundings import Unfinished, advise
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import Evidence, evidence_of
 from drkit.failover.run.journal import CANCELLED, TAKEN, Journal, StageRecord
 from drkit.failover.run.lease import RunLease
@@ -26,8 +26,8 @@ from drkit.failover.run.machine import (
     Facts,
     Kind,
     Mode,
-    Outcome,
     Run,
+    StageOutcome,
     State,
     advance,
     back_before_fence,
@@ -60,7 +60,7 @@ class RunResult:
     machine: Run
     started_at: datetime
     stages: tuple[StageRecord, ...]
-    positions: tuple[Position, ...]
+    positions: tuple[PlannedPosition, ...]
     error: DrkitError | None = None
 
     @property
@@ -79,7 +79,7 @@ class Runner:
     before a failback closes the live cluster to its clients; it raises `PartlyDone` where the run is to wait.
     """
 
-    estate: Estate
+    estate: ClusterContext
     link: Link
     configured: Link
     journal: Journal
@@ -89,9 +89,9 @@ class Runner:
     lease: RunLease
     label: str
     started_at: datetime
-    positions: tuple[Position, ...] = ()
-    places: tuple[Standing, ...] = ()
-    carried: tuple[Position, ...] = ()
+    positions: tuple[PlannedPosition, ...] = ()
+    places: tuple[PositionCheck, ...] = ()
+    carried: tuple[PlannedPosition, ...] = ()
     ports: Ports | None = None
     watch: Watch = nobody_watches
     hooks: Hooks = field(default_factory=Hooks)
@@ -143,13 +143,15 @@ class Runner:
         except DrkitError as error:
             if when is When.PRE:
                 raise self._failed(when, error, time.monotonic() - began) from error
-            self._record(StageRecord(when, Outcome.FAILED, f"{error} What was done stands", time.monotonic() - began))
+            self._record(
+                StageRecord(when, StageOutcome.FAILED, f"{error} What was done stands", time.monotonic() - began)
+            )
             return
-        self._record(StageRecord(when, Outcome.OK, reason, time.monotonic() - began))
+        self._record(StageRecord(when, StageOutcome.OK, reason, time.monotonic() - began))
 
     def _called(self, when: When) -> bool:
         ended = {record.name: record.outcome for record in self.journal.stages()}
-        return when in ended and (when is When.POST or ended[when] is Outcome.OK)
+        return when in ended and (when is When.POST or ended[when] is StageOutcome.OK)
 
     def _carry_out(self, stage: Stage) -> None:
         self.lease.check()
@@ -185,7 +187,7 @@ class Runner:
         self.machine = transition.run
         self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
 
-    def _establish(self, stage: str, facts: Facts, carried: tuple[Position, ...]) -> None:
+    def _establish(self, stage: str, facts: Facts, carried: tuple[PlannedPosition, ...]) -> None:
         """Keep, before a stage destroys anything, what it will need when it is carried out again."""
         self.lease.check()
         if carried != self.carried:
@@ -195,7 +197,7 @@ class Runner:
 
     def _failed(self, stage: str, error: DrkitError, seconds: float) -> DrkitError:
         """Journal the failure, as far as the store takes it; the error that the operator sees."""
-        outcome = Outcome.UNKNOWN if isinstance(error, OutcomeUnknown) else Outcome.FAILED
+        outcome = StageOutcome.UNKNOWN if isinstance(error, OutcomeUnknown) else StageOutcome.FAILED
         with suppress(DrkitError):  # a store that is gone must not hide what failed; the stage is repeated anyway
             self._record(StageRecord(stage, outcome, str(error), seconds))
         opened = self._live_opened(stage, error)
@@ -308,14 +310,14 @@ class Runner:
         return True
 
     def _take_back(self, why: str) -> None:
-        """See `Undo.take_back`."""
+        """See `Rollback.take_back`."""
         self.machine, did = self._undo().take_back(self.machine, why)
         with suppress(DrkitError):  # the journal has it; the listing is a convenience
             self._list()
-        self.watch(CANCEL, StageRecord(CANCEL, Outcome.OK, did, 0.0), did)
+        self.watch(CANCEL, StageRecord(CANCEL, StageOutcome.OK, did, 0.0), did)
 
-    def _undo(self) -> Undo:
-        return Undo(
+    def _undo(self) -> Rollback:
+        return Rollback(
             estate=self.estate,
             link=self.configured,
             lease=self.lease,
@@ -352,7 +354,7 @@ class Runner:
         )
 
 
-def give_up(estate: Estate, journal: Journal, machine: Run, summary: RunSummary, why: str) -> None:
+def give_up(estate: ClusterContext, journal: Journal, machine: Run, summary: RunSummary, why: str) -> None:
     """Cancel a run that changed nothing, because another one takes its place.
 
     Raises:

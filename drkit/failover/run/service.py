@@ -11,10 +11,10 @@ from drkit.failover.failback.planner import failback_stages
 from drkit.failover.fencing.cluster_fence import gate_record
 from drkit.failover.fencing.fence_context import answers
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
-from drkit.failover.plan.planner import Request, failover_stages, make_plan
+from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import Journal, new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
@@ -29,14 +29,14 @@ from drkit.model.topology import Link
 
 
 def plan_again(
-    estate: Estate, planned: FailoverPlan, *, allow_rewind: bool = False, accept_loss: AcceptedLoss = None
+    estate: ClusterContext, planned: FailoverPlan, *, allow_rewind: bool = False, accept_loss: AcceptedLoss = None
 ) -> FailoverPlan:
     """The plan that a plan file asks for, made anew on the world as it is now.
 
     Raises:
         StalePlan: it would decide otherwise; the message says what moved.
     """
-    request = Request(
+    request = PlanRequest(
         to=planned.link.target,
         mode=planned.mode,
         at=planned.at,
@@ -70,7 +70,7 @@ def without_loss_obstacles(plan: FailoverPlan) -> FailoverPlan:
 
 
 def run_failover(
-    estate: Estate,
+    estate: ClusterContext,
     plan: FailoverPlan,
     *,
     accept_unfenced: bool,
@@ -101,7 +101,7 @@ def run_failover(
 
 
 def run_failback(
-    estate: Estate,
+    estate: ClusterContext,
     plan: FailbackPlan,
     ports: Ports,
     *,
@@ -157,7 +157,7 @@ def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:
 
 
 def resume_run(
-    estate: Estate,
+    estate: ClusterContext,
     run: str,
     ports: Ports | None,
     *,
@@ -222,7 +222,7 @@ def _was_unplanned(record: RunRecord) -> bool:
     return alone and not record.journal.attempted("switch")
 
 
-def _rules_are_gone(estate: Estate, link: Link, cluster: str) -> bool:
+def _rules_are_gone(estate: ClusterContext, link: Link, cluster: str) -> bool:
     """Whether somebody has taken rules of the fence away by hand; False: they stand, or it can't be seen."""
     noted = {Acl.parse(key) for key in estate.store.notes(link.id, fence_rules_kind(cluster))}
     if not noted:
@@ -233,7 +233,7 @@ def _rules_are_gone(estate: Estate, link: Link, cluster: str) -> bool:
         return False
 
 
-def _check_live_gone(estate: Estate, record: RunRecord, live: str) -> None:
+def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> None:
     """Raise `Refused` unless a failback has been audited, isn't switched yet, and its live cluster doesn't answer."""
     run, machine = record.run, record.machine
     remedy = f"drkit resume {run}"
@@ -252,7 +252,7 @@ def _check_live_gone(estate: Estate, record: RunRecord, live: str) -> None:
         )
 
 
-def _check_cluster(estate: Estate, plan: Plan) -> None:
+def _check_cluster(estate: ClusterContext, plan: Plan) -> None:
     """Raise `Refused` where another cluster answers at the target's address than when the plan was made."""
     try:
         found = estate.admin(plan.target.alias).cluster_id()
@@ -267,7 +267,7 @@ def _check_cluster(estate: Estate, plan: Plan) -> None:
         )
 
 
-def cancel_run(estate: Estate, run: str, *, watch: Watch = nobody_watches) -> RunResult:
+def cancel_run(estate: ClusterContext, run: str, *, watch: Watch = nobody_watches) -> RunResult:
     """Take a run back to where it began: the link as it was, the fence lifted.
 
     Raises:
@@ -293,7 +293,7 @@ def cancel_run(estate: Estate, run: str, *, watch: Watch = nobody_watches) -> Ru
 
 
 def _runner(
-    estate: Estate, record: RunRecord, link: Link, lease: RunLease, ports: Ports | None, watch: Watch
+    estate: ClusterContext, record: RunRecord, link: Link, lease: RunLease, ports: Ports | None, watch: Watch
 ) -> Runner:
     plan = record.plan
     stages: tuple[Stage, ...]
@@ -321,7 +321,7 @@ def _runner(
     )
 
 
-def _hooks(estate: Estate, plan: Plan, run: str) -> Hooks:
+def _hooks(estate: ClusterContext, plan: Plan, run: str) -> Hooks:
     told = {
         "DRKIT_RUN": run,
         "DRKIT_KIND": plan.kind.value,
@@ -335,7 +335,7 @@ def _hooks(estate: Estate, plan: Plan, run: str) -> Hooks:
 
 
 def _start(
-    estate: Estate,
+    estate: ClusterContext,
     plan: Plan,
     link: Link,
     facts: Facts,
@@ -377,7 +377,7 @@ def _start(
         return runner.run()
 
 
-def _clear_the_way(estate: Estate, plan: Plan) -> None:
+def _clear_the_way(estate: ClusterContext, plan: Plan) -> None:
     """Other runs on the link: those that changed nothing are given up, one that did has to be resumed."""
     for summary in unfinished(estate.store, str(plan.link)):
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import lost_since
 from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
-from drkit.failover.run.machine import Outcome
+from drkit.failover.run.machine import StageOutcome
 from drkit.failover.stages.scrub_topics import live_logs
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.errors import ExitCode, PartlyDone
@@ -15,7 +15,7 @@ from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more
 
 
-class CopyDeviates(PartlyDone):
+class AuditFailed(PartlyDone):
     """The audit found that the old primary doesn't hold what the live cluster holds. Exit code 5."""
 
     exit_code = ExitCode.DEVIATION
@@ -40,13 +40,13 @@ class Audit:
         verdict = context.rooms.auditor.audit(context.link)
         if verdict.verdict != "clean":
             where = f"; findings: {verdict.path}" if verdict.path else ""
-            raise CopyDeviates(
+            raise AuditFailed(
                 f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
                 meaning=f"{self.cluster} doesn't hold what {self.live} holds, so nothing is moved back onto it",
                 remedy=f"Find the cause, re-seed what deviates, then drkit resume {context.run}",
             )
         facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
-        return StageReport(Outcome.OK, f"clean: {verdict.detail}{lost}", facts)
+        return StageReport(StageOutcome.OK, f"clean: {verdict.detail}{lost}", facts)
 
     def _lost_since_the_scrub(self, context: StageContext) -> str:
         """What the live cluster held alone once its copy was scrubbed, and doesn't any more, nor was brought back.
@@ -82,7 +82,7 @@ class Audit:
             elif missing:
                 retired.append(f"{topic.live_topic} ({missing:,} offsets)")
         if torn:
-            raise CopyDeviates(
+            raise AuditFailed(
                 f"{and_more(torn)}: deleted or made anew on {self.live} after {self.cluster} was scrubbed",
                 meaning="Until it was brought back, what stood there stood nowhere else; the salvage has the rest",
                 remedy=f"Put it back on {self.live} from where you have it; or, if it was meant, "

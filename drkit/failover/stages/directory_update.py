@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from drkit.directory import Directory, Entry
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.stages.stage import StageContext
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
@@ -37,7 +37,7 @@ def serving(link: LinkId, direction: Direction) -> str:
     return link.target if _SERVES[direction] == "target" else link.source
 
 
-def look_at_directories(estate: Estate, link: LinkId) -> tuple[DirectoryView, ...]:
+def look_at_directories(estate: ClusterContext, link: LinkId) -> tuple[DirectoryView, ...]:
     """What each directory of the link says now; one that doesn't answer is shown with the reason."""
     directories = estate.directories(link)
     if not directories:

@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.reverse_mapping import Before, keep_turned, turn_round
-from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.failback.reverse_mapping import FormerDirection, keep_turned, turn_round
+from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
 from drkit.failover.plan.snapshot import PartitionView, lag_of
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Facts, Mode, Outcome
+from drkit.failover.run.machine import Facts, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
 from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
@@ -72,7 +72,7 @@ class Reverse:
         store = context.estate.store
         back = self.configured.reversed()
         control = store.link_control(back)
-        admitted = Gate(context, self.configured.source).admit_mirror()
+        admitted = ClusterFence(context, self.configured.source).admit_mirror()
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             decide_link(
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
@@ -82,7 +82,9 @@ class Reverse:
             if self.level:  # of other topics the mirror begins a record of its own
                 to_be_aligned(context, back, (), for_good=self.for_good)
                 forward = context.link.reversed()
-                before = {topic.live_topic: Before(topic.epoch, created_by_drkit=False) for topic in self.topics}
+                before = {
+                    topic.live_topic: FormerDirection(topic.epoch, created_by_drkit=False) for topic in self.topics
+                }
                 reason = f"turned round by failback {context.run}"
                 keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
             else:
@@ -109,7 +111,7 @@ class Reverse:
             above=turned.version if self.for_good else 0,
         )
         what = "; ".join(filter(None, (f"data flows {back}", admitted)))
-        return StageReport(Outcome.OK, what, replace(context.facts, reversed=True))
+        return StageReport(StageOutcome.OK, what, replace(context.facts, reversed=True))
 
     def _made_anew(self, context: StageContext) -> list[TopicState]:
         """The scrubbed topics as the way back's own; one that isn't on the live cluster any more isn't mirrored."""
@@ -154,7 +156,7 @@ class Reseed:
         """Catch up."""
         check_cluster(context, self.cluster, self.cluster_id)
         reason, records = catch_up(context, by_spark=self.by_spark)
-        return StageReport(Outcome.OK, reason, replace(context.facts, reseeded=records))
+        return StageReport(StageOutcome.OK, reason, replace(context.facts, reseeded=records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class Keep:
         """Say what is left to be done in the configuration."""
         back = self.configured.reversed()
         return StageReport(
-            Outcome.OK,
+            StageOutcome.OK,
             f"{self.configured.target} is the primary for good; in the configuration, give this link "
             f'source = "{back.source}" and target = "{back.target}"',
             context.facts,
@@ -196,11 +198,11 @@ class QuietFence:
     def execute(self, context: StageContext) -> StageReport:
         """Close its gate; look twice."""
         since = now()  # from here on, at the latest, the live cluster's writers were idle
-        proof = Gate(context, self.live).close()
+        proof = ClusterFence(context, self.live).close()
         if context.facts.mode is Mode.UNPLANNED:
             facts = replace(context.facts, fenced=proof.proven, fence_epoch=proof.epoch, fenced_at=since)
             reason = f"UNFENCED: {proof.reason}"
-            return StageReport(Outcome.OK, reason, replace(facts, fence_reason=reason))
+            return StageReport(StageOutcome.OK, reason, replace(facts, fence_reason=reason))
         if not proof.proven and not context.facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.live} is not fenced: {proof.reason}",
@@ -219,7 +221,7 @@ class QuietFence:
             fenced_at=since,
             ends=ends,
         )
-        return StageReport(Outcome.OK, reason, facts)
+        return StageReport(StageOutcome.OK, reason, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ class DrainBack:
             lag=lag_of(left),
             loss=loss_at(left, context.facts.fenced_at or now()),
         )
-        return StageReport(Outcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
+        return StageReport(StageOutcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
 
     def _as_it_is(self, context: StageContext) -> StageReport:
         """The live cluster is gone: what was brought over is all there is."""
@@ -293,7 +295,7 @@ class DrainBack:
         loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=world.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{loss.records:,} records or more"
-        return StageReport(Outcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
+        return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
         control = context.estate.store.link_control(context.link.id)
@@ -320,8 +322,8 @@ class DrainBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """Turn the configured link round again: the way back's rows, exchanged, are its new epoch."""
+class ReverseLink:
+    """ReverseLink the configured link round again: the way back's rows, exchanged, are its new epoch."""
 
     configured: LinkId
     endpoint: str
@@ -343,7 +345,7 @@ class Turn:
         control = store.link_control(self.configured)
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             restore_configs(context.estate.admin(self.cluster), self.topics)
-            before = {topic.topic: Before(topic.epoch, topic.created_by_drkit) for topic in self.topics}
+            before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"turned round by failback {context.run}"
             turned = turn_round(store, context.link, before, reason, only_known=False)
             store.forget_link_data(self.configured)
@@ -360,7 +362,7 @@ class Turn:
             )
         facts, late = self._late(context)
         # in this order: where the old primary can be written again, the cluster left behind can't be
-        lifted = Gate(context, self.cluster).open()
+        lifted = ClusterFence(context, self.cluster).open()
         own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
         rules = release(store, context.link, context.estate.admin(self.cluster), settled=own)
         admitted = self._admit_mirror(context)
@@ -368,13 +370,13 @@ class Turn:
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")
         what = f"{self.configured} is active again{late}"
         said = filter(None, (what, lifted, str(rules), admitted, published.reason))
-        return StageReport(Outcome.OK, "; ".join(said), facts)
+        return StageReport(StageOutcome.OK, "; ".join(said), facts)
 
     def _admit_mirror(self, context: StageContext) -> str:
         """Let the mirror write to the cluster left behind; where it is gone meanwhile nobody waits for it."""
         left = self.configured.target
         try:
-            return Gate(context, left).admit_mirror()
+            return ClusterFence(context, left).admit_mirror()
         except Unreachable as error:
             lift = "the mirror can't write there before its fence is narrowed: drkit failover does that"
             return f"{left} does not answer ({error.what}); {lift}"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
-from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.unfenced_topics import close_gaps
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
@@ -18,16 +18,16 @@ from drkit.failover.positions.mirrormaker_positions import (
     look_at_mirrormaker,
     positions_by_mirrormaker,
 )
-from drkit.failover.positions.positions import Position, Selection, choose_positions
+from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
 from drkit.failover.positions.target_positions import look_again, look_at
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Facts, Mode, Outcome
+from drkit.failover.run.machine import Facts, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.late_writes import looked_for_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trim_filler
 from drkit.failover.stages.stage import StageContext, StageReport
-from drkit.kafka.client.record_probe import Place
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
@@ -116,10 +116,12 @@ class Translate:
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
-        return StageReport(Outcome.OK, f"{len(placed)} positions{moved}{unplaced}{trimmed}", facts, positions, places)
+        return StageReport(
+            StageOutcome.OK, f"{len(placed)} positions{moved}{unplaced}{trimmed}", facts, positions, places
+        )
 
 
-def _gone(world: World) -> dict[TopicPartition, int]:
+def _gone(world: Snapshot) -> dict[TopicPartition, int]:
     """Partitions that a source that answers doesn't have, and where the target's logs of them begin."""
     views = world.partitions.values() if world.source.reachable else ()
     return {view.tp: view.target_start for view in views if view.source_end is None and view.target_start is not None}
@@ -163,9 +165,9 @@ class Commit:
         count = sum(len(positions) for positions in wanted.values())
         kept = f"; {len(done)} groups were committed before" if done else ""
         facts = replace(context.facts, committed=count)
-        return StageReport(Outcome.OK, f"{count} positions of {len(wanted)} groups{kept}", facts)
+        return StageReport(StageOutcome.OK, f"{count} positions of {len(wanted)} groups{kept}", facts)
 
-    def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[Position]]) -> dict[str, str]:
+    def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[PlannedPosition]]) -> dict[str, str]:
         """Groups that an interrupted attempt committed: they stand where they should, or have read on from there."""
         coordinator = context.estate.groups(self.target)
         found = committed_offsets(context, self.target, wanted)
@@ -196,11 +198,11 @@ class Switch:
 
     def execute(self, context: StageContext) -> StageReport:
         """Release the topics, publish the address, read it back."""
-        lifted = Gate(context, self.target).open()
+        lifted = ClusterFence(context, self.target).open()
         released = release(context.estate.store, context.link, context.estate.admin(self.target))
         facts = replace(context.facts, endpoint=self.endpoint)
         published = publish(context, context.link.id, self.target, self.endpoint, "target")
-        outcome = Outcome.OK if published.configured else Outcome.SKIPPED
+        outcome = StageOutcome.OK if published.configured else StageOutcome.SKIPPED
         return StageReport(outcome, "; ".join(filter(None, (lifted, str(released), published.reason))), facts)
 
 
@@ -245,7 +247,7 @@ class Verify:
                 meaning="Somebody else committed there, or the cluster lost it",
                 remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
             )
-        compared = look_again(context.estate, self.target, {Place(*each) for each in standing}, context.places)
+        compared = look_again(context.estate, self.target, {LogPosition(*each) for each in standing}, context.places)
         if compared.wrong:
             raise DrkitError(
                 f"{len(compared.wrong)} places on {self.target} don't hold what was planned: "
@@ -258,7 +260,7 @@ class Verify:
         more = f"; {len(read_on)} groups have read on already" if read_on else ""
         here = f"; {compared.seen}" if standing else ""
         facts, closed = self._still_fenced(context, facts)
-        return StageReport(Outcome.OK, f"{count} positions read back, all as committed{more}{here}{closed}", facts)
+        return StageReport(StageOutcome.OK, f"{count} positions read back, all as committed{more}{here}{closed}", facts)
 
     def _still_fenced(self, context: StageContext, facts: Facts) -> tuple[Facts, str]:
         """The fence reaches topics that were made after it, too; what was done, "" for nothing.
@@ -309,7 +311,7 @@ class Close:
             lost += " or more"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
-        return StageReport(Outcome.OK, f"{lost}; {_read_again(context)}{late}", facts)
+        return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}", facts)
 
 
 def _read_again(context: StageContext) -> str:
@@ -354,7 +356,7 @@ def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
 
 
 def commit_groups(
-    coordinator: GroupAdmin, wanted: Mapping[str, Sequence[Position]], check: Callable[[], None]
+    coordinator: GroupAdmin, wanted: Mapping[str, Sequence[PlannedPosition]], check: Callable[[], None]
 ) -> dict[str, DrkitError]:
     """Commit positions by group, many groups at once; why, by group, for those that failed.
 
@@ -369,13 +371,13 @@ def commit_groups(
     return failures
 
 
-def _offsets(positions: Sequence[Position]) -> dict[TopicPartition, tuple[int, str]]:
+def _offsets(positions: Sequence[PlannedPosition]) -> dict[TopicPartition, tuple[int, str]]:
     return {p.target_tp: (p.target_offset, p.metadata) for p in positions if p.target_offset is not None}
 
 
-def by_group(positions: Sequence[Position]) -> dict[str, list[Position]]:
+def by_group(positions: Sequence[PlannedPosition]) -> dict[str, list[PlannedPosition]]:
     """The placed positions by group."""
-    groups: dict[str, list[Position]] = defaultdict(list)
+    groups: dict[str, list[PlannedPosition]] = defaultdict(list)
     for position in positions:
         if position.target_offset is not None:
             groups[position.group].append(position)
@@ -389,7 +391,7 @@ def committed_offsets(
     return {(found.group, found.tp): found.offset for found in context.estate.groups(alias).committed(sorted(groups))}
 
 
-def _read_on(position: Position, stands: int | None) -> bool:
+def _read_on(position: PlannedPosition, stands: int | None) -> bool:
     """Whether consumers took over from the position: further on, and not where the group stood before."""
     return (
         stands is not None

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from drkit.failover.fencing.cluster_fence import Gate
+from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.preconditions import ACCEPT_LOSS, within
-from drkit.failover.plan.snapshot import World
+from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Mode, Outcome
+from drkit.failover.run.machine import Mode, StageOutcome
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link
 from drkit.failover.stages.tails_equal import compare_tails
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
-from drkit.model.fence import Means
+from drkit.model.fence import FenceMethod
 from drkit.model.link_state import Direction
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
@@ -42,7 +42,7 @@ class Fence:
     mode: Mode
     reachable: bool
     already_sealed: str | None = None
-    means: str = Means.NONE
+    means: str = FenceMethod.NONE
     catch_up: bool = False
     accept_loss: AcceptedLoss = None
     seconds: float = CATCH_UP_SECONDS
@@ -52,18 +52,18 @@ class Fence:
         """What it will do."""
         if not self.reachable:
             denial = f"{self.source} does not answer: nothing can be denied there (UNFENCED)"
-        elif self.means == Means.NONE:
+        elif self.means == FenceMethod.NONE:
             denial = f"drkit can't deny writes on {self.source} (UNFENCED)"
         else:
-            how = "access rules deny" if self.means == Means.ACL else "its command keeps"
-            what = "writing and reading" if self.means == Means.ACL else "clients out"
+            how = "access rules deny" if self.means == FenceMethod.ACL else "its command keeps"
+            what = "writing and reading" if self.means == FenceMethod.ACL else "clients out"
             denial = (
                 f"{how} {what} on {self.source}; every broker must turn a writer away, and the log ends stand still "
                 f"for {QUIET_SECONDS:g} s"
             )
         if self.mode is Mode.PLANNED:
             quiet = f"show that nobody writes to {self.source} for {QUIET_SECONDS:g} s; "
-            return denial if self.reachable and self.means != Means.NONE else f"{quiet}{denial}"
+            return denial if self.reachable and self.means != FenceMethod.NONE else f"{quiet}{denial}"
         if self.already_sealed:
             return f"{denial}; the link is sealed by run {self.already_sealed} already"
         wait = ""
@@ -73,7 +73,7 @@ class Fence:
 
     def execute(self, context: StageContext) -> StageReport:
         """Close the old cluster's gate, show it; then seal the link, or (planned) show the quiet."""
-        proof = Gate(context, self.source).close()
+        proof = ClusterFence(context, self.source).close()
         if not proof.proven and not context.facts.unfenced_accepted:
             raise Refused(
                 f"{self.source} is not fenced: {proof.reason}",
@@ -88,7 +88,7 @@ class Fence:
             ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
             still = f"{len(ends)} log ends of {self.source} stood still for {QUIET_SECONDS:g} s"
             said = reason if proof.proven else f"{still}; {reason}"
-            return StageReport(Outcome.OK, said, replace(facts, ends=ends))
+            return StageReport(StageOutcome.OK, said, replace(facts, ends=ends))
         if self.already_sealed:
             what = f"sealed by run {self.already_sealed} already"
         else:
@@ -102,7 +102,7 @@ class Fence:
                 allowed=_OPEN,
             )
             what = f"{caught_up}link sealed"
-        return StageReport(Outcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
+        return StageReport(StageOutcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
 
     def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
         """Until the target has what the source held when it was closed; a source that goes away meanwhile ends it.
@@ -111,7 +111,7 @@ class Fence:
             Refused: the source goes on answering, and more than is accepted is missing when the time is up.
         """
         context.say(f"waiting until the mirror has brought over what {self.source} holds")
-        seen: list[World] = []
+        seen: list[Snapshot] = []
         left: list[str] = []
         try:
             ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link)
@@ -192,7 +192,7 @@ class Drain:
             lag=world.lag,
             loss=loss_at(world.partitions.values(), facts.fenced_at or now()),
         )
-        return StageReport(Outcome.OK, f"{_drained(world, settled)}{equal}", facts)
+        return StageReport(StageOutcome.OK, f"{_drained(world, settled)}{equal}", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
         """Whether an interrupted attempt of this run had sealed the link: then its mirror can't be waited for."""
@@ -234,7 +234,7 @@ class Drain:
         """Up to where it is drained. In a fenced cluster only the ends of transactions still land: they count too."""
         return ends_of(context, context.link) if context.facts.fenced else context.facts.ends
 
-    def _still_whole(self, context: StageContext, world: World) -> None:
+    def _still_whole(self, context: StageContext, world: Snapshot) -> None:
         """Sealed: what was written in the last moment would be lost, so then the link is opened again."""
         ends = ends_of(context, context.link)
         moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
@@ -252,7 +252,7 @@ class Drain:
         raise still_written(self.source, late)
 
 
-def behind(world: World, ends: Mapping[str, int]) -> list[str]:
+def behind(world: Snapshot, ends: Mapping[str, int]) -> list[str]:
     """Partitions whose mirrored part doesn't reach their end, as `topic:partition (offsets missing)`.
 
     The end is the high watermark: what an open transaction holds back counts too.
@@ -291,7 +291,7 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
         )
 
 
-def settle_watermarks(context: StageContext, world: World) -> int:
+def settle_watermarks(context: StageContext, world: Snapshot) -> int:
     """Record how far the target really is, before clients write there; returns how many watermarks moved.
 
     From here on the store's watermarks are final: the target's log ends belong to its new writers. All
@@ -317,7 +317,7 @@ def settle_watermarks(context: StageContext, world: World) -> int:
     return len(moved)
 
 
-def _drained(world: World, settled: int) -> str:
+def _drained(world: Snapshot, settled: int) -> str:
     lag = "lag not known" if world.lag is None else f"{world.lag:,} records not on {world.target.alias}"
     corrected = f"; {settled} watermarks settled by the logs' ends" if settled else ""
     return f"no mirror at work; {lag}{corrected}"

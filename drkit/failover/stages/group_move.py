@@ -12,20 +12,20 @@ from datetime import datetime
 
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.positions.group_history import PastPosition, positions_at
-from drkit.failover.positions.positions import Position
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import FINAL_STATES, PATHS, Kind, State
 from drkit.failover.run.run_record import RunRecord, load_run
 from drkit.model.clock import iso, now
-from drkit.model.errors import NotLetIn, Refused, Unreachable
-from drkit.model.group_audit import After, Before, GroupMove, GroupPlace
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.group_audit import After, GroupMove, GroupPositions, SourceEvidence
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
 
-def find_move(estate: Estate, group: str, run: str | None = None, link: str | None = None) -> GroupMove:
+def find_move(estate: ClusterContext, group: str, run: str | None = None, link: str | None = None) -> GroupMove:
     """The failover that moved a group, and what it did with it.
 
     Args:
@@ -66,7 +66,7 @@ def find_move(estate: Estate, group: str, run: str | None = None, link: str | No
     )
 
 
-def _record(estate: Estate, group: str, run: str | None, link: str | None) -> RunRecord:
+def _record(estate: ClusterContext, group: str, run: str | None, link: str | None) -> RunRecord:
     if run is not None:
         record = load_run(estate.store, run)
         if record.machine.kind is not Kind.FAILOVER:
@@ -112,7 +112,7 @@ def _committed_by(record: RunRecord) -> bool:
     )
 
 
-def _gone_back(estate: Estate, record: RunRecord) -> str | None:
+def _gone_back(estate: ClusterContext, record: RunRecord) -> str | None:
     """The run that ended with the link turned back, or the other way round for good, after this failover."""
     found = (
         summary.run
@@ -129,7 +129,9 @@ def _moved_at(record: RunRecord) -> datetime:
     return record.machine.facts.fenced_at or record.started_at
 
 
-def _on_source(estate: Estate, link: Link, group: str, control: LinkControl) -> tuple[Offsets | None, str | None]:
+def _on_source(
+    estate: ClusterContext, link: Link, group: str, control: LinkControl
+) -> tuple[Offsets | None, str | None]:
     """What the group has committed on the source, and why its records can't be compared; None: unknown, they can."""
     source = link.id.source
     if control.direction is not Direction.SEALED:
@@ -139,15 +141,17 @@ def _on_source(estate: Estate, link: Link, group: str, control: LinkControl) -> 
         if fetched.failures:  # not let in, or a coordinator is down: what was recorded stands
             return None, None
         return {each.tp: each.offset for each in fetched.offsets.get(group, [])}, None
-    except (Unreachable, NotLetIn) as error:
+    except (Unreachable, AuthenticationError) as error:
         return None, f"{source} did not answer: {error.what}"
 
 
-def _on_target(estate: Estate, alias: str, group: str) -> Offsets:
+def _on_target(estate: ClusterContext, alias: str, group: str) -> Offsets:
     return {each.tp: each.offset for each in estate.groups(alias).committed([group])}
 
 
-def _past(estate: Estate, record: RunRecord, plan: FailoverPlan) -> dict[TopicPartition, dict[str, PastPosition]]:
+def _past(
+    estate: ClusterContext, record: RunRecord, plan: FailoverPlan
+) -> dict[TopicPartition, dict[str, PastPosition]]:
     """Where groups stood at the failover, by the timeline, by partition and group."""
     store, moment = estate.store, _moved_at(record)
     known = positions_at(moment, store.group_states_around(plan.link, moment), store.group_positions(plan.link))
@@ -158,7 +162,7 @@ def _past(estate: Estate, record: RunRecord, plan: FailoverPlan) -> dict[TopicPa
 
 
 def _partitions(
-    estate: Estate, link: Link, wanted: Mapping[TopicPartition, Position], on_source: Offsets
+    estate: ClusterContext, link: Link, wanted: Mapping[TopicPartition, PlannedPosition], on_source: Offsets
 ) -> Sequence[TopicPartition]:
     """The partitions of every topic that the group has a position on, with or without one."""
     states = estate.store.topic_states(link.id)
@@ -172,11 +176,11 @@ def _place(
     tp: TopicPartition,
     link: Link,
     group: str,
-    position: Position | None,
+    position: PlannedPosition | None,
     on_source: Offsets | None,
     on_target: Offsets,
     past: Mapping[TopicPartition, Mapping[str, PastPosition]] | None,
-) -> GroupPlace:
+) -> GroupPositions:
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     why: list[str] = []
     source_offset, before, seen_at = _stood(tp, group, position, on_source, past, why)
@@ -192,7 +196,7 @@ def _place(
             )
     elif target_now is not None and target_now < target_offset:
         why.append(f"it stands at {target_now} on {link.id.target} now: it was moved back after the failover")
-    return GroupPlace(
+    return GroupPositions(
         topic=tp.topic,
         target_topic=there.topic,
         partition=tp.partition,
@@ -209,14 +213,14 @@ def _place(
 def _stood(
     tp: TopicPartition,
     group: str,
-    position: Position | None,
+    position: PlannedPosition | None,
     on_source: Offsets | None,
     past: Mapping[TopicPartition, Mapping[str, PastPosition]] | None,
     why: list[str],
-) -> tuple[int | None, Before | None, datetime | None]:
+) -> tuple[int | None, SourceEvidence | None, datetime | None]:
     """The source position, what says so, and when it was seen; doubts are added to `why`."""
     if on_source is not None and tp in on_source:
-        return on_source[tp], Before.SOURCE, now()
+        return on_source[tp], SourceEvidence.SOURCE, now()
     if past is not None:
         then = past.get(tp, {}).get(group)
         if then is None or then.offset is None:
@@ -224,11 +228,11 @@ def _stood(
             return None, None, None
         if then.reason is not None:
             why.append(then.reason)
-        return then.offset, Before.TIMELINE, then.seen_at
+        return then.offset, SourceEvidence.TIMELINE, then.seen_at
     if position is None or position.source_offset is None:
         why.append("it had committed nothing here on the source")
         return None, None, None
     why.append(
         f"its source position is the one seen at {iso(position.captured_at)}: what it committed after that is not known"
     )
-    return position.source_offset, Before.JOURNAL, position.captured_at
+    return position.source_offset, SourceEvidence.JOURNAL, position.captured_at

@@ -18,11 +18,11 @@ from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
-_Act = Callable[[Store, Link, ClusterAdmin], "Released"]
+_Act = Callable[[Store, Link, ClusterAdmin], "PromotionReport"]
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class PromotionReport:
     """What was done: topics whose settings were changed, rules put, rules removed; and what failed, in words."""
 
     topics: int = 0
@@ -42,7 +42,9 @@ class Released:
         return "; ".join(parts)
 
 
-def release(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str] = frozenset()) -> Released:
+def release(
+    store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str] = frozenset()
+) -> PromotionReport:
     """Put what was held back on the target's topics. Doing it again changes nothing.
 
     Args:
@@ -53,15 +55,15 @@ def release(store: Store, link: Link, target: ClusterAdmin, *, settled: frozense
     """
     settings = _attempt(partial(_settings, settled=settled), store, link, target)
     rules = activate_or_say(store, link, target)
-    return Released(settings.topics, rules.put, rules.removed, settings.failures + rules.failures)
+    return PromotionReport(settings.topics, rules.put, rules.removed, settings.failures + rules.failures)
 
 
-def activate_or_say(store: Store, link: Link, target: ClusterAdmin) -> Released:
+def activate_or_say(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
     """As `activate`; what keeps it from being done is among the failures."""
     return _attempt(activate, store, link, target)
 
 
-def activate(store: Store, link: Link, target: ClusterAdmin) -> Released:
+def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
     """Put the access rules that hold after a switch, and remove those that stood in for them.
 
     A mirror that runs again on this link, with `acls = "standby"`, takes them back.
@@ -71,7 +73,7 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> Released:
     """
     noted = {Acl.parse(key): AclRole(role) for key, role in store.notes(link.id, ACL_NOTES).items()}
     if link.acls is AclMode.OFF or not noted:
-        return Released()
+        return PromotionReport()
     there = target.acls()
     due = {rule for rule, role in noted.items() if role is not AclRole.UNTIL_SWITCH} - there
     store.put_notes(link.id, ACL_NOTES, {rule.key: AclRole.ON.value for rule in due})  # ours before it is there
@@ -82,14 +84,14 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> Released:
     until = {rule for rule, role in noted.items() if role is AclRole.UNTIL_SWITCH}
     kept = target.delete_acls(until & there)
     store.forget_notes(link.id, ACL_NOTES, [rule.key for rule in until - set(kept)])
-    return Released(
+    return PromotionReport(
         put=len(due) - len(failures),
         removed=len(until & there) - len(kept),
         failures=tuple(f"the rule '{rule}': {why}" for rule, why in {**failures, **kept}.items()),
     )
 
 
-def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str]) -> Released:
+def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str]) -> PromotionReport:
     """The settings that a topic has only while it is a standby give way to its source's."""
     noted = store.notes(link.id, SOURCE_SETTINGS)
     states = store.topic_states(link.id)
@@ -111,14 +113,14 @@ def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozen
     }
     changed = {name: settings for name, settings in wanted.items() if settings}
     failures = target.set_many_topic_configs(changed)
-    return Released(
+    return PromotionReport(
         topics=len(changed) - len(failures),
         failures=tuple(f"settings of {name}: {why}" for name, why in failures.items()),
     )
 
 
-def _attempt(act: _Act, store: Store, link: Link, target: ClusterAdmin) -> Released:
+def _attempt(act: _Act, store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
     try:
         return act(store, link, target)
     except DrkitError as error:
-        return Released(failures=(error.what,))
+        return PromotionReport(failures=(error.what,))

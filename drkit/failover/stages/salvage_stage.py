@@ -17,9 +17,9 @@ from drkit.failover.failback.live_log import LiveLog, TopicKept
 from drkit.failover.failback.topic_mapping import mappings_of
 from drkit.failover.fencing.quiescence import differing, still_written
 from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.audited_loss import complete_evidence
-from drkit.failover.run.machine import Facts, Outcome
+from drkit.failover.run.machine import Facts, StageOutcome
 from drkit.failover.run.ports import Salvaged
 from drkit.failover.stages.scrub_topics import live_logs, looked_again, mapped_topics
 from drkit.failover.stages.stage import StageContext, StageReport
@@ -57,15 +57,15 @@ class Salvage:
             complete_evidence(context.estate, context.link.reversed())
         if self.level or not self.topics:
             facts = replace(context.facts, salvaged=0)
-            return StageReport(Outcome.SKIPPED, f"nothing is deleted on {self.cluster}", facts)
+            return StageReport(StageOutcome.SKIPPED, f"nothing is deleted on {self.cluster}", facts)
         facts, _, said = keep(context, self.cluster, self.live, self.topics)
         refuse_gaps(context, self.live, self.topics, facts)
-        return StageReport(Outcome.OK, said, facts)
+        return StageReport(StageOutcome.OK, said, facts)
 
 
 def keep(
     context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]
-) -> tuple[Facts, tuple[Position, ...], str]:
+) -> tuple[Facts, tuple[PlannedPosition, ...], str]:
     """Salvage of these topics what only the old primary holds; facts and carried offsets, journaled, and what was done.
 
     It goes to a new folder: what an attempt before has kept is never written over.
@@ -126,7 +126,7 @@ def keep(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TopicAtSalvage:
     """A topic of the old primary at one moment: its log ends, the live cluster's log, a digest of committed offsets."""
 
     ends: dict[int, int]
@@ -134,7 +134,7 @@ class Seen:
     offsets: str
 
 
-def look(context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]) -> dict[str, Seen]:
+def look(context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]) -> dict[str, TopicAtSalvage]:
     """These topics as they are now on both clusters."""
     ends: dict[str, dict[int, int]] = {topic.topic: {} for topic in topics}
     for tp, end in ends_now(context, cluster, topics).items():
@@ -142,12 +142,12 @@ def look(context: StageContext, cluster: str, live: str, topics: Sequence[ScrubT
     logs = live_logs(context.estate.admin(live), topics)
     offsets = committed_on(context.estate.groups(cluster), ends)
     return {
-        name: Seen(of, logs[name], offsets_digest(each for each in offsets if each.topic == name))
+        name: TopicAtSalvage(of, logs[name], offsets_digest(each for each in offsets if each.topic == name))
         for name, of in ends.items()
     }
 
 
-def stale(context: StageContext, facts: Facts, now: Mapping[str, Seen]) -> dict[str, str]:
+def stale(context: StageContext, facts: Facts, now: Mapping[str, TopicAtSalvage]) -> dict[str, str]:
     """Topics whose salvage isn't all that only the old primary holds now, or can't be read back; why, by topic."""
     unreadable: dict[str, str] = {}
     for path in sorted({kept.path for name, kept in facts.kept.items() if name in now}):
@@ -222,7 +222,7 @@ def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) ->
     return context.estate.admin(alias).end_offsets(tps, committed=False)
 
 
-def _written(seen: Mapping[str, Seen]) -> dict[str, int]:
+def _written(seen: Mapping[str, TopicAtSalvage]) -> dict[str, int]:
     return {str(TopicPartition(name, number)): end for name, at in seen.items() for number, end in at.ends.items()}
 
 

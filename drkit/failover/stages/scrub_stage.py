@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.run.machine import Facts, Outcome
+from drkit.failover.run.machine import Facts, StageOutcome
 from drkit.failover.stages.salvage_stage import (
     check_cluster,
     committed_on,
@@ -77,7 +77,7 @@ class Scrub:
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
         gone = self._unreadable(context, facts, {topic.topic for topic in old})
         return StageReport(
-            Outcome.OK,
+            StageOutcome.OK,
             f"{len(ids)} topics deleted and created anew, {self.offsets} committed offsets gone{gone}",
             facts,
         )
@@ -106,7 +106,7 @@ class Scrub:
                 remedy="Stop what writes there, then plan the failback anew",
             )
         return StageReport(
-            Outcome.SKIPPED,
+            StageOutcome.SKIPPED,
             f"{self.cluster} holds nothing that isn't elsewhere: nothing is deleted",
             context.facts,
         )

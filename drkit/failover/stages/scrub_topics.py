@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.failback_snapshot import Sight
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot
 from drkit.failover.failback.live_log import MISSING, RECREATED, LiveLog, gap_of, only_here
 from drkit.failover.failback.topic_logs import logs_of
 from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping
@@ -15,7 +15,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition, is_canary
 
 
-def scrub_topics(sight: Sight) -> Iterator[ScrubTopic]:
+def scrub_topics(sight: FailbackSnapshot) -> Iterator[ScrubTopic]:
     """Topics that the link mirrored and that are still the incarnation it mirrored, and those that a failback which was
     given up has made anew.
     """

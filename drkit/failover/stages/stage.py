@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from drkit.failover.positions.position_checks import Standing
-from drkit.failover.positions.positions import Position
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import Facts, Outcome
+from drkit.failover.run.machine import Facts, StageOutcome
 from drkit.failover.run.ports import Ports
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, Refused, Unreachable
@@ -29,11 +29,11 @@ class StageReport:
     `positions`: the final ones, if it found them; then `places` is what stands there.
     """
 
-    outcome: Outcome
+    outcome: StageOutcome
     reason: str
     facts: Facts
-    positions: tuple[Position, ...] | None = None
-    places: tuple[Standing, ...] = ()
+    positions: tuple[PlannedPosition, ...] | None = None
+    places: tuple[PositionCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class StageContext:
     places on the live cluster. `establish` journals facts and what is carried before the stage ends.
     """
 
-    estate: Estate
+    estate: ClusterContext
     link: Link
     run: str
     facts: Facts
-    positions: tuple[Position, ...]
-    places: tuple[Standing, ...]
+    positions: tuple[PlannedPosition, ...]
+    places: tuple[PositionCheck, ...]
     again: bool
     lease: RunLease
     ports: Ports | None
     say: Callable[[str], None]
-    carried: tuple[Position, ...]
-    establish: Callable[[Facts, tuple[Position, ...]], None]
+    carried: tuple[PlannedPosition, ...]
+    establish: Callable[[Facts, tuple[PlannedPosition, ...]], None]
 
     @property
     def rooms(self) -> Ports:
@@ -111,7 +111,7 @@ class Stage(Protocol):
 
 
 def decide_link(
-    estate: Estate,
+    estate: ClusterContext,
     link: LinkId,
     direction: Direction,
     *,
@@ -165,7 +165,7 @@ def decide_link(
     )
 
 
-def _look_again(estate: Estate, link: LinkId, error: Unreachable) -> LinkControl | None:
+def _look_again(estate: ClusterContext, link: LinkId, error: Unreachable) -> LinkControl | None:
     try:
         return estate.store.link_control(link)
     except Unreachable:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drkit.failover.plan.snapshot import PartitionView, World
-from drkit.failover.run.cluster_context import Estate
-from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.failover.plan.snapshot import PartitionView, Snapshot
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more
@@ -23,7 +23,7 @@ _SECONDS = 20.0
 
 
 @dataclass(slots=True)
-class Compared:
+class TailComparison:
     """What was compared: records that are equal, those that the source holds no more, and what is wrong."""
 
     equal: int = 0
@@ -32,7 +32,7 @@ class Compared:
     unread: list[str] = field(default_factory=list)
 
 
-def compare_tails(estate: Estate, world: World) -> str:
+def compare_tails(estate: ClusterContext, world: Snapshot) -> str:
     """Compare; what was shown, in words.
 
     Raises:
@@ -67,23 +67,27 @@ def compare_tails(estate: Estate, world: World) -> str:
     return f"the last {compared.equal:,} records of {len(views)} partitions are equal by checksum{gone}"
 
 
-def last_places(views: Mapping[TopicPartition, PartitionView]) -> list[Place]:
+def last_places(views: Mapping[TopicPartition, PartitionView]) -> list[LogPosition]:
     """The last offsets of each target partition that are there and have a row in force."""
     places = []
     for tp, view in views.items():
         end = view.target_end or 0
         first = max(view.target_start or 0, view.rows[0].target_offset, end - OFFSETS)
-        places += [Place(tp, offset) for offset in range(first, end)]
+        places += [LogPosition(tp, offset) for offset in range(first, end)]
     return places
 
 
-def origin(view: PartitionView, target_offset: int) -> Place:
+def origin(view: PartitionView, target_offset: int) -> LogPosition:
     """The place on the source that the mapping gives a target offset."""
     row = [row for row in view.rows if row.target_offset <= target_offset][-1]
-    return Place(view.tp, target_offset - row.delta)
+    return LogPosition(view.tp, target_offset - row.delta)
 
 
-def compare(ours: Mapping[Place, Peeked], theirs: Mapping[Place, Peeked], places: Mapping[Place, Place]) -> Compared:
+def compare(
+    ours: Mapping[LogPosition, ProbedRecord],
+    theirs: Mapping[LogPosition, ProbedRecord],
+    places: Mapping[LogPosition, LogPosition],
+) -> TailComparison:
     """Judge what was seen.
 
     Args:
@@ -91,7 +95,7 @@ def compare(ours: Mapping[Place, Peeked], theirs: Mapping[Place, Peeked], places
         theirs: the source's.
         places: of each target place that holds a record, its place on the source.
     """
-    found = Compared()
+    found = TailComparison()
     for place, seen in ours.items():
         if seen.reason is not None and not seen.outside:
             found.unread.append(f"{place.tp} at {place.offset} ({seen.reason})")

@@ -9,7 +9,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
 
-from drkit.kafka.admin.admin_connection import Wire, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata, reason
 from drkit.model.acls import Acl
 from drkit.model.errors import Refused
@@ -18,21 +18,21 @@ _RESOURCES = {ACLResourceType.TOPIC: "topic", ACLResourceType.GROUP: "group"}
 _A_REQUEST = 500
 
 
-def describe_acls(wire: Wire) -> frozenset[Acl]:
+def describe_acls(wire: AdminConnection) -> frozenset[Acl]:
     """All rules about topics and groups.
 
     Raises:
         Refused: the cluster has no authorizer, or drkit may not read its rules.
     """
 
-    async def step(wire: Wire) -> frozenset[Acl]:
+    async def step(wire: AdminConnection) -> frozenset[Acl]:
         return await _describe(wire, None)
 
     found: frozenset[Acl] = wire.call("read ACLs", step)
     return found
 
 
-def acls_by_broker(wire: Wire) -> dict[int, frozenset[Acl]]:
+def acls_by_broker(wire: AdminConnection) -> dict[int, frozenset[Acl]]:
     """The rules about topics and groups that each broker goes by, by node id: a late broker may lack some.
 
     Raises:
@@ -40,7 +40,7 @@ def acls_by_broker(wire: Wire) -> dict[int, frozenset[Acl]]:
         Unreachable: a broker that the cluster lists doesn't answer.
     """
 
-    async def step(wire: Wire) -> dict[int, frozenset[Acl]]:
+    async def step(wire: AdminConnection) -> dict[int, frozenset[Acl]]:
         nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
         return {node: await _describe(wire, node) for node in nodes}
 
@@ -48,7 +48,7 @@ def acls_by_broker(wire: Wire) -> dict[int, frozenset[Acl]]:
     return found
 
 
-async def _describe(wire: Wire, node: int | None) -> frozenset[Acl]:
+async def _describe(wire: AdminConnection, node: int | None) -> frozenset[Acl]:
     """The rules that one broker (None: any) answers (within a step)."""
     found = set()
     for kind in _RESOURCES:
@@ -84,32 +84,35 @@ async def _describe(wire: Wire, node: int | None) -> frozenset[Acl]:
     return frozenset(found)
 
 
-def create_acls(wire: Wire, acls: Collection[Acl]) -> dict[Acl, str]:
+def create_acls(wire: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
     """Put rules; returns why, by rule, for those that were refused. Rules that are there already are fine."""
 
-    async def ask(wire: Wire, chunk: Sequence[Acl]) -> Any:
+    async def ask(wire: AdminConnection, chunk: Sequence[Acl]) -> Any:
         return (await wire.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
 
     return _each(wire, "put ACLs", acls, ask)
 
 
-def delete_acls(wire: Wire, acls: Collection[Acl]) -> dict[Acl, str]:
+def delete_acls(wire: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
     """Remove exactly these rules; returns why, by rule, for those that were refused. Absent ones are fine."""
 
-    async def ask(wire: Wire, chunk: Sequence[Acl]) -> Any:
+    async def ask(wire: AdminConnection, chunk: Sequence[Acl]) -> Any:
         return (await wire.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
 
     return _each(wire, "remove ACLs", acls, ask)
 
 
 def _each(
-    wire: Wire, what: str, acls: Collection[Acl], ask: Callable[[Wire, Sequence[Acl]], Awaitable[Any]]
+    wire: AdminConnection,
+    what: str,
+    acls: Collection[Acl],
+    ask: Callable[[AdminConnection, Sequence[Acl]], Awaitable[Any]],
 ) -> dict[Acl, str]:
     """Ask for so many rules at a time; `ask` returns a result for each."""
     wanted = sorted(acls)
     failures: dict[Acl, str] = {}
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         for start in range(0, len(wanted), _A_REQUEST):
             chunk = wanted[start : start + _A_REQUEST]
             _judge(chunk, await ask(wire, chunk), failures)

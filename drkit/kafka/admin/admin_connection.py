@@ -32,10 +32,10 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.auth_errors import HandshakeRefused, Manager
 from drkit.kafka.config.client_config import kafka_python_config
 from drkit.model.deadline import Deadline
-from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 
 T = TypeVar("T")
-Step = Callable[["Wire"], Awaitable[T]]
+Step = Callable[["AdminConnection"], Awaitable[T]]
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
@@ -67,7 +67,7 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
         return connected
 
 
-class Reach:
+class Reachability:
     """How long to try to connect to a cluster that may be gone; shared by all connections to it.
 
     Args:
@@ -87,8 +87,8 @@ class Reach:
 
 
 class Permission(Protocol):
-    """Whether the cluster may be changed through a `Wire` now. For whoever can be stopped (SIGSTOP, a hung machine) and
-    wake up when another has taken over: what it was about to send must not go out then.
+    """Whether the cluster may be changed through a `AdminConnection` now. For whoever can be stopped (SIGSTOP, a hung
+    machine) and wake up when another has taken over: what it was about to send must not go out then.
     """
 
     def renew(self) -> None:
@@ -110,7 +110,7 @@ class Again(Exception):
     """Raised by a step whose answer was transient: try the step again until the deadline."""
 
 
-class Wire:
+class AdminConnection:
     """Requests to one cluster. Connects at the first call; may be shared by threads.
 
     Args:
@@ -121,7 +121,7 @@ class Wire:
     """
 
     def __init__(
-        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reachability | None = None
     ) -> None:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
@@ -318,7 +318,7 @@ class Wire:
         if isinstance(error, HandshakeRefused):
             return error.as_error(self.alias)
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
-            return NotLetIn(
+            return AuthenticationError(
                 f"cluster {self.alias} rejected the credentials",
                 remedy="Check sasl.mechanisms of that cluster, and its user and password or its OAuth client",
             )
@@ -333,14 +333,14 @@ class Wire:
 
 
 class WireClient:
-    """What speaks to one cluster over a `Wire`: connects at the first call, is closed by `with`."""
+    """What speaks to one cluster over a `AdminConnection`: connects at the first call, is closed by `with`."""
 
     def __init__(
-        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reachability | None = None
     ) -> None:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
-        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
+        self._wire = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
 
     def __enter__(self) -> Self:
         return self

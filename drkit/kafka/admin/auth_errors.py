@@ -26,7 +26,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking
 from drkit.model.deadline import Deadline
-from drkit.model.errors import BrokerTooOld, DrkitError, NotLetIn, Unreachable
+from drkit.model.errors import AuthenticationError, BrokerTooOld, DrkitError, Unreachable
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _NO_ISSUER = frozenset({2, 18, 19, 20, 21})
@@ -59,9 +59,9 @@ class HandshakeRefused(kafka_errors.KafkaError):  # type: ignore[misc]  # untype
         self.what = what
         self.remedy = remedy
 
-    def as_error(self, alias: str) -> NotLetIn:
+    def as_error(self, alias: str) -> AuthenticationError:
         """In drkit's words."""
-        return NotLetIn(f"cluster {alias}: {self.what}", remedy=self.remedy)
+        return AuthenticationError(f"cluster {alias}: {self.what}", remedy=self.remedy)
 
 
 class TooOld(HandshakeRefused):

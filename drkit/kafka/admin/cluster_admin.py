@@ -12,7 +12,7 @@ from kafka.protocol.admin import (
 )
 
 from drkit.kafka.admin import acls, leader_epochs, log_offsets, topic_deletion
-from drkit.kafka.admin.admin_connection import Again, Wire, WireClient, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, describe, error_class
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.kafka.admin.log_sizes import log_sizes
 from drkit.kafka.admin.topic_requests import (
@@ -28,8 +28,8 @@ from drkit.kafka.admin.topic_requests import (
     topic_info,
 )
 from drkit.kafka.client import timestamp_scan
-from drkit.kafka.client.record_probe import Peeked, Place, peek
-from drkit.kafka.client.timestamp_scan import Scanned, Stretch
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord, peek
+from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.model.acls import Acl
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import TopicPartition
@@ -112,7 +112,7 @@ class ClusterAdmin(WireClient):
         wanted = list(names)
         found: dict[str, dict[str, str]] = {}
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
                 found.update(await describe_configs(wire, wanted[start : start + TOPICS_A_REQUEST], keys, denied))
 
@@ -150,7 +150,7 @@ class ClusterAdmin(WireClient):
             del left[name]
         asked: set[str] = set()
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             chunk = first_to_create(left.values())
             while chunk:
                 sent_before = set(asked)
@@ -181,7 +181,7 @@ class ClusterAdmin(WireClient):
             Refused: the topic has as many or more, or the cluster denies it.
         """
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             topic_type = CreatePartitionsRequest.CreatePartitionsTopic
             response = await wire.send(
                 CreatePartitionsRequest(
@@ -231,7 +231,7 @@ class ClusterAdmin(WireClient):
         wanted = [(name, config) for name, config in configs.items() if config]
         failures: dict[str, str] = {}
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
                 response = await wire.send(alter_request(wanted[start : start + TOPICS_A_REQUEST]))
                 for result in response.responses:
@@ -253,7 +253,7 @@ class ClusterAdmin(WireClient):
         """
         wanted = list(names)
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             state = DeleteTopicsRequest.DeleteTopicState
             response = await wire.send(
                 DeleteTopicsRequest(
@@ -359,18 +359,18 @@ class ClusterAdmin(WireClient):
         answers for are left out."""
         return leader_epochs.epochs_below(self._wire, offsets)
 
-    def peek(self, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
-        """The first record at or after each place (`drkit.kafka.client.record_probe`); one that can't be read in time says why."""
+    def peek(self, places: Iterable[LogPosition], *, seconds: float) -> dict[LogPosition, ProbedRecord]:
+        """The first record at or after each place (`client.record_probe`); one that can't be read in time says why."""
         return peek(self._wire, places, seconds=seconds)
 
     def scan(
         self,
-        stretches: Mapping[TopicPartition, Stretch],
+        stretches: Mapping[TopicPartition, OffsetRange],
         *,
         seconds: float,
         most_bytes: int | None = timestamp_scan.STRETCH_BYTES,
     ) -> dict[TopicPartition, Scanned]:
-        """Timestamps and transactions of stretches of logs (`drkit.kafka.client.timestamp_scan`), as far as they are read in time."""
+        """Timestamps and transactions of stretches of logs (`client.timestamp_scan`), as far as read in time."""
         return timestamp_scan.scan(self._wire, stretches, seconds=seconds, most_bytes=most_bytes)
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -389,7 +389,7 @@ class ClusterAdmin(WireClient):
     ) -> None:
         """Wait until `unready`, given the topics seen, names none of them."""
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             response = await metadata(names)(wire)
             missing = kafka_errors.UnknownTopicOrPartitionError
             seen = {t.name: topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}

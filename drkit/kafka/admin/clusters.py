@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.admin_connection import Reach
+from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 
@@ -39,7 +39,7 @@ class Clusters:
     ) -> None:
         self._configs = configs
         self.timeout_seconds = timeout_seconds
-        self._reaches = {alias: Reach(patience_seconds) for alias in configs}
+        self._reaches = {alias: Reachability(patience_seconds) for alias in configs}
         self._lock = threading.Lock()
         self._admins: dict[tuple[str, bool], ClusterAdmin] = {}
         self._groups: dict[tuple[str, bool], GroupAdmin] = {}
@@ -65,7 +65,7 @@ class Clusters:
         """How a cluster is reached."""
         return self._configs[alias]
 
-    def reach(self, alias: str) -> Reach:
+    def reach(self, alias: str) -> Reachability:
         """How long to try to connect to a cluster that may be gone, and whether it was found gone."""
         return self._reaches[alias]
 
@@ -92,5 +92,5 @@ class Clusters:
     def _bound(self, may_be_gone: bool) -> float:
         return min(self.timeout_seconds, _ANSWER_SECONDS) if may_be_gone else self.timeout_seconds
 
-    def _reach(self, alias: str, may_be_gone: bool) -> Reach | None:
+    def _reach(self, alias: str, may_be_gone: bool) -> Reachability | None:
         return self._reaches[alias] if may_be_gone else None

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from drkit.kafka.admin.admin_connection import Again, Wire, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
-from drkit.kafka.client.single_fetch import Asked, fetch
+from drkit.kafka.client.single_fetch import SingleFetch, fetch
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.kafka.protocol.record_batch import MAGIC, parse
 from drkit.model.errors import Unreachable
@@ -38,7 +38,7 @@ class EpochEnd(NamedTuple):
     end: int
 
 
-class Kept(NamedTuple):
+class KeptEpochs(NamedTuple):
     """The offset from which on a log no longer has what was read of it; `exact`: it has all that is below, else it may
     have lost some of that, too."""
 
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     exact: bool
 
 
-def kept_of(through: int, epoch: int, end: EpochEnd) -> Kept | None:
+def kept_of(through: int, epoch: int, end: EpochEnd) -> KeptEpochs | None:
     """What a log still has of what was read of it below `through`; None: all of it. Pure.
 
     Args:
@@ -57,17 +57,17 @@ def kept_of(through: int, epoch: int, end: EpochEnd) -> Kept | None:
     if end.end < 0 or (end.epoch == epoch and end.end >= through):
         return None
     if end.epoch == epoch:
-        return Kept(end.end, exact=True)
+        return KeptEpochs(end.end, exact=True)
     # it never had that epoch's batches; its own older ones may have begun to differ before they end
-    return Kept(min(end.end, through), exact=False)
+    return KeptEpochs(min(end.end, through), exact=False)
 
 
-def leader_epochs(wire: Wire, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+def leader_epochs(wire: AdminConnection, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
     """The epoch of each partition's leader as the metadata says; those without a leader, and those that drkit's
     principal may not see, are left out."""
     found: dict[TopicPartition, int] = {}
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         await find_leaders(wire, list(tps), set(), found, denied=set())
 
     if tps:
@@ -75,7 +75,7 @@ def leader_epochs(wire: Wire, tps: Mapping[TopicPartition, object]) -> dict[Topi
     return found
 
 
-def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+def epoch_ends(wire: AdminConnection, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
     """Where each partition's epoch ends on its leader.
 
     Partitions that don't exist, those that drkit's principal may not see, and those that no leader answers for soon are
@@ -85,7 +85,7 @@ def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPa
     pending = dict(epochs)
     now: dict[TopicPartition, int] = {}
 
-    async def ask(wire: Wire, leader: int, tps: list[TopicPartition]) -> str:
+    async def ask(wire: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
         behind = [tp for tp in tps if now[tp] < pending[tp]]  # metadata older than what was read
         known = {tp: pending[tp] for tp in tps if now[tp] >= pending[tp]}
         why = await _ask_ends(wire, leader, known, now, pending, found) if known else ""
@@ -100,16 +100,16 @@ def epoch_ends(wire: Wire, epochs: Mapping[TopicPartition, int]) -> dict[TopicPa
     return found
 
 
-def epochs_below(wire: Wire, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def epochs_below(wire: AdminConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
 
     Partitions that don't exist, those that drkit's principal may not read, and those that no leader answers for soon
     are left out.
     """
     found: dict[TopicPartition, int] = {}
-    pending = {tp: Asked(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
+    pending = {tp: SingleFetch(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
 
-    async def ask(wire: Wire, leader: int, tps: list[TopicPartition]) -> str:
+    async def ask(wire: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
         answers = await fetch(wire, leader, {tp: pending[tp] for tp in tps})
         if isinstance(answers, kafka_errors.KafkaError):
             return str(answers)
@@ -122,7 +122,7 @@ def epochs_below(wire: Wire, offsets: Mapping[TopicPartition, int]) -> dict[Topi
 
 
 def _ask_leaders(
-    wire: Wire,
+    wire: AdminConnection,
     what: str,
     pending: dict[TopicPartition, Any],
     now: dict[TopicPartition, int],
@@ -135,7 +135,7 @@ def _ask_leaders(
         Unreachable: nobody answers at all.
     """
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         gone: set[TopicPartition] = set()
         leaders = await find_leaders(wire, list(pending), gone, now, denied=gone)
         for tp in gone:
@@ -152,7 +152,7 @@ def _ask_leaders(
             raise
 
 
-async def _or_say(ask: Any, wire: Wire, leader: int, tps: list[TopicPartition]) -> str:
+async def _or_say(ask: Any, wire: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
     """A leader that can't be reached leaves its partitions pending, so the others go on."""
     try:
         why: str = await ask(wire, leader, tps)
@@ -164,7 +164,7 @@ async def _or_say(ask: Any, wire: Wire, leader: int, tps: list[TopicPartition]) 
 
 
 async def _ask_ends(
-    wire: Wire,
+    wire: AdminConnection,
     leader: int,
     epochs: Mapping[TopicPartition, int],
     now: Mapping[TopicPartition, int],
@@ -203,7 +203,7 @@ async def _ask_ends(
 
 
 def _take_batch(
-    tp: TopicPartition, answer: Any, pending: dict[TopicPartition, Asked], found: dict[TopicPartition, int]
+    tp: TopicPartition, answer: Any, pending: dict[TopicPartition, SingleFetch], found: dict[TopicPartition, int]
 ) -> str:
     """Take what one partition answered; returns why it is still pending, or nothing."""
     offset, most = pending[tp]
@@ -226,7 +226,7 @@ def _take_batch(
             found[tp] = batch.leader_epoch if batch.base_offset <= offset else UNKNOWN_EPOCH
             return ""
     if answer.high_watermark > offset and most < _MOST_BYTES:
-        pending[tp] = Asked(offset, most * 4)  # its batch is larger than what was asked for
+        pending[tp] = SingleFetch(offset, most * 4)  # its batch is larger than what was asked for
     return f"{tp}: nothing comes at {offset}"
 
 

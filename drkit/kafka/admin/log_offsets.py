@@ -12,7 +12,7 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import Again, Wire, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, check, describe, error_class
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -45,7 +45,7 @@ class _Answers:
 
 
 def list_offsets(
-    wire: Wire,
+    wire: AdminConnection,
     what: str,
     times: Mapping[TopicPartition, int],
     *,
@@ -65,7 +65,7 @@ def list_offsets(
     answers = _Answers(pending=dict.fromkeys(times, "not asked yet"), denied=set() if partial else None)
     view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         leaders = await find_leaders(wire, list(answers.pending), answers.absent, denied=answers.denied)
         for tp in answers.absent | (answers.denied or set()):
             answers.pending.pop(tp, None)
@@ -83,7 +83,7 @@ def list_offsets(
 
 
 async def find_leaders(
-    wire: Wire,
+    wire: AdminConnection,
     tps: Iterable[TopicPartition],
     absent: set[TopicPartition],
     epochs: dict[TopicPartition, int] | None = None,
@@ -136,7 +136,7 @@ def _why_left_out(
 
 
 async def _ask_or_leave(
-    wire: Wire,
+    wire: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
     times: Mapping[TopicPartition, int],
@@ -154,7 +154,7 @@ async def _ask_or_leave(
 
 
 async def _ask(
-    wire: Wire,
+    wire: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
     times: Mapping[TopicPartition, int],
@@ -191,7 +191,7 @@ async def _ask(
             answers.pending[tp] = describe(error)
 
 
-async def ask_log_end(wire: Wire, leader: int, tp: TopicPartition) -> int:
+async def ask_log_end(wire: AdminConnection, leader: int, tp: TopicPartition) -> int:
     """The log's end of one partition on its leader (within a step)."""
     answers = _Answers(pending={tp: "not asked yet"})
     await _ask(wire, leader, [tp], {tp: LATEST}, _View(_READ_UNCOMMITTED, _OBSERVER), answers)
@@ -200,7 +200,7 @@ async def ask_log_end(wire: Wire, leader: int, tp: TopicPartition) -> int:
     return answers.found[tp]
 
 
-def delete_records(wire: Wire, before: Mapping[TopicPartition, int]) -> None:
+def delete_records(wire: AdminConnection, before: Mapping[TopicPartition, int]) -> None:
     """Move each partition's log start to the offset given (never beyond its high watermark).
 
     Raises:
@@ -209,7 +209,7 @@ def delete_records(wire: Wire, before: Mapping[TopicPartition, int]) -> None:
     """
     left = dict(before)
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         absent: set[TopicPartition] = set()
         leaders = await find_leaders(wire, left, absent)
         if absent:
@@ -223,7 +223,7 @@ def delete_records(wire: Wire, before: Mapping[TopicPartition, int]) -> None:
 
 
 async def _delete_at(
-    wire: Wire, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
+    wire: AdminConnection, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
 ) -> None:
     topic_type = DeleteRecordsRequest.DeleteRecordsTopic
     partition_type = topic_type.DeleteRecordsPartition
@@ -248,7 +248,7 @@ async def _delete_at(
                 raise _refused_deletion(wire, tp, describe(error))
 
 
-def _refused_deletion(wire: Wire, tp: TopicPartition, why: str) -> Refused:
+def _refused_deletion(wire: AdminConnection, tp: TopicPartition, why: str) -> Refused:
     return Refused(
         f"cluster {wire.alias} would not delete records of {tp}: {why}",
         meaning="OFFSET_OUT_OF_RANGE: beyond the log's end; POLICY_VIOLATION: the topic is only compacted",

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from kafka.protocol.admin import DescribeLogDirsRequest
 
-from drkit.kafka.admin.admin_connection import Wire, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.model.topology import TopicPartition
 
 
-def log_sizes(wire: Wire, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def log_sizes(wire: AdminConnection, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Bytes by partition; those that no leader tells of are left out.
 
     Raises:
@@ -21,7 +21,7 @@ def log_sizes(wire: Wire, tps: Iterable[TopicPartition]) -> dict[TopicPartition,
     wanted = list(tps)
     found: dict[TopicPartition, int] = {}
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         leaders = await find_leaders(wire, wanted, set())
         await wire.together(_ask(wire, leader, led, found) for leader, led in leaders.items())
 
@@ -30,7 +30,7 @@ def log_sizes(wire: Wire, tps: Iterable[TopicPartition]) -> dict[TopicPartition,
     return found
 
 
-async def _ask(wire: Wire, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]) -> None:
+async def _ask(wire: AdminConnection, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]) -> None:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for tp in tps:
         by_topic[tp.topic].append(tp.partition)

@@ -14,7 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
-from drkit.kafka.admin.admin_connection import Again, Wire, WireClient, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, check, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
@@ -23,7 +23,7 @@ _NO_TRANSACTION_MS = 60_000
 _PARTITIONS_A_REQUEST = 2_000
 
 
-class ProducerAdmin(WireClient):
+class ProducerStateAdmin(WireClient):
     """Producer ids of one cluster. Connects at the first call; may be shared by threads."""
 
     def new_producer_id(self) -> int:
@@ -34,7 +34,7 @@ class ProducerAdmin(WireClient):
             Unreachable: the cluster doesn't answer.
         """
 
-        async def step(wire: Wire) -> int:
+        async def step(wire: AdminConnection) -> int:
             response = await wire.send(
                 InitProducerIdRequest(
                     transactional_id=None,
@@ -67,7 +67,7 @@ class ProducerAdmin(WireClient):
         found: dict[TopicPartition, int | None] = {}
         pending = dict.fromkeys(tps, "not asked yet")
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             gone: set[TopicPartition] = set()
             leaders = await find_leaders(wire, list(pending), gone, denied=gone)
             for tp in gone:
@@ -89,7 +89,7 @@ class ProducerAdmin(WireClient):
 
 
 async def _ask(
-    wire: Wire,
+    wire: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
     producer_id: int,

@@ -10,14 +10,14 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DeleteTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import Wire, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, error_class
 from drkit.kafka.admin.topic_requests import TOPICS_A_REQUEST, reason
 
 _WITH_IDS = 6
 _GONE = (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.UnknownTopicIdError)
 
 
-def absent_everywhere(wire: Wire, names: Collection[str]) -> set[str]:
+def absent_everywhere(wire: AdminConnection, names: Collection[str]) -> set[str]:
     """Those of these topics that none of the cluster's brokers knows; each broker is asked itself.
 
     Raises:
@@ -25,7 +25,7 @@ def absent_everywhere(wire: Wire, names: Collection[str]) -> set[str]:
     """
     wanted = sorted(names)
 
-    async def step(wire: Wire) -> set[str]:
+    async def step(wire: AdminConnection) -> set[str]:
         cluster = await wire.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         absent = set(wanted)
         topic_type = MetadataRequest.MetadataRequestTopic
@@ -40,7 +40,7 @@ def absent_everywhere(wire: Wire, names: Collection[str]) -> set[str]:
     return wire.call("ask every broker for topics", step) if wanted else set()
 
 
-def delete_exact(wire: Wire, topics: Mapping[str, str]) -> dict[str, str]:
+def delete_exact(wire: AdminConnection, topics: Mapping[str, str]) -> dict[str, str]:
     """Delete topics by name *and* topic id: one of the same name with another id stays.
 
     Args:
@@ -53,7 +53,7 @@ def delete_exact(wire: Wire, topics: Mapping[str, str]) -> dict[str, str]:
     ids = {_uuid(text): name for name, text in topics.items()}
     failures: dict[str, str] = {}
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         version = wire.supports(DeleteTopicsRequest)
         if version is None or version < _WITH_IDS:
             failures.update(dict.fromkeys(topics, "its brokers can't delete by topic id (before Kafka 2.8)"))

@@ -15,7 +15,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import Wire, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, check, describe, error_class
 from drkit.model.topology import is_internal
 
 TOPICS_A_REQUEST = 200
@@ -49,10 +49,10 @@ class NewTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-def metadata(names: Sequence[str] | None) -> Callable[[Wire], Any]:
+def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
     """A step that reads metadata of these topics (None: of all; empty: of the cluster only)."""
 
-    async def step(wire: Wire) -> Any:
+    async def step(wire: AdminConnection) -> Any:
         topic_type = MetadataRequest.MetadataRequestTopic
         topics = None if names is None else [topic_type(name=name) for name in names]
         return await wire.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
@@ -128,7 +128,7 @@ def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
 
 
 async def describe_configs(
-    wire: Wire, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
+    wire: AdminConnection, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
 ) -> dict[str, dict[str, str]]:
     """Effective settings by topic (within a step); topics that don't exist are left out. `denied` takes those whose
     settings may not be read; None: that is an error.

@@ -10,7 +10,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import Again, Wire, WireClient, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, check, describe, error_class
 from drkit.kafka.admin.log_offsets import LATEST, find_leaders, list_offsets
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
@@ -41,7 +41,7 @@ class TransactionAdmin(WireClient):
     def partitions(self) -> dict[str, int]:
         """How many partitions the two transactional logs have; one that doesn't exist yet is left out."""
 
-        async def step(wire: Wire) -> dict[str, int]:
+        async def step(wire: AdminConnection) -> dict[str, int]:
             topic_type = MetadataRequest.MetadataRequestTopic
             names = [topic_type(name=name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
             response = await wire.send(MetadataRequest(topics=names, allow_auto_topic_creation=False))
@@ -61,7 +61,7 @@ class TransactionAdmin(WireClient):
         """
         wanted = list(tps)
 
-        async def step(wire: Wire) -> set[int]:
+        async def step(wire: AdminConnection) -> set[int]:
             found: set[int] = set()
             for leader, led in (await find_leaders(wire, wanted, set())).items():
                 by_topic: dict[str, list[int]] = defaultdict(list)
@@ -89,7 +89,7 @@ class TransactionAdmin(WireClient):
             Unreachable: also while a transaction coordinator is down or loading: a part is never given for the whole.
         """
 
-        async def step(wire: Wire) -> list[TransactionalId]:
+        async def step(wire: AdminConnection) -> list[TransactionalId]:
             metadata = await wire.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
             found: list[TransactionalId] = []
 

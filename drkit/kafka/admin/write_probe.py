@@ -14,7 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.producer import ProduceRequest
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.admin_connection import Wire, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.model.errors import DrkitError
 
@@ -40,7 +40,7 @@ class WriteProbe:
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float) -> None:
-        self._wire = Wire(alias, cluster, timeout_seconds=timeout_seconds)
+        self._wire = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +63,7 @@ class WriteProbe:
         """
         wanted = sorted(topics)
 
-        async def step(wire: Wire) -> dict[int, frozenset[str]]:
+        async def step(wire: AdminConnection) -> dict[int, frozenset[str]]:
             nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
             return {node: await _ask(wire, node, wanted) for node in nodes}
 
@@ -71,7 +71,7 @@ class WriteProbe:
         return found
 
 
-async def _ask(wire: Wire, node: int, topics: Sequence[str]) -> frozenset[str]:
+async def _ask(wire: AdminConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
     open_ones = set()
     topic_type = ProduceRequest.TopicProduceData
     partition_type = topic_type.PartitionProduceData

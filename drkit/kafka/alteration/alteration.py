@@ -26,7 +26,7 @@ from drkit.config.callables import named_callable
 from drkit.kafka.alteration.provenance import NAMES, OFFSET, OWN_NAMES, Hop, origin, passed, stamped
 from drkit.kafka.protocol import record_body
 from drkit.kafka.protocol.records import NUMBERS, Damaged
-from drkit.kafka.protocol.records import Record as EncodedRecord
+from drkit.kafka.protocol.records import RawRecord as EncodedRecord
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition

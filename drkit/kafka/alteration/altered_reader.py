@@ -30,7 +30,7 @@ from drkit.kafka.protocol.record_batch import (
     batch_of,
     unreadable,
 )
-from drkit.kafka.protocol.records import Damaged, Record, encoded, read, read_old
+from drkit.kafka.protocol.records import Damaged, RawRecord, encoded, read, read_old
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 MOST_REASONS = 10
@@ -129,7 +129,7 @@ class AlteredReader:
             else:
                 yield unreadable(members[0][0], members[-1][0] + 1)
 
-    def _answers(self, tp: TopicPartition, due: Sequence[Record]) -> tuple[list[Record], list[int]]:
+    def _answers(self, tp: TopicPartition, due: Sequence[RawRecord]) -> tuple[list[RawRecord], list[int]]:
         """What becomes of records, and the offsets of those about which that isn't known."""
         kept, failed = self._asked(tp, due)
         asks = self._alteration.callables
@@ -146,9 +146,9 @@ class AlteredReader:
         self.reasons += list(failed.values())[: max(0, MOST_REASONS - len(self.reasons))]
         return kept, list(failed)
 
-    def _asked(self, tp: TopicPartition, due: Sequence[Record]) -> tuple[list[Record], dict[int, str]]:
+    def _asked(self, tp: TopicPartition, due: Sequence[RawRecord]) -> tuple[list[RawRecord], dict[int, str]]:
         """Ask once: what is kept; by offset, why a callable has no answer."""
-        kept: list[Record] = []
+        kept: list[RawRecord] = []
         failed: dict[int, str] = {}
         rest = iter(due)
         while True:
@@ -161,7 +161,7 @@ class AlteredReader:
                 return kept, failed
 
 
-def rebuilt(records: Sequence[Record]) -> Batch:
+def rebuilt(records: Sequence[RawRecord]) -> Batch:
     """A batch of these records at their own offsets, uncompressed; its header is that of a batch in a log."""
     base, stamp = records[0].offset, records[0].timestamp
     parts: list[bytes | memoryview] = []

@@ -18,7 +18,7 @@ _KEPT = 12 << 20
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
-class Frames:
+class BufferPool:
     """Blocks of memory, free or lent. For any thread."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka import errors
 from aiokafka.conn import CloseReason
 
-from drkit.kafka.client.buffer_pool import Frames
+from drkit.kafka.client.buffer_pool import BufferPool
 from drkit.kafka.protocol import encoding as form
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _SIZE_BYTES = _LEAST_ANSWER = 4  # an answer holds its correlation id at least
 _NO_TAGS = b"\0"
 _LARGE = 512 * 1024
 """Bytes from which on an answer is put together in memory that is used again; less is quickly allocated."""
-_FRAMES = Frames()
+_FRAMES = BufferPool()
 
 
 class Reply:
@@ -51,7 +51,7 @@ Told = Callable[[Reply], None]
 """Takes what came of a request. It may send others, and mustn't raise."""
 
 
-class _Owed:
+class _PendingResponse:
     """What aiokafka takes for the future of an answer."""
 
     __slots__ = ("_done", "_loop", "_told")
@@ -73,7 +73,7 @@ class _Owed:
         self._loop.call_soon(self._told, Reply(None, error))  # the connection is being closed, of all that it owes
 
 
-class Line:
+class ResponseReader:
     """Reads the answers of a connection, and gives it up once it owes one and nothing has moved for so long.
 
     aiokafka's own time-out is of the whole answer: a large one on a slow line would never be complete in time,
@@ -218,7 +218,7 @@ class Connection:
 
     __slots__ = ("_line", "_made")
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ResponseReader) -> None:
         self._line = line
         self._made = line.made
 
@@ -245,18 +245,18 @@ class Connection:
         Raises:
             As `send`; nothing will be told then.
         """
-        self._send(request, _Owed(told, asyncio.get_running_loop()))
+        self._send(request, _PendingResponse(told, asyncio.get_running_loop()))
 
-    def _send(self, request: Any, owed: asyncio.Future[Any] | _Owed) -> None:
+    def _send(self, request: Any, owed: asyncio.Future[Any] | _PendingResponse) -> None:
         made = self._made
-        if made._writer is None:  # noqa: SLF001 - see `Line`
+        if made._writer is None:  # noqa: SLF001 - see `ResponseReader`
             raise errors.KafkaConnectionError(f"no connection to broker at {made.host}:{made.port}")
-        encoded = request.prepare(made._versions)  # noqa: SLF001 - see `Line`
-        client = made._client_id.encode()  # noqa: SLF001 - see `Line`
+        encoded = request.prepare(made._versions)  # noqa: SLF001 - see `ResponseReader`
+        client = made._client_id.encode()  # noqa: SLF001 - see `ResponseReader`
         tags = _NO_TAGS if encoded.FLEXIBLE_VERSION else b""
-        correlation_id = made._next_correlation_id()  # noqa: SLF001 - see `Line`
+        correlation_id = made._next_correlation_id()  # noqa: SLF001 - see `ResponseReader`
         size = _HEADER.size - _SIZE_BYTES + len(client) + len(tags) + sum(map(len, encoded.parts))
         head = _HEADER.pack(size, encoded.API_KEY, encoded.API_VERSION, correlation_id, len(client))
-        made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `Line`
-        made._requests.append((correlation_id, encoded, owed))  # noqa: SLF001 - see `Line`
+        made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `ResponseReader`
+        made._requests.append((correlation_id, encoded, owed))  # noqa: SLF001 - see `ResponseReader`
         self._line.owes()

@@ -17,7 +17,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.client.connection import Connection, Line
+from drkit.kafka.client.connection import Connection, ResponseReader
 from drkit.kafka.config.client_config import aiokafka_config
 from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking
 from drkit.model.errors import BrokerTooOld
@@ -33,7 +33,7 @@ StreamError = (errors.KafkaError, OSError, asyncio.TimeoutError)
 """What a request raises when its outcome isn't known: the connection failed, or nothing came in time."""
 
 
-class Stream:
+class DataClient:
     """The data path's connections to one cluster. Used on one event loop.
 
     Args:
@@ -46,7 +46,7 @@ class Stream:
         self.alias = alias
         self._config = aiokafka_config(cluster)
         self._timeout_seconds = timeout_seconds
-        self._lines: dict[tuple[int, str], Line] = {}
+        self._lines: dict[tuple[int, str], ResponseReader] = {}
         self._client: AIOKafkaClient | None = None
         self._topics: set[str] = set()
         self._refreshed = 0.0
@@ -143,5 +143,5 @@ class Stream:
             raise BrokerTooOld(f"cluster {self.alias}: {what}", remedy=REMEDY)
         line = self._lines.get((node, purpose))
         if line is None or line.made is not made:
-            line = self._lines[node, purpose] = Line(made, self._timeout_seconds)
+            line = self._lines[node, purpose] = ResponseReader(made, self._timeout_seconds)
         return Connection(line)

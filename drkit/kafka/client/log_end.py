@@ -32,7 +32,7 @@ class LogEnd(NamedTuple):
     offset: int
 
 
-class LogEndsAnswer:
+class LogEndsResponse:
     """A decoded ListOffsets response."""
 
     def __init__(self, partitions: list[LogEnd]) -> None:
@@ -56,10 +56,10 @@ class LogEndsAnswer:
 class _ListOffsets4(form.Encoded):
     API_KEY = 2
     API_VERSION = 4
-    RESPONSE_TYPE = LogEndsAnswer
+    RESPONSE_TYPE = LogEndsResponse
 
 
-class LogEnds(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped base
+class LogEndsRequest(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped base
     """Ask one leader where partitions end.
 
     Args:

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.client.data_client import Stream, StreamError
-from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.client.data_client import DataClient, StreamError
+from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse, unreadable
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -54,7 +54,7 @@ class LogReader:
         self._committed = committed
         self._timeout = timeout_seconds
         self._loop = asyncio.new_event_loop()
-        self._stream = Stream(alias, cluster, timeout_seconds=min(timeout_seconds, 30.0))
+        self._stream = DataClient(alias, cluster, timeout_seconds=min(timeout_seconds, 30.0))
         self._connected = False
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class LogReader:
             return None, None, position
         held, after = await self._with_ends(batches, topic, partition, position, until)
         following = await self._ask(topic, partition, after, until) if after < until else None
-        committed = Committed(answer.aborted if self._committed else ())
+        committed = CommittedFilter(answer.aborted if self._committed else ())
         found = [each for each in held if _reaches(each, position, until) and _holds(committed, each)]
         return found, following, after
 
@@ -269,7 +269,7 @@ def _reaches(batch: Batch, position: int, until: int) -> bool:
     return _last(batch) >= position and (batch.magic < MAGIC or batch.base_offset < until)
 
 
-def _holds(committed: Committed, batch: Batch) -> bool:
+def _holds(committed: CommittedFilter, batch: Batch) -> bool:
     return batch.magic < MAGIC or committed.holds(batch)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.client.connection import Connection
-from drkit.kafka.client.data_client import Stream, StreamError
+from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.kafka.protocol.records import Damaged
@@ -52,7 +52,7 @@ class LogTail:
     def __init__(
         self, alias: str, cluster: ClusterConfig, take: Take, lost: Lost, rest: Rest = lambda _reached, _asked: None
     ) -> None:
-        self._stream = Stream(alias, cluster, timeout_seconds=10.0)
+        self._stream = DataClient(alias, cluster, timeout_seconds=10.0)
         self._take = take
         self._lost = lost
         self._rest = rest

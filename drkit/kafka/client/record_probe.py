@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 from kafka import errors as kafka_errors
 
-from drkit.kafka.admin.admin_connection import Again, Wire, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
-from drkit.kafka.client.single_fetch import STALL_SECONDS, Asked, fetch
+from drkit.kafka.client.single_fetch import STALL_SECONDS, SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
-from drkit.kafka.protocol.records import Damaged, Record, read, read_old
+from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -28,14 +28,14 @@ _FIRST_BYTES = 64 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """An offset of a partition."""
 
     tp: TopicPartition
     offset: int
 
 
-class Peeked(NamedTuple):
+class ProbedRecord(NamedTuple):
     """What stands at a place: the first record at or after it.
 
     `offset` None: nothing, the log ends there (or holds but control records). `timestamp` in ms; `crc`:
@@ -50,7 +50,7 @@ class Peeked(NamedTuple):
     outside: bool = False
 
 
-NOTHING = Peeked()
+NOTHING = ProbedRecord()
 
 
 @dataclass(slots=True)
@@ -67,23 +67,23 @@ class _Look:
     """A look under way."""
 
     wanted: dict[TopicPartition, _Wanted]
-    found: dict[Place, Peeked] = field(default_factory=dict)
+    found: dict[LogPosition, ProbedRecord] = field(default_factory=dict)
     why: str = "no leader, or more places than could be read"
     moved_at: float = field(default_factory=time.monotonic)
 
-    def settle(self, tp: TopicPartition, peeked: Peeked) -> None:
+    def settle(self, tp: TopicPartition, peeked: ProbedRecord) -> None:
         """One answer for all places of the partition that are left."""
         for offset in self.wanted.pop(tp).offsets:
-            self.found[Place(tp, offset)] = peeked
+            self.found[LogPosition(tp, offset)] = peeked
 
     def end(self, tp: TopicPartition, end: int) -> None:
         """The partition has no more records: `end` is its high watermark."""
-        beyond = Peeked(reason=f"beyond the log, which ends at {end}", outside=True)
+        beyond = ProbedRecord(reason=f"beyond the log, which ends at {end}", outside=True)
         for offset in self.wanted.pop(tp).offsets:
-            self.found[Place(tp, offset)] = NOTHING if offset <= end else beyond
+            self.found[LogPosition(tp, offset)] = NOTHING if offset <= end else beyond
 
 
-def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, Peeked]:
+def peek(wire: AdminConnection, places: Iterable[LogPosition], *, seconds: float) -> dict[LogPosition, ProbedRecord]:
     """What stands at each place; one that can't or may not be read, or not in time, says why.
 
     Args:
@@ -94,7 +94,7 @@ def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, 
     look = _look_for(places)
     deadline = time.monotonic() + seconds
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         leaders = await _find_leaders(wire, look)
         moved = True
         while moved and time.monotonic() < deadline:
@@ -112,33 +112,33 @@ def peek(wire: Wire, places: Iterable[Place], *, seconds: float) -> dict[Place, 
         except Unreachable as error:
             look.why = str(error)
         for tp in list(look.wanted):
-            look.settle(tp, Peeked(reason=f"not read in time: {look.why}"))
+            look.settle(tp, ProbedRecord(reason=f"not read in time: {look.why}"))
     return look.found
 
 
-async def _find_leaders(wire: Wire, look: _Look) -> dict[int, list[TopicPartition]]:
+async def _find_leaders(wire: AdminConnection, look: _Look) -> dict[int, list[TopicPartition]]:
     absent: set[TopicPartition] = set()
     denied: set[TopicPartition] = set()
     leaders = await find_leaders(wire, list(look.wanted), absent, denied=denied)
     for tp in absent:
-        look.settle(tp, Peeked(reason="there is no such partition", outside=True))
+        look.settle(tp, ProbedRecord(reason="there is no such partition", outside=True))
     for tp in denied:
-        look.settle(tp, Peeked(reason=describe(kafka_errors.TopicAuthorizationFailedError)))
+        look.settle(tp, ProbedRecord(reason=describe(kafka_errors.TopicAuthorizationFailedError)))
     return leaders
 
 
-def _look_for(places: Iterable[Place]) -> _Look:
+def _look_for(places: Iterable[LogPosition]) -> _Look:
     by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
     for tp, offset in set(places):
         by_partition[tp].append(offset)
     return _Look({tp: _Wanted(deque(sorted(offsets)), min(offsets)) for tp, offsets in by_partition.items()})
 
 
-async def _ask(wire: Wire, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
+async def _ask(wire: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
     """One fetch; whether it brought anything forward."""
     if not tps:
         return False
-    answers = await fetch(wire, leader, {tp: Asked(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps})
+    answers = await fetch(wire, leader, {tp: SingleFetch(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps})
     if isinstance(answers, kafka_errors.KafkaError):
         look.why = str(answers)
         return False
@@ -160,7 +160,7 @@ def _take(look: _Look, tp: TopicPartition, answer: Any) -> bool:
                 del look.wanted[tp]
                 return True
     except Damaged as error:
-        look.settle(tp, Peeked(reason=str(error)))
+        look.settle(tp, ProbedRecord(reason=str(error)))
         return True
     if wanted.at >= answer.high_watermark:
         look.end(tp, answer.high_watermark)
@@ -177,14 +177,14 @@ def _failed(look: _Look, tp: TopicPartition, answer: Any) -> bool:
     error = error_class(answer.error_code)
     if error is kafka_errors.OffsetOutOfRangeError:
         wanted = look.wanted[tp]
-        look.found[Place(tp, wanted.offsets.popleft())] = Peeked(reason="outside the log", outside=True)
+        look.found[LogPosition(tp, wanted.offsets.popleft())] = ProbedRecord(reason="outside the log", outside=True)
         if wanted.offsets:
             wanted.at = wanted.offsets[0]
         else:
             del look.wanted[tp]
         return True
     if not error.retriable:
-        look.settle(tp, Peeked(reason=describe(error)))
+        look.settle(tp, ProbedRecord(reason=describe(error)))
         return True
     look.why = f"{tp}: {describe(error)}"
     return False
@@ -198,13 +198,13 @@ def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> N
             through = max(through, record.offset)
             if record.offset < wanted.offsets[0]:
                 continue
-            peeked = Peeked(record.offset, record.timestamp, crc32c(record.body))
+            peeked = ProbedRecord(record.offset, record.timestamp, crc32c(record.body))
             while wanted.offsets and wanted.offsets[0] <= record.offset:
-                look.found[Place(tp, wanted.offsets.popleft())] = peeked
+                look.found[LogPosition(tp, wanted.offsets.popleft())] = peeked
             if not wanted.offsets:
                 return
     wanted.at = max(wanted.at, through + 1, wanted.offsets[0])
 
 
-def _records(batch: Batch) -> Iterator[Record]:
+def _records(batch: Batch) -> Iterator[RawRecord]:
     return iter(read_old(batch.whole)) if batch.magic < MAGIC else read(batch)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import FetchRequest
 
-from drkit.kafka.admin.admin_connection import Wire
+from drkit.kafka.admin.admin_connection import AdminConnection
 from drkit.model.topology import TopicPartition
 
 STALL_SECONDS = 2.0
@@ -21,7 +21,7 @@ _REQUEST_BYTES = 32 * 1024 * 1024
 _VERSION = 12  # as the data path (`drkit.kafka.protocol.fetch_produce`)
 
 
-class Asked(NamedTuple):
+class SingleFetch(NamedTuple):
     """Where a partition is read, and how many bytes at most."""
 
     offset: int
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 async def fetch(
-    wire: Wire, leader: int, places: Mapping[TopicPartition, Asked]
+    wire: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch]
 ) -> list[tuple[TopicPartition, Any]] | kafka_errors.KafkaError:
     """What the leader answers for each partition, as the protocol gives it; the error where it can't be reached.
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 
-from drkit.kafka.admin.admin_connection import Again, Wire, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
-from drkit.kafka.client.single_fetch import STALL_SECONDS, Asked, fetch
+from drkit.kafka.client.single_fetch import STALL_SECONDS, SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
 from drkit.kafka.protocol.records import Damaged, read, read_old
 from drkit.model.errors import Unreachable
@@ -21,7 +21,7 @@ _PARTITION_BYTES = 1024 * 1024
 STRETCH_BYTES = 4 * 1024 * 1024
 
 
-class Stretch(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets of a partition: from `begin`, up to `end` (exclusive)."""
 
     begin: int
@@ -70,8 +70,8 @@ class Scanned:
 
 
 def scan(
-    wire: Wire,
-    stretches: Mapping[TopicPartition, Stretch],
+    wire: AdminConnection,
+    stretches: Mapping[TopicPartition, OffsetRange],
     *,
     seconds: float,
     most_bytes: int | None = STRETCH_BYTES,
@@ -85,7 +85,7 @@ def scan(
     scan.left = {tp for tp, stretch in stretches.items() if stretch.begin < stretch.end}
     deadline = time.monotonic() + seconds
 
-    async def step(wire: Wire) -> None:
+    async def step(wire: AdminConnection) -> None:
         moved = True
         while moved and scan.left and time.monotonic() < deadline:
             moved = await _round(wire, scan)
@@ -109,14 +109,14 @@ def scan(
 class _Scan:
     """A scan under way; `left`: partitions that aren't done."""
 
-    stretches: Mapping[TopicPartition, Stretch]
+    stretches: Mapping[TopicPartition, OffsetRange]
     most_bytes: int | None
     found: dict[TopicPartition, Scanned]
     left: set[TopicPartition] = field(default_factory=set)
     moved_at: float = field(default_factory=time.monotonic)
 
 
-async def _round(wire: Wire, scan: _Scan) -> bool:
+async def _round(wire: AdminConnection, scan: _Scan) -> bool:
     """One fetch at every leader; whether anything came."""
     absent: set[TopicPartition] = set()
     leaders = await find_leaders(wire, scan.left, absent)
@@ -125,7 +125,7 @@ async def _round(wire: Wire, scan: _Scan) -> bool:
         scan.left.discard(tp)
     moved = bool(absent)
     for leader, tps in leaders.items():
-        answers = await fetch(wire, leader, {tp: Asked(scan.found[tp].through, _PARTITION_BYTES) for tp in tps})
+        answers = await fetch(wire, leader, {tp: SingleFetch(scan.found[tp].through, _PARTITION_BYTES) for tp in tps})
         for tp, answer in () if isinstance(answers, kafka_errors.KafkaError) else answers:
             scanned, end = scan.found[tp], scan.stretches[tp].end
             moved |= _take(scanned, answer, end, scan.most_bytes)

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.record_probe import NOTHING, Place
-from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.record_probe import NOTHING, LogPosition
+from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import TopicPartition
@@ -69,7 +69,7 @@ def _shortest(values: Iterable[str | None]) -> int | None:
 class Missing:
     """Source offsets that a target lacks: `target` is its partition; `emptied`: it holds nothing mirrored at all."""
 
-    stretch: Stretch
+    stretch: OffsetRange
     target: TopicPartition
     emptied: bool
 
@@ -81,7 +81,7 @@ def unexpired(
     policy: TopicSettings,
     *,
     at_ms: int,
-) -> dict[TopicPartition, Stretch]:
+) -> dict[TopicPartition, OffsetRange]:
     """What of these stretches the source holds now and retention would have kept on the target.
 
     Args:
@@ -100,20 +100,20 @@ def unexpired(
     found = _as_small(target, {tp: missing[tp] for tp in young}, retentions)
     left = {tp: young[tp] for tp in found}
     # last of all: what both sides have removed meanwhile, or what holds no record, isn't missing
-    first = source.peek([Place(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS)
+    first = source.peek([LogPosition(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS)
     starts = source.start_offsets(left)
-    kept: dict[TopicPartition, Stretch] = {}
+    kept: dict[TopicPartition, OffsetRange] = {}
     for tp, stretch in left.items():
         if tp not in starts:
             continue
-        seen = first[Place(tp, stretch.begin)]
+        seen = first[LogPosition(tp, stretch.begin)]
         if seen == NOTHING:
             continue  # the log ends there
         if seen.offset is None and not seen.outside:
             raise Unreachable(f"{tp} on {source.alias} can't be read at {stretch.begin}: {seen.reason}")
         begin = max(stretch.begin, starts[tp], seen.offset or 0)
         if begin < stretch.end:
-            kept[tp] = Stretch(begin, stretch.end)
+            kept[tp] = OffsetRange(begin, stretch.end)
     return kept
 
 
@@ -137,7 +137,7 @@ def _young(
     missing: Mapping[TopicPartition, Missing],
     retentions: Mapping[TopicPartition, Retention],
     at_ms: int,
-) -> dict[TopicPartition, Stretch]:
+) -> dict[TopicPartition, OffsetRange]:
     """From the first record on that retention by age would have kept."""
     since: dict[TopicPartition, int] = {}
     for tp in missing:
@@ -145,13 +145,13 @@ def _young(
         if limit is not None:
             since[tp] = max(0, at_ms - limit + CLOCKS_MS)
     first = source.offsets_for_times(since) if since else {}
-    found: dict[TopicPartition, Stretch] = {}
+    found: dict[TopicPartition, OffsetRange] = {}
     for tp, each in missing.items():
         begin: int | None = each.stretch.begin
         if tp in since:
             begin = first.get(tp)  # None: all are older
         if begin is not None and begin < each.stretch.end:
-            found[tp] = Stretch(max(begin, each.stretch.begin), each.stretch.end)
+            found[tp] = OffsetRange(max(begin, each.stretch.begin), each.stretch.end)
     return found
 
 

@@ -25,7 +25,7 @@ from aiokafka.abc import AbstractTokenProvider as AiokafkaProvider
 from aiokafka.errors import KafkaConnectionError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 
-from drkit.model.errors import ConfigError, DrkitError, NotLetIn, Unreachable
+from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Unreachable
 
 _FETCH_SECONDS = 10.0
 _FRESH = 0.8  # of a token's life; then the next one is fetched
@@ -193,7 +193,7 @@ def _refused(oidc: Oidc, error: urllib.error.HTTPError) -> DrkitError:
         why = ""
     what = f"the token endpoint {oidc.url} answered {error.code}" + (f" ({why})" if why else "")
     if error.code in _CLIENT_FAULTS or error.code // 100 == 3:  # noqa: PLR2004 - a redirection
-        return NotLetIn(
+        return AuthenticationError(
             f"{what} to client {oidc.client_id}",
             remedy="Check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and .scope",
         )
@@ -203,7 +203,7 @@ def _refused(oidc: Oidc, error: urllib.error.HTTPError) -> DrkitError:
 def _unanswered(oidc: Oidc, error: Exception) -> DrkitError:
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return NotLetIn(
+        return AuthenticationError(
             f"the certificate of the token endpoint {oidc.url} can't be trusted: {reason.verify_message}",
             remedy="Name the authority that signed it in https.ca.location",
         )
@@ -219,7 +219,7 @@ def _parse(oidc: Oidc, body: bytes, asked: float) -> _Token:
     except (ValueError, KeyError, TypeError):
         text, lives = None, []
     if not isinstance(text, str) or not text or any(ord(char) <= ord(" ") for char in text):
-        raise NotLetIn(
+        raise AuthenticationError(
             f"the token endpoint {oidc.url} answered without an access_token",
             remedy="Check sasl.oauthbearer.token.endpoint.url: it is the endpoint's own, not the issuer's",
         )
@@ -227,7 +227,7 @@ def _parse(oidc: Oidc, body: bytes, asked: float) -> _Token:
     if ends is not None:
         lives.append(ends - time.time())
     if not lives:
-        raise NotLetIn(
+        raise AuthenticationError(
             f"the token endpoint {oidc.url} doesn't say how long its token holds",
             remedy="Have it give expires_in, or tokens that are JWTs with a claim exp",
         )

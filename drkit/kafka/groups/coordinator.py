@@ -11,7 +11,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from drkit.kafka.admin.admin_connection import Wire, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
 from drkit.model.topology import TopicPartition
 
 GROUPS_A_REQUEST = 500
@@ -49,7 +49,7 @@ class FetchedOffsets:
 
 
 async def find_coordinators(
-    wire: Wire, groups: list[str], remembered: dict[str, int] | None = None
+    wire: AdminConnection, groups: list[str], remembered: dict[str, int] | None = None
 ) -> tuple[dict[int, list[str]], str]:
     """Groups by coordinator's node id, and why the others have none now.
 
@@ -112,10 +112,10 @@ def read_group(group: Any, left: dict[str, None], fetched: FetchedOffsets) -> No
 
 def describing(
     request_type: Any, names_field: str, left: dict[str, None], counts: dict[str, int]
-) -> Callable[[Wire, int, list[str]], Awaitable[None]]:
+) -> Callable[[AdminConnection, int, list[str]], Awaitable[None]]:
     """Count the members of groups by one of the two describe calls."""
 
-    async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+    async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
         request = request_type(**{names_field: chunk, "include_authorized_operations": False})
         response = await wire.send(request, node)
         for group in response.groups:
@@ -131,7 +131,7 @@ def describing(
 
 
 async def pipelined(
-    wire: Wire, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
+    wire: AdminConnection, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
 ) -> AsyncIterator[tuple[str, Any]]:
     """Commit group after group without waiting for each; groups with their responses, in order.
 

@@ -16,7 +16,15 @@ from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.admin_connection import Again, Reach, Wire, WireClient, check, describe, error_class
+from drkit.kafka.admin.admin_connection import (
+    AdminConnection,
+    Again,
+    Reachability,
+    WireClient,
+    check,
+    describe,
+    error_class,
+)
 from drkit.kafka.admin.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from drkit.kafka.admin.schemas.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from drkit.kafka.groups.coordinator import (
@@ -80,7 +88,7 @@ class GroupAdmin(WireClient):
     """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
     def __init__(
-        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reach | None = None
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reachability | None = None
     ) -> None:
         super().__init__(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
         self._coordinators: dict[str, int] = {}
@@ -92,7 +100,7 @@ class GroupAdmin(WireClient):
             Unreachable: also while part of the coordinators is down: a part is never given for the whole.
         """
 
-        async def step(wire: Wire) -> GroupListing:
+        async def step(wire: AdminConnection) -> GroupListing:
             listing = await self._list(wire, whole=True)
             if not listing.complete:
                 raise Again("part of the group coordinators is down, so its groups can't all be listed")
@@ -104,7 +112,7 @@ class GroupAdmin(WireClient):
         """The groups of the coordinators that are up, and whether these are all."""
         return self._wire.call("list groups", self._list)
 
-    async def _list(self, wire: Wire, *, whole: bool = False) -> GroupListing:
+    async def _list(self, wire: AdminConnection, *, whole: bool = False) -> GroupListing:
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
 
         `whole`: raise `NotShown` at once where it can't ever be told whether the listing is complete.
@@ -167,7 +175,7 @@ class GroupAdmin(WireClient):
         left = dict.fromkeys(groups)
         fetched = FetchedOffsets()
 
-        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
             group_type = OffsetFetchRequest.OffsetFetchRequestGroup
             request = OffsetFetchRequest(
                 groups=[group_type(group_id=group, topics=None) for group in chunk], min_version=8, max_version=8
@@ -192,7 +200,7 @@ class GroupAdmin(WireClient):
         left = dict.fromkeys(groups)
         found: dict[str, dict[TopicPartition, int | None]] = {}
 
-        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
             if wire.supports(DescribeShareGroupOffsetsRequest) is None:
                 left.clear()
                 return
@@ -268,7 +276,7 @@ class GroupAdmin(WireClient):
         left = {group: None for group, offsets in wanted.items() if offsets}
         failures: dict[str, DrkitError] = {}
 
-        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
             async for group, response in pipelined(wire, node, {name: wanted[name] for name in chunk}):
                 rejected = rejections(response)
                 if rejected is not None:
@@ -294,7 +302,7 @@ class GroupAdmin(WireClient):
         if not by_topic:
             return
 
-        async def ask(wire: Wire, node: int, _: list[str]) -> None:
+        async def ask(wire: AdminConnection, node: int, _: list[str]) -> None:
             topic_type = OffsetDeleteRequest.OffsetDeleteRequestTopic
             partition_type = topic_type.OffsetDeleteRequestPartition
             request = OffsetDeleteRequest(
@@ -332,7 +340,7 @@ class GroupAdmin(WireClient):
         """
         left = dict.fromkeys(groups)
 
-        async def ask(wire: Wire, node: int, chunk: list[str]) -> None:
+        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
             response = await wire.send(DeleteGroupsRequest(groups_names=chunk), node)
             for result in response.results:
                 error = error_class(result.error_code)
@@ -348,7 +356,7 @@ class GroupAdmin(WireClient):
         self,
         what: str,
         left: dict[str, None],
-        ask: Callable[[Wire, int, list[str]], Awaitable[None]],
+        ask: Callable[[AdminConnection, int, list[str]], Awaitable[None]],
         groups_a_request: int = GROUPS_A_REQUEST,
         *,
         remembered: dict[str, int] | None = None,
@@ -359,7 +367,7 @@ class GroupAdmin(WireClient):
         a group is looked up at the next try.
         """
 
-        async def step(wire: Wire) -> None:
+        async def step(wire: AdminConnection) -> None:
             coordinators, why = await find_coordinators(wire, list(left), remembered)
 
             async def ask_one(node: int, groups: list[str]) -> None:
@@ -401,7 +409,7 @@ class GroupAdmin(WireClient):
         )
 
 
-async def _list_broker(wire: Wire, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
+async def _list_broker(wire: AdminConnection, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
     """The groups that one broker coordinates."""
     request = ListGroupsRequest(states_filter=[], types_filter=[])
     response = await wire.send(request, node, timeout_seconds=timeout_seconds)

@@ -14,7 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import Again, Wire, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, Again, check, error_class
 from drkit.kafka.admin.log_offsets import LATEST
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -38,7 +38,7 @@ class OffsetsLog:
     refused: str | None = None
 
 
-async def look_at_log(wire: Wire) -> OffsetsLog:
+async def look_at_log(wire: AdminConnection) -> OffsetsLog:
     """One look (within a step): a metadata request, and one request per broker that leads a partition."""
     topic_type = MetadataRequest.MetadataRequestTopic
     metadata = await wire.send(
@@ -67,7 +67,7 @@ async def look_at_log(wire: Wire) -> OffsetsLog:
     return OffsetsLog(len(topic.partitions), ends)
 
 
-async def _ends(wire: Wire, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
+async def _ends(wire: AdminConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
     partition_type = topic_type.ListOffsetsPartition
     request = ListOffsetsRequest(

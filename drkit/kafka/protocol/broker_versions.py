@@ -13,7 +13,7 @@ from typing import NamedTuple
 OLDEST = "2.8"
 
 
-class Needed(NamedTuple):
+class RequiredVersion(NamedTuple):
     """A request that drkit sends in this version. `since`: of Kafka."""
 
     api_key: int
@@ -23,11 +23,11 @@ class Needed(NamedTuple):
 
 
 NEEDED = (
-    Needed(0, "Produce", 8, "2.4"),
-    Needed(1, "Fetch", 12, "2.7"),  # leader epochs are compared (KIP-595)
-    Needed(3, "Metadata", 10, "2.8"),  # topic ids (KIP-516)
-    Needed(23, "OffsetForLeaderEpoch", 3, "2.3"),  # for consumers (KIP-320)
-    Needed(61, "DescribeProducers", 0, "2.8"),  # KIP-664
+    RequiredVersion(0, "Produce", 8, "2.4"),
+    RequiredVersion(1, "Fetch", 12, "2.7"),  # leader epochs are compared (KIP-595)
+    RequiredVersion(3, "Metadata", 10, "2.8"),  # topic ids (KIP-516)
+    RequiredVersion(23, "OffsetForLeaderEpoch", 3, "2.3"),  # for consumers (KIP-320)
+    RequiredVersion(61, "DescribeProducers", 0, "2.8"),  # KIP-664
 )
 
 

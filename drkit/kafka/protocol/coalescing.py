@@ -31,7 +31,7 @@ from drkit.kafka.protocol.record_batch import (
     parse,
     shortest,
 )
-from drkit.kafka.protocol.records import NUMBERS, Record, encoded, read_plain, read_varint
+from drkit.kafka.protocol.records import NUMBERS, RawRecord, encoded, read_plain, read_varint
 
 if TYPE_CHECKING:  # importing it loads Numba
     from drkit.kafka.compiled.native import Kernel
@@ -52,7 +52,7 @@ _FIRST = struct.Struct(">q19xq")
 """A header's first offset and timestamp."""
 
 
-class Joined(NamedTuple):
+class CoalescedRun(NamedTuple):
     """Uncompressed small batches in a row of one leader epoch, as one payload with consecutive offsets. `batches`: how
     many they were."""
 
@@ -69,12 +69,12 @@ class Joined(NamedTuple):
         """The offset of its last record."""
         return self.base_offset + self.records_count - 1
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[RawRecord]:
         """One by one, where it must be taken apart again."""
         return list(read_plain(self.payload, self.records_count, self.base_offset, self.base_timestamp))
 
 
-Found = Batch | Joined
+Found = Batch | CoalescedRun
 
 
 def scan(data: memoryview) -> tuple[list[Found], int | None]:
@@ -128,21 +128,21 @@ def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     )
 
 
-def _join(chunk: bytes, at: int) -> tuple[Joined | None, int]:
+def _join(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:
     """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
     doesn't follow; and where that one begins. None where already the first one is such."""
     kernel = compiled.ready()
     return joined_plainly(chunk, at) if kernel is None else joined_natively(kernel, chunk, at)
 
 
-def joined_natively(kernel: Kernel, chunk: bytes, at: int) -> tuple[Joined | None, int]:
+def joined_natively(kernel: Kernel, chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:
     """As `_join`, by machine code."""
     base, base_stamp = _FIRST.unpack_from(chunk, at)
     batches, after, count, highest, epoch, payload = kernel.join(chunk, at)
-    return (Joined(base, epoch, count, base_stamp, highest, payload, batches) if batches else None), after
+    return (CoalescedRun(base, epoch, count, base_stamp, highest, payload, batches) if batches else None), after
 
 
-def joined_plainly(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
+def joined_plainly(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
     """As `_join`, in plain Python."""
     unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, NUMBERS, _UNSTAMPED
     base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk, at)
@@ -191,7 +191,7 @@ def joined_plainly(chunk: bytes, at: int) -> tuple[Joined | None, int]:  # noqa:
         at = after
     if not batches:
         return None, at
-    return Joined(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches), at
+    return CoalescedRun(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches), at
 
 
 def _several(covered: bytes, records: int, since: int) -> tuple[tuple[int, bytes], ...] | None:

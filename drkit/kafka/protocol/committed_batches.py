@@ -12,7 +12,7 @@ from drkit.kafka.protocol.record_batch import Batch
 from drkit.kafka.protocol.records import read
 
 
-class Committed:
+class CommittedFilter:
     """Asked of the batches of one response, each once and in order.
 
     Args:

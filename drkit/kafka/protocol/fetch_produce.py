@@ -131,7 +131,7 @@ class _DecodedById:
 # -- Fetch -----------------------------------------------------------------------------------------
 
 
-class FetchAnswer:
+class FetchReply:
     """A decoded Fetch response: a top-level error, the session, and what came of each partition."""
 
     def __init__(self, error: int, session: int, partitions: list[Fetched], size: int) -> None:
@@ -180,7 +180,7 @@ class _Fetch12(form.Encoded):
     API_KEY = 1
     API_VERSION = 12
     FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = FetchAnswer
+    RESPONSE_TYPE = FetchReply
 
 
 class _Fetch13(_Fetch12):
@@ -228,7 +228,7 @@ class Fetch(Request[_Fetch12 | _Fetch13]):  # type: ignore[misc]  # untyped base
         if request_struct_class is not _Fetch13 or topic_ids is None or not self._are_known(topic_ids):
             return _Fetch12(*self._parts(form.compact_text))
         built = _Fetch13(*self._parts(topic_ids.by_name.__getitem__))
-        built.RESPONSE_TYPE = _DecodedById(FetchAnswer, topic_ids)  # type: ignore[misc,assignment]  # of this one
+        built.RESPONSE_TYPE = _DecodedById(FetchReply, topic_ids)  # type: ignore[misc,assignment]  # of this one
         return built
 
     def _are_known(self, topic_ids: TopicIds) -> bool:
@@ -256,7 +256,7 @@ class Fetch(Request[_Fetch12 | _Fetch13]):  # type: ignore[misc]  # untyped base
 # -- Produce ---------------------------------------------------------------------------------------
 
 
-class ProduceAnswer:
+class ProduceReply:
     """A decoded Produce response."""
 
     def __init__(self, partitions: list[Produced]) -> None:
@@ -299,7 +299,7 @@ def _refusal(message: str, said: Sequence[tuple[int, str]]) -> str:
     return "; ".join([*([message] if message else []), *records])
 
 
-class _AnswerById(ProduceAnswer):
+class _AnswerById(ProduceReply):
     """A response in which topics go by their ids."""
 
     @classmethod
@@ -334,7 +334,7 @@ class _AnswerById(ProduceAnswer):
 class _Produce8(form.Encoded):
     API_KEY = 0
     API_VERSION = 8
-    RESPONSE_TYPE = ProduceAnswer
+    RESPONSE_TYPE = ProduceReply
 
 
 class _Produce13(form.Encoded):

@@ -25,7 +25,7 @@ def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
     """Key, value and headers.
 
     Args:
-        body: of one record (`drkit.kafka.protocol.records.Record.body`).
+        body: of one record (`drkit.kafka.protocol.records.RawRecord.body`).
 
     Raises:
         IndexError: the body ends too early.

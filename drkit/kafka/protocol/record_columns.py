@@ -12,13 +12,13 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from drkit.kafka.protocol.record_batch import LOG_APPEND_TIME, MAGIC, Batch
 from drkit.kafka.protocol.record_body import decode
-from drkit.kafka.protocol.records import Damaged, Record, read, read_old
+from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
 
 Headers = list[tuple[str, bytes | None]]
 
 
 @dataclass(slots=True)
-class Columns:
+class RecordColumns:
     """Records in order; timestamps in ms, headers None where there are none; `append_times`: whether a timestamp is the
     broker's (LogAppendTime)."""
 
@@ -67,7 +67,7 @@ class Columns:
             return False
         return True
 
-    def add_row(self, other: Columns, at: int) -> None:
+    def add_row(self, other: RecordColumns, at: int) -> None:
         """Append one record of others."""
         self.offsets.append(other.offsets[at])
         self.stamps.append(other.stamps[at])
@@ -89,7 +89,7 @@ class Columns:
                 values.append(record.value)
                 headers.append(record.headers or None)
 
-    def _add_plain(self, found: list[Record], first: int, until: int) -> None:
+    def _add_plain(self, found: list[RawRecord], first: int, until: int) -> None:
         for record in found:
             if first <= record.offset < until:
                 key, value, headers = decode(bytes(record.body))

@@ -37,7 +37,7 @@ _ONE_BYTE = 0x80
 _LOW = 0x7F
 
 
-class Record(NamedTuple):
+class RawRecord(NamedTuple):
     """One record: its offset, its timestamp in ms, and its key, value and headers as they are encoded."""
 
     offset: int
@@ -71,7 +71,7 @@ def compress(codec: int, data: bytes, *, tight: bool = False) -> bytes:
     return packed
 
 
-def read(batch: Batch) -> Iterator[Record]:
+def read(batch: Batch) -> Iterator[RawRecord]:
     """The records of a batch of format 2, in order.
 
     Raises:
@@ -84,7 +84,7 @@ def read(batch: Batch) -> Iterator[Record]:
 
 def read_plain(
     data: bytes | memoryview, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
-) -> Iterator[Record]:
+) -> Iterator[RawRecord]:
     """The records of a plain payload, in order; `append_time` (ms) replaces their own timestamps.
 
     Raises:
@@ -118,7 +118,7 @@ def read_plain(
             else:
                 offset, at = read_varint(data, at)
             stamp = base_timestamp + delta if append_time is None else append_time
-            yield Record(base_offset + offset, stamp, data[at:end])
+            yield RawRecord(base_offset + offset, stamp, data[at:end])
             at = end
     except IndexError as error:
         raise Damaged(f"the records of the batch at offset {base_offset} end too early") from error
@@ -135,7 +135,7 @@ class Built(NamedTuple):
     payload: bytes
 
 
-def build(records: Sequence[Record], codec: int, *, tight: bool = False) -> Built:
+def build(records: Sequence[RawRecord], codec: int, *, tight: bool = False) -> Built:
     """Put records together as one batch's payload with consecutive offsets, whatever theirs were."""
     base = records[0].timestamp
     highest = base
@@ -154,7 +154,7 @@ def build(records: Sequence[Record], codec: int, *, tight: bool = False) -> Buil
     return Built(len(records), base, highest, compress(codec, b"".join(parts), tight=tight))
 
 
-def read_old(data: memoryview) -> list[Record]:
+def read_old(data: memoryview) -> list[RawRecord]:
     """The records of messages in the formats 0 and 1 (KIP-32), as format 2 would hold them.
 
     Raises:
@@ -173,7 +173,7 @@ def read_old(data: memoryview) -> list[Record]:
                 break
             for record in batch:
                 stamp = -1 if record.timestamp is None else record.timestamp
-                found.append(Record(record.offset, stamp, _body(record.key, record.value)))
+                found.append(RawRecord(record.offset, stamp, _body(record.key, record.value)))
     except Exception as error:
         raise Damaged(f"messages of an old format can't be read: {error}") from error
     if damaged:
@@ -183,7 +183,7 @@ def read_old(data: memoryview) -> list[Record]:
 
 def filler(count: int) -> bytes:
     """The plain payload of `count` records without key, value and headers."""
-    return build([Record(0, 0, EMPTY_BODY)] * count, 0).payload
+    return build([RawRecord(0, 0, EMPTY_BODY)] * count, 0).payload
 
 
 def _body(key: bytes | None, value: bytes | None) -> bytes:

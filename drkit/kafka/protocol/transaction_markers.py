@@ -17,7 +17,7 @@ _String = Callable[[memoryview, int], tuple[str, int]]
 _Tags = Callable[[memoryview, int], int]
 
 
-class MarkersAnswer:
+class MarkersResponse:
     """A decoded WriteTxnMarkers response: (topic, partition) and error of each marker's partitions."""
 
     _FORM: ClassVar[tuple[_Count, _String, _Tags]] = (form.count, form.string, form.no_tags)
@@ -47,14 +47,14 @@ class MarkersAnswer:
         return cls(errors)
 
 
-class _MarkersAnswer1(MarkersAnswer):
+class _MarkersAnswer1(MarkersResponse):
     _FORM = (form.compact_count, form.compact_string, form.tags)
 
 
 class _Markers0(form.Encoded):
     API_KEY = 27
     API_VERSION = 0
-    RESPONSE_TYPE = MarkersAnswer
+    RESPONSE_TYPE = MarkersResponse
 
 
 class _Markers1(form.Encoded):

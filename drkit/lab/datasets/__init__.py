@@ -8,9 +8,9 @@
 
 from drkit.lab.datasets.behaviour import Behaviour, GroupReport
 from drkit.lab.datasets.catalogue import DATASETS, open_dataset
-from drkit.lab.datasets.events import Dataset, Event, Record, Stamps, TopicSpec
+from drkit.lab.datasets.events import Dataset, DatasetRecord, Event, Stamps, TopicSpec
 from drkit.lab.datasets.readers import GroupReader, readers_for
-from drkit.lab.datasets.report import LoadReport, Outcome, PartitionReport, Progress, TopicReport, Transactions
+from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport, PartitionReport, TopicReport, Transactions
 from drkit.lab.datasets.topics import prepare_topics
 from drkit.lab.datasets.workload import LoadOptions, LoadResult, Workload, load
 
@@ -18,16 +18,16 @@ __all__ = [
     "DATASETS",
     "Behaviour",
     "Dataset",
+    "DatasetRecord",
     "Event",
     "GroupReader",
     "GroupReport",
     "LoadOptions",
+    "LoadOutcome",
+    "LoadProgress",
     "LoadReport",
     "LoadResult",
-    "Outcome",
     "PartitionReport",
-    "Progress",
-    "Record",
     "Stamps",
     "TopicReport",
     "TopicSpec",

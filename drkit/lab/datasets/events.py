@@ -24,7 +24,7 @@ class Stamps(StrEnum):
     LIVE = "live"  # each record is stamped when it is produced
 
 
-class Record(NamedTuple):
+class DatasetRecord(NamedTuple):
     """One Kafka record. `timestamp` in ms since the epoch, or `WHEN_PRODUCED`; a value of None is a tombstone."""
 
     topic: str
@@ -33,7 +33,7 @@ class Record(NamedTuple):
     timestamp: int
 
 
-Event = Sequence[Record]
+Event = Sequence[DatasetRecord]
 
 
 @dataclass(frozen=True, slots=True)

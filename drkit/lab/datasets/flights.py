@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from drkit.lab.datasets.events import WHEN_PRODUCED, Event, Record, Stamps, TopicSpec, select_topics
+from drkit.lab.datasets.events import WHEN_PRODUCED, DatasetRecord, Event, Stamps, TopicSpec, select_topics
 from drkit.model.errors import DrkitError
 
 FLIGHTS = "flights"
@@ -171,17 +171,17 @@ class FlightsDataset:
                     value = _numbered(line, number)
                     event = []
                     if FLIGHTS in wanted:
-                        event.append(Record(FLIGHTS, key, value, stamp))
+                        event.append(DatasetRecord(FLIGHTS, key, value, stamp))
                     if ARCHIVE in wanted:
-                        event.append(Record(ARCHIVE, key, value, at))
+                        event.append(DatasetRecord(ARCHIVE, key, value, at))
                     if tail is not None:
                         bound = None if aircraft is None else _numbered(aircraft, number)
-                        event.append(Record(AIRCRAFT, tail, bound, stamp))
+                        event.append(DatasetRecord(AIRCRAFT, tail, bound, stamp))
                     yield event
             else:
                 key, line = next(weather)
                 for number in range(self._repeat):
-                    yield [Record(WEATHER, key, _numbered(line, number), stamp)] if WEATHER in wanted else []
+                    yield [DatasetRecord(WEATHER, key, _numbered(line, number), stamp)] if WEATHER in wanted else []
 
 
 def _numbered(line: str, number: int) -> str:

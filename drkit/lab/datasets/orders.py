@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from drkit.lab.datasets.events import WHEN_PRODUCED, Event, Record, Stamps, TopicSpec, iso_millis, select_topics
+from drkit.lab.datasets.events import WHEN_PRODUCED, DatasetRecord, Event, Stamps, TopicSpec, iso_millis, select_topics
 
 ORDERS = "orders.orders"
 ITEMS = "orders.items"
@@ -97,7 +97,7 @@ class OrdersDataset:
             yield [r for r in _order(random, number, offset, stamp, prices) if r.topic in wanted]
 
 
-def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequence[int]) -> list[Record]:
+def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequence[int]) -> list[DatasetRecord]:
     # Random.random() alone is used: its sequence for a seed is the same in every version of Python.
     draw = random.random
     order_id = f"O-{number:08d}"
@@ -111,7 +111,7 @@ def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequenc
         total += quantity * price
         sku = f"SKU-{article:04d}"
         items.append(
-            Record(
+            DatasetRecord(
                 ITEMS,
                 sku,
                 f'{{"item_id":"{order_id}/{line}","order_id":"{order_id}","line":{line},"sku":"{sku}",'
@@ -123,4 +123,4 @@ def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequenc
         f'{{"order_id":"{order_id}","customer":"C-{int(draw() * _CUSTOMERS):05d}",'
         f'"placed_at":"{iso_millis(_FIRST_PLACED_MS + offset)}","lines":{lines},"total_cents":{total}}}'
     )
-    return [Record(ORDERS, order_id, order, stamp), *items]
+    return [DatasetRecord(ORDERS, order_id, order, stamp), *items]

@@ -11,7 +11,7 @@ from typing import Any
 from drkit.model.topology import TopicPartition
 
 
-class Outcome(StrEnum):
+class LoadOutcome(StrEnum):
     """How a load ended."""
 
     COMPLETE = "complete"  # every event is acknowledged
@@ -69,7 +69,7 @@ class LoadReport:
 
     load: str
     dataset: str
-    outcome: Outcome
+    outcome: LoadOutcome
     reason: str | None
     started_at: datetime
     seconds: float
@@ -105,7 +105,7 @@ class LoadReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """How far a load has come. `seconds` since its first event."""
 
     events: int
@@ -120,7 +120,7 @@ class Progress:
         return self.records_sent / self.seconds if self.seconds > 0 else 0.0
 
 
-class Tally:
+class DeliveryTally:
     """Deliveries by partition: how many, and the offset after the last. `total` may be read from any thread."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Tally:
         self.ends: dict[tuple[str, int], int] = {}
         self.total = 0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: DeliveryTally) -> None:
         """Take over what `other` counted."""
         self.counts.update(other.counts)
         self.ends.update(other.ends)
@@ -136,7 +136,7 @@ class Tally:
 
 
 @dataclass
-class Ledger:
+class LoadLedger:
     """The books of one load while it runs.
 
     Deliveries are entered in `current`. Outside transactions that is `acknowledged` itself; inside
@@ -147,8 +147,8 @@ class Ledger:
     sent: Counter[str] = field(default_factory=Counter)
     records_sent: int = 0
     events_sent: int = 0
-    acknowledged: Tally = field(default_factory=Tally)
-    aborted: Tally = field(default_factory=Tally)
+    acknowledged: DeliveryTally = field(default_factory=DeliveryTally)
+    aborted: DeliveryTally = field(default_factory=DeliveryTally)
     errors: Counter[str] = field(default_factory=Counter)
     first_error: str | None = None
     committed_transactions: int = 0
@@ -177,24 +177,24 @@ class Ledger:
 
     def begin(self) -> None:
         """A transaction begins."""
-        self.current = Tally()
+        self.current = DeliveryTally()
 
     def committed(self) -> None:
         """The open transaction is committed."""
         self.acknowledged.add(self.current)
         self.committed_transactions += 1
-        self.current = Tally()
+        self.current = DeliveryTally()
 
     def rolled_back(self) -> None:
         """The open transaction is aborted."""
         self.aborted.add(self.current)
         self.aborted_transactions += 1
-        self.current = Tally()
+        self.current = DeliveryTally()
 
     def unresolved(self) -> None:
         """How the open transaction ended isn't known."""
         self.unknown_transactions += 1
-        self.current = Tally()
+        self.current = DeliveryTally()
 
     def topic_reports(self, topics: tuple[str, ...]) -> tuple[TopicReport, ...]:
         """The books by topic, in the order of `topics`; those never sent to have zeros."""

@@ -11,7 +11,7 @@ from drkit.model.errors import Refused
 _MOST_REPLICAS = 3
 
 
-class TopicInfo(Protocol):
+class TopicPartitions(Protocol):
     """What of a topic is looked at."""
 
     @property
@@ -25,7 +25,7 @@ class TopicAdmin(Protocol):
     def brokers(self) -> Sequence[Any]:
         """The brokers alive."""
 
-    def topics(self, names: Iterable[str] | None = None) -> Mapping[str, TopicInfo]:
+    def topics(self, names: Iterable[str] | None = None) -> Mapping[str, TopicPartitions]:
         """Those of `names` that exist."""
 
     def topic_configs(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:

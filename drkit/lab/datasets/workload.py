@@ -12,9 +12,9 @@ from typing import Any
 
 from drkit.lab.datasets.events import Dataset
 from drkit.lab.datasets.readers import GroupReader, GroupReport, readers_for
-from drkit.lab.datasets.report import LoadReport, Outcome, Progress, Transactions
+from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport, Transactions
 from drkit.lab.datasets.topics import TopicAdmin, prepare_topics
-from drkit.lab.datasets.writing import EventWriter, Interrupted, ProducerFailed
+from drkit.lab.datasets.writing import EventWriter, LoadInterrupted, ProducerFailed
 from drkit.model.clock import now, to_millis
 
 _POLL_SECONDS = 0.1
@@ -108,13 +108,13 @@ class Workload:
         return self._report
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LoadProgress:
         """How far it has come; may be asked from any thread."""
         writer = self._writer
         if writer is None or self._begun is None:
-            return Progress(self._events, 0, 0, 0, 0.0)
+            return LoadProgress(self._events, 0, 0, 0, 0.0)
         ledger = writer.ledger
-        return Progress(
+        return LoadProgress(
             self._events,
             ledger.events_sent,
             ledger.records_sent,
@@ -144,7 +144,7 @@ class Workload:
         )
         self._writer = writer
         self._begun = begun = time.monotonic()
-        outcome, reason = Outcome.COMPLETE, None
+        outcome, reason = LoadOutcome.COMPLETE, None
         try:
             if options.transactional:
                 writer.write_in_transactions(
@@ -152,17 +152,17 @@ class Workload:
                 )
             else:
                 writer.write(events)
-        except Interrupted:
-            outcome, reason = Outcome.INTERRUPTED, "told to stop"
+        except LoadInterrupted:
+            outcome, reason = LoadOutcome.INTERRUPTED, "told to stop"
         except ProducerFailed as failure:
-            outcome = Outcome.INTERRUPTED if self._give_up.is_set() else Outcome.FAILED
+            outcome = LoadOutcome.INTERRUPTED if self._give_up.is_set() else LoadOutcome.FAILED
             reason = str(failure)
         finally:
             writer.abandon()
         return self._make_report(writer, outcome, reason, started_at, time.monotonic() - begun)
 
     def _make_report(
-        self, writer: EventWriter, outcome: Outcome, reason: str | None, started_at: datetime, seconds: float
+        self, writer: EventWriter, outcome: LoadOutcome, reason: str | None, started_at: datetime, seconds: float
     ) -> LoadReport:
         ledger = writer.ledger
         transactions = None
@@ -203,7 +203,7 @@ def load(
     groups: bool = True,
     stop: Callable[[], bool] = lambda: False,
     give_up: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[LoadProgress], None] = lambda _progress: None,
     on_remark: Callable[[str], None] = lambda _remark: None,
     catch_up_seconds: float = 60.0,
 ) -> LoadResult:
@@ -247,7 +247,7 @@ def load(
                 workload.stop(give_up=give_up())
     finally:
         workload.stop(give_up=report is None)
-        healthy = report is not None and report.outcome is not Outcome.FAILED
+        healthy = report is not None and report.outcome is not LoadOutcome.FAILED
         _stop_readers(readers, seconds=catch_up_seconds if healthy else 0.0, give_up=give_up)
     reports = tuple(reader.report() for reader in readers)
     for text in _group_remarks(reports):

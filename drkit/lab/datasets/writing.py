@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.lab.datasets.events import Event
 from drkit.lab.datasets.pace import Pacer
-from drkit.lab.datasets.report import Ledger
+from drkit.lab.datasets.report import LoadLedger
 from drkit.model.errors import ConfigError, Unreachable
 
 LOAD_HEADER = "drkit-lab-load"
@@ -39,7 +39,7 @@ _MOST_BUFFERED = 200_000
 _LEAST_BUFFERED = 1000
 
 
-class Interrupted(Exception):
+class LoadInterrupted(Exception):
     """The load was told to stop."""
 
 
@@ -71,7 +71,7 @@ class EventWriter:
         stop: threading.Event,
         give_up: threading.Event,
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = LoadLedger()
         self._load = load
         self._pacer = Pacer(rate)
         self._quantum = self._pacer.quantum
@@ -120,7 +120,7 @@ class EventWriter:
         try:
             for event in events:
                 self._send(event, headers, counts=True)
-        except Interrupted:
+        except LoadInterrupted:
             self._flush()
             raise
         self._flush()
@@ -167,7 +167,7 @@ class EventWriter:
             else:
                 return
             if self._stop.is_set():
-                raise Interrupted
+                raise LoadInterrupted
 
     def _transaction(self, group: list[Event], headers: Headers, *, commit: bool) -> None:
         ledger = self.ledger
@@ -181,7 +181,7 @@ class EventWriter:
             for event in group:
                 self._send(event, headers, counts=commit)
             self._flush()
-        except Interrupted:
+        except LoadInterrupted:
             # What is sent is whole events: end the transaction as its header says.
             self._flush_or_roll_back()
             self._end(commit=commit)
@@ -268,7 +268,7 @@ class EventWriter:
                 break
             self._wait(min(delay, _TICK_SECONDS))
         if self._stop.is_set():
-            raise Interrupted
+            raise LoadInterrupted
 
     def _flush(self) -> None:
         """Wait until everything sent is acknowledged; librdkafka's delivery timeout bounds it."""

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.toolchain import cache as caching
-from drkit.lab.toolchain.ivy import Fetch, start_fetch
+from drkit.lab.toolchain.ivy import IvyProcess, start_fetch
 from drkit.lab.toolchain.java import find_ivy
 from drkit.lab.toolchain.lockfile import Coordinate, Jar
 from drkit.lab.toolchain.trust import network_options
@@ -76,10 +76,10 @@ class _Round:
     reasons: list[str] = field(default_factory=list)
 
     def run(self, java_home: Path, wanted: Sequence[Jar], folder: Path, options: Sequence[str]) -> None:
-        """Fetch; `kept` are the jars that arrived whole, `reasons` why others didn't."""
+        """IvyProcess; `kept` are the jars that arrived whole, `reasons` why others didn't."""
         ivy = find_ivy()
         java = java_home / "bin" / "java"
-        fetches: list[Fetch] = []
+        fetches: list[IvyProcess] = []
         try:
             for number, share in enumerate(_shares(wanted)):
                 fetches.append(start_fetch(java, ivy, share, folder / str(number), options))
@@ -98,7 +98,7 @@ class _Round:
         failed = [fetch for fetch in fetches if any(jar not in self.kept for jar in fetch.jars)]
         self.reasons += [trouble for fetch in failed if (trouble := fetch.trouble())]
 
-    def _take_arrived(self, fetch: Fetch) -> None:
+    def _take_arrived(self, fetch: IvyProcess) -> None:
         for jar in fetch.jars:
             path = None if jar in self.kept else fetch.arrived(jar)
             if path is None:

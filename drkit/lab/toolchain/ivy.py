@@ -19,7 +19,7 @@ _MARKS_OF_TROUBLE = ("error", "exception", "not found", "failed", "refused")
 
 
 @dataclass(slots=True)
-class Fetch:
+class IvyProcess:
     """One running Ivy that fetches some jars into a cache of its own."""
 
     jars: tuple[Jar, ...]
@@ -50,14 +50,14 @@ class Fetch:
         self.process.wait()
 
 
-def start_fetch(java: Path, ivy: Path, jars: Sequence[Jar], folder: Path, options: Sequence[str]) -> Fetch:
+def start_fetch(java: Path, ivy: Path, jars: Sequence[Jar], folder: Path, options: Sequence[str]) -> IvyProcess:
     """Start an Ivy that fetches exactly these jars, none of what they depend on."""
     folder.mkdir(parents=True)
     modules: dict[Coordinate, list[Jar]] = {}
     for jar in jars:
         modules.setdefault(jar.module, []).append(jar)
     file = _ivy_file(folder, [_locked_dependency(module, members) for module, members in modules.items()])
-    return Fetch(tuple(jars), folder, _run(java, ivy, file, folder, options))
+    return IvyProcess(tuple(jars), folder, _run(java, ivy, file, folder, options))
 
 
 def _locked_dependency(module: Coordinate, jars: Iterable[Jar]) -> str:

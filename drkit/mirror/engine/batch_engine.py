@@ -23,15 +23,23 @@ from typing import Any, cast
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.alteration.alteration import Alteration
-from drkit.kafka.client.data_client import Stream
+from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
-from drkit.mirror.engine.engine_state import Flow, Throttle
-from drkit.mirror.engine.interface import Incident, IncidentKind, KeepRows, Notice, PartitionStart, Position, gathered
-from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.engine_state import ByteLimit, EngineState
+from drkit.mirror.engine.interface import (
+    Incident,
+    IncidentKind,
+    KeepRows,
+    Notice,
+    PartitionProgress,
+    PartitionStart,
+    gathered,
+)
+from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
-from drkit.mirror.engine.sequencer import Admission
+from drkit.mirror.engine.sequencer import Sequencer
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
-from drkit.mirror.runtime.range_digests import Ranges
+from drkit.mirror.runtime.range_digests import RangeDigests
 from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
@@ -72,7 +80,7 @@ class BatchEngine:
         trim: Trim,
         committed: bool = True,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-        throttle: Throttle | None = None,
+        throttle: ByteLimit | None = None,
         rack: str = "",
         range_digests: bool = False,
         alteration: Alteration | None = None,
@@ -88,7 +96,7 @@ class BatchEngine:
         self._jobs: set[asyncio.Task[None]] = set()
         self._connected = False
         self._loop = asyncio.new_event_loop()
-        self._flow: Flow | None = None
+        self._flow: EngineState | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(
             target=self._run,
@@ -121,11 +129,11 @@ class BatchEngine:
 
     # -- progress ----------------------------------------------------------------------------------
 
-    def positions(self) -> dict[TopicPartition, Position]:
+    def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """See `Engine.positions`. May be called from any thread."""
         return {tp: partition.window.position for tp, partition in self._partitions().items()}
 
-    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
         """See `Engine.leader_epochs`."""
         found = {
             tp: partition.source_epochs.below(positions[tp].source_through)
@@ -231,7 +239,7 @@ class BatchEngine:
         committed: bool,
         buffer_bytes: int,
         may_produce: Callable[[], bool],
-        throttle: Throttle | None,
+        throttle: ByteLimit | None,
     ) -> None:
         asyncio.set_event_loop(self._loop)
         try:
@@ -250,13 +258,13 @@ class BatchEngine:
         committed: bool,
         buffer_bytes: int,
         may_produce: Callable[[], bool],
-        throttle: Throttle | None,
+        throttle: ByteLimit | None,
     ) -> None:
         """Connect, then look after fetchers and senders until the engine is closed."""
         self._ended = asyncio.Event()
-        flow = self._flow = Flow(
-            Stream(*source, timeout_seconds=_TIMEOUT_SECONDS),
-            Stream(*target, timeout_seconds=_TIMEOUT_SECONDS),
+        flow = self._flow = EngineState(
+            DataClient(*source, timeout_seconds=_TIMEOUT_SECONDS),
+            DataClient(*target, timeout_seconds=_TIMEOUT_SECONDS),
             buffer_bytes=buffer_bytes,
             may_produce=may_produce,
             tell=self._incidents.put,
@@ -264,8 +272,8 @@ class BatchEngine:
             committed=committed,
             throttle=throttle,
         )
-        self._admission = Admission(flow, self._keep_rows, self._job, self._alteration)
-        self._placement = Placement(flow, self._admission.admit, rack=self._rack)
+        self._admission = Sequencer(flow, self._keep_rows, self._job, self._alteration)
+        self._placement = LeaderRouting(flow, self._admission.admit, rack=self._rack)
         self._admission.attach(self._placement)
         self._ready.set()
         connecting = asyncio.gather(flow.source.connect(), flow.target.connect())
@@ -287,7 +295,7 @@ class BatchEngine:
             ended.cancel()
             await self._let_go(flow, connecting)
 
-    async def _let_go(self, flow: Flow, connecting: asyncio.Future[tuple[None, None]]) -> None:
+    async def _let_go(self, flow: EngineState, connecting: asyncio.Future[tuple[None, None]]) -> None:
         self._placement.close()
         if self._admission.alterer is not None:
             self._admission.alterer.close()
@@ -306,7 +314,7 @@ class BatchEngine:
             partition = BatchPartition(start, matches=not flow.markers_refused)
             flow.limits.set(partition)
             if self._keeps_digests:
-                partition.ranges = Ranges(start.tp, start.epoch, flow.ranges_ended)
+                partition.ranges = RangeDigests(start.tp, start.epoch, flow.ranges_ended)
             flow.partitions[start.tp] = partition
             if start.fill_to is not None:
                 partition.asleep = partition.filling = True
@@ -367,7 +375,7 @@ class BatchEngine:
             self._jobs.discard(job)
             job.result()
 
-    def _mirrored(self) -> Flow:
+    def _mirrored(self) -> EngineState:
         if self._flow is None:
             raise RuntimeError("the engine has not begun")
         return self._flow

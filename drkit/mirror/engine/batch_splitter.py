@@ -9,7 +9,7 @@
 | a batch stamped by the source broker | a run with the append time in each record | log_append_time |
 | a batch above the target's limit | several runs | too_large |
 | messages of format 0 or 1 | a run in format 2 | old_format |
-| anything, where the link alters records | runs of what becomes of them (`drkit.mirror.transform.batch_rebuilder`) | altered |
+| anything, where the link alters records | runs of what becomes of them (`transform.batch_rebuilder`) | altered |
 | a control batch, an aborted one, an emptied one | a hole | - |
 
 A rebuilt batch keeps its codec. Aborted transactions are told by the Fetch response, as Kafka's own
@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from drkit.kafka.protocol.coalescing import Found, Joined
-from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.coalescing import CoalescedRun, Found
+from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.compiled_coalescing import merged
 from drkit.kafka.protocol.record_batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
-from drkit.kafka.protocol.records import Record, build, read, read_old
+from drkit.kafka.protocol.records import RawRecord, build, read, read_old
 
 _OLD_ATTRIBUTES_AT = 17
 _TINY_COUNT = 24
@@ -40,7 +40,7 @@ class Hole(NamedTuple):
     source_next: int
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records to be appended as one batch; their target offsets will be consecutive.
 
     `gaps`: (index in the run, source offset) of records that don't follow their predecessor on the
@@ -60,7 +60,7 @@ class Run(NamedTuple):
     batches: int = 1
 
 
-Piece = Hole | Run
+Piece = Hole | RecordRun
 
 
 class TooLarge(Exception):
@@ -112,35 +112,35 @@ def pieces(
 def _cut(batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> Iterator[Piece]:
     cutter = _Cutter(aborted if rules.committed else (), position, rules)
     for batch in batches:
-        if isinstance(batch, Joined):
+        if isinstance(batch, CoalescedRun):
             yield from cutter.take_joined(batch)
         else:
             yield from cutter.take(batch)
     yield from cutter.finish()
 
 
-def _as_it_is(found: Found, position: int, limit: int) -> Run | None:
+def _as_it_is(found: Found, position: int, limit: int) -> RecordRun | None:
     """What was found as a run, where it begins at the position and there is nothing about it that must be looked at."""
     if found.base_offset != position:
         return None
-    if isinstance(found, Joined):
+    if isinstance(found, CoalescedRun):
         return _joined(found) if len(found.payload) + HEADER_BYTES <= limit else None
     plain = found.attributes <= CODEC_MASK and found.magic >= MAGIC and found.records_count > 0
     return _forwarded(found) if plain and _is_complete(found, limit) else None
 
 
-def _joined(run: Joined) -> Run:
+def _joined(run: CoalescedRun) -> RecordRun:
     """Small batches that were joined while they were read."""
     base, count = run.base_offset, run.records_count
     first, last = run.base_timestamp, run.max_timestamp
-    return Run(base, base + count, count, 0, first, last, run.payload, reason="merged", batches=run.batches)
+    return RecordRun(base, base + count, count, 0, first, last, run.payload, reason="merged", batches=run.batches)
 
 
-def _forwarded(batch: Batch) -> Run:
+def _forwarded(batch: Batch) -> RecordRun:
     """A batch as it is."""
     base, count = batch.base_offset, batch.records_count
     first, last = batch.base_timestamp, batch.max_timestamp
-    return Run(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records)
+    return RecordRun(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records)
 
 
 class _Cutter:
@@ -152,7 +152,7 @@ class _Cutter:
     def __init__(self, aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> None:
         self._rules = rules
         self._position = position
-        self._committed = Committed(aborted)
+        self._committed = CommittedFilter(aborted)
         self._tiny: list[Batch] = []
         self._old: list[Batch] = []
         self._size = 0
@@ -182,7 +182,7 @@ class _Cutter:
             yield from _taken_apart(batch, self._position, self._rules)
         self._position = max(self._position, last + 1)
 
-    def take_joined(self, run: Joined) -> Iterator[Piece]:
+    def take_joined(self, run: CoalescedRun) -> Iterator[Piece]:
         yield from self.finish()
         last = run.last_offset
         if last < self._position:
@@ -260,7 +260,7 @@ def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
     begin = 0
     for count, built in found:
         first, last = batches[begin].base_offset, batches[begin + count - 1].last_offset
-        yield Run(first, last + 1, built.records_count, codec, *built[1:], reason="merged", batches=count)
+        yield RecordRun(first, last + 1, built.records_count, codec, *built[1:], reason="merged", batches=count)
         begin += count
 
 
@@ -281,7 +281,7 @@ def old_codec(batch: Batch) -> int:
 
 
 def stretches(
-    records: Sequence[Record], position: int, source_next: int, codec: int, reason: str, rules: Rules
+    records: Sequence[RawRecord], position: int, source_next: int, codec: int, reason: str, rules: Rules
 ) -> Iterator[Piece]:
     """Records with holes between them: apart where the holes are to be matched, else together.
 
@@ -296,7 +296,7 @@ def stretches(
     Raises:
         TooLarge: a record can't be appended.
     """
-    stretch: list[Record] = []
+    stretch: list[RawRecord] = []
     for record in records:
         gap = record.offset - position
         if gap and (not stretch or rules.keeps_apart(gap)):
@@ -312,7 +312,9 @@ def stretches(
         yield Hole(source_next)
 
 
-def _built(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Iterator[Run]:
+def _built(
+    records: Sequence[RawRecord], source_next: int, codec: int, reason: str, rules: Rules
+) -> Iterator[RecordRun]:
     """Runs of these records, as many as the target's limit asks for."""
     room = _plain_room(rules)
     begin = size = 0
@@ -330,7 +332,7 @@ def _plain_room(rules: Rules) -> int:
     return int((rules.limit - HEADER_BYTES) * _HEADROOM)
 
 
-def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, rules: Rules) -> Run:
+def _run(records: Sequence[RawRecord], source_next: int, codec: int, reason: str, rules: Rules) -> RecordRun:
     built = build(records, codec)
     size = HEADER_BYTES + len(built.payload)
     if size > rules.limit:  # it may have been packed more tightly where it came from
@@ -345,7 +347,7 @@ def _run(records: Sequence[Record], source_next: int, codec: int, reason: str, r
             for index in range(1, len(records))
             if records[index].offset != records[index - 1].offset + 1
         ]
-    return Run(
+    return RecordRun(
         records[0].offset,
         source_next,
         built.records_count,

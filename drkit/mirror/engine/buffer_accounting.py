@@ -35,7 +35,7 @@ class _Answer:
         self.waiting: dict[Append, None] = {}
 
 
-class BatchMemory:
+class BufferAccounting:
     """See the module docstring. Used on the engine's event loop; `held` may be read from any thread."""
 
     def __init__(self) -> None:

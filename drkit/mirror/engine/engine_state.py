@@ -10,8 +10,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from drkit.kafka.client.data_client import Stream
-from drkit.mirror.engine.buffer_accounting import BatchMemory
+from drkit.kafka.client.data_client import DataClient
+from drkit.mirror.engine.buffer_accounting import BufferAccounting
 from drkit.mirror.engine.interface import Incident, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
 from drkit.model.digests import RangeDigest
@@ -24,14 +24,14 @@ _ABOUT_TARGET = frozenset(
 """After one of these no acknowledgement counts any more."""
 
 
-class Throttle(Protocol):
+class ByteLimit(Protocol):
     """A bandwidth limit: how long to wait before so many bytes may go."""
 
     def take(self, size: int) -> float:
         """Account for `size` bytes that go now; returns seconds to wait before the next ones."""
 
 
-class Limits:
+class BatchLimits:
     """Sizes of batches that targets took less of than their topics' limits say: known until a limit is changed.
 
     A broker that compresses batches anew counts what it makes of them; a partition that is started anew mustn't begin
@@ -53,7 +53,7 @@ class Limits:
             partition.limit = limit
 
 
-class Flow:
+class EngineState:
     """See the module docstring.
 
     Args:
@@ -68,15 +68,15 @@ class Flow:
 
     def __init__(
         self,
-        source: Stream,
-        target: Stream,
+        source: DataClient,
+        target: DataClient,
         *,
         buffer_bytes: int,
         may_produce: Callable[[], bool],
         tell: Callable[[Incident], None],
         notice: Callable[[Notice], None],
         committed: bool,
-        throttle: Throttle | None,
+        throttle: ByteLimit | None,
     ) -> None:
         self.source = source
         self.target = target
@@ -85,7 +85,7 @@ class Flow:
         self.committed = committed
         self.throttle = throttle
         self.partitions: dict[TopicPartition, BatchPartition] = {}
-        self.memory = BatchMemory()
+        self.memory = BufferAccounting()
         self.aside = 0
         self.room_made = asyncio.Event()
         self.records = self.bytes = self.forwarded = self.merged = self.markers = 0
@@ -93,7 +93,7 @@ class Flow:
         self.in_flight_records = 0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False
-        self.limits = Limits()
+        self.limits = BatchLimits()
         self.ranges_ended: deque[RangeDigest] = deque()
         """Range digests of ranges that ended, until somebody takes them."""
         self.moving: set[BatchPartition] = set()

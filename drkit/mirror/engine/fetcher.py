@@ -26,8 +26,8 @@ from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.coalescing import Found, scan
-from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, FetchAnswer, Fetched, FetchPlace, TopicIds
-from drkit.mirror.engine.engine_state import Flow
+from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import TopicPartition
@@ -79,7 +79,7 @@ class Fetcher:
         rack: of this reader.
     """
 
-    def __init__(self, flow: Flow, node: int, admit: Admit, *, rack: str = "") -> None:
+    def __init__(self, flow: EngineState, node: int, admit: Admit, *, rack: str = "") -> None:
         self.node = node
         self._flow = flow
         self._admit = admit
@@ -159,7 +159,7 @@ class Fetcher:
 
     async def _read_from(self, connection: Connection) -> None:
         """Read for as long as the connection holds and the session is known."""
-        asked: asyncio.Future[FetchAnswer] | None = None
+        asked: asyncio.Future[FetchReply] | None = None
         asked_at = worked = 0.0
         try:
             while True:
@@ -203,7 +203,7 @@ class Fetcher:
             self._wake.clear()
             await self._wake.wait()
 
-    def _ask(self, connection: Connection) -> asyncio.Future[FetchAnswer]:
+    def _ask(self, connection: Connection) -> asyncio.Future[FetchReply]:
         """Send a request for what is to be read now."""
         if self._anew:
             self._forget_session()
@@ -239,7 +239,7 @@ class Fetcher:
         )
         return connection.send(request)
 
-    def _follow_session(self, answer: FetchAnswer) -> None:
+    def _follow_session(self, answer: FetchReply) -> None:
         if answer.session == 0:  # the broker keeps none: each request says everything
             self._forget_session()
         else:

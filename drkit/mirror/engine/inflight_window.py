@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.interface import PartitionProgress
 
 
 class Mark:
@@ -27,7 +27,7 @@ class Mark:
 
     __slots__ = ("after", "done")
 
-    def __init__(self, after: Position, *, done: bool) -> None:
+    def __init__(self, after: PartitionProgress, *, done: bool) -> None:
         self.after = after
         self.done = done
 
@@ -38,13 +38,13 @@ class InFlight:
     __slots__ = ("_marks", "_sent", "position", "stopped")
 
     def __init__(self, source_offset: int, target_offset: int) -> None:
-        self.position = Position(source_offset, target_offset)
+        self.position = PartitionProgress(source_offset, target_offset)
         self.stopped: str | None = None
         self._sent = self.position
         self._marks: deque[Mark] = deque()
 
     @property
-    def sent(self) -> Position:
+    def sent(self) -> PartitionProgress:
         """The position that holds once everything sent is acknowledged."""
         return self._sent
 
@@ -54,7 +54,7 @@ class InFlight:
 
     def send(self, source_next: int, target_next: int) -> Mark:
         """A stretch was handed over; it ends below these two offsets (exclusive)."""
-        mark = Mark(Position(source_next, target_next), done=False)
+        mark = Mark(PartitionProgress(source_next, target_next), done=False)
         self._marks.append(mark)
         self._sent = mark.after
         return mark
@@ -63,7 +63,7 @@ class InFlight:
         """The source has no record from what was sent up to `source_next` (exclusive)."""
         if source_next <= self._sent.source_through:
             return
-        self._sent = Position(source_next, self._sent.target_end)
+        self._sent = PartitionProgress(source_next, self._sent.target_end)
         if self._marks:
             self._marks.append(Mark(self._sent, done=True))
         elif self.stopped is None:

@@ -11,7 +11,7 @@ mapping rows first (write-ahead), produces, and turns acknowledgements into prog
 Promises of an engine:
 
     E1  A record is produced only after every mapping row up to it is durable.
-    E2  `Position` counts a source offset as mirrored only when it and everything below it is
+    E2  `PartitionProgress` counts a source offset as mirrored only when it and everything below it is
         acknowledged at the target offset that was expected.
     E3  After an incident the partition neither reads nor produces until it is started again; the others
         go on.
@@ -105,7 +105,7 @@ class PartitionStart:
     target_topic_id: str = ""
 
 
-class Position(NamedTuple):
+class PartitionProgress(NamedTuple):
     """Progress of one partition: everything below `source_through` is on the target, whose next offset is
     `target_end`. The two belong together: they are always read as a pair.
     """
@@ -177,10 +177,10 @@ class Engine(Protocol):
     def serve(self, wait_seconds: float) -> list[Incident]:
         """Take acknowledgements only."""
 
-    def positions(self) -> dict[TopicPartition, Position]:
+    def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """Progress of every partition that was started and not forgotten."""
 
-    def leader_epochs(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
         """The source's leader epoch of the last batch below each of these positions, which `positions` gave, where
         that is known. From any thread."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Admit, Fetcher
 from drkit.mirror.engine.interface import IncidentKind
 from drkit.mirror.engine.partition_queue import BatchPartition
@@ -18,7 +18,7 @@ from drkit.mirror.engine.sender import Sender
 _LEADERLESS_SECONDS = 3.0
 
 
-class Placement:
+class LeaderRouting:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
@@ -27,7 +27,7 @@ class Placement:
         rack: of this worker.
     """
 
-    def __init__(self, flow: Flow, admit: Admit, *, rack: str) -> None:
+    def __init__(self, flow: EngineState, admit: Admit, *, rack: str) -> None:
         self._flow = flow
         self._admit = admit
         self._rack = rack

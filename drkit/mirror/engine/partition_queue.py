@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.fetch_produce import Payload, id_bytes
 from drkit.kafka.protocol.record_batch import header, next_sequence
-from drkit.mirror.engine.batch_splitter import Hole, Piece, Rules, Run
+from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark
 from drkit.mirror.engine.interface import Incident, PartitionStart
 from drkit.mirror.engine.shared_window import SharedInFlight
 from drkit.mirror.engine.source_epochs import SourceEpochs
-from drkit.mirror.runtime.range_digests import Ranges
+from drkit.mirror.runtime.range_digests import RangeDigests
 from drkit.model.offsets import OffsetMapping
 
 LARGEST_MATCH = 1_000
@@ -174,7 +174,7 @@ class BatchPartition:
         self.asleep = False
         self.aside = False
         self.wanted = True
-        self.ranges: Ranges | None = None
+        self.ranges: RangeDigests | None = None
         self._budget = _MARKER_BURST
         self._budget_at = time.monotonic()
 
@@ -264,13 +264,13 @@ class BatchPartition:
         self.delta = target - source
         rows.append(OffsetMapping(self.tp.topic, self.tp.partition, self.epoch, source, target))
 
-    def fill(self, run: Run) -> int:
+    def fill(self, run: RecordRun) -> int:
         """Queue records that stand for none of the source's; returns the bytes queued."""
         item = self._append(run)
         self._put(item)
         return item.size
 
-    def _append(self, run: Run) -> Append:
+    def _append(self, run: RecordRun) -> Append:
         """Give a run its place: the next sequence numbers and target offsets."""
         head = header(
             attributes=run.attributes,

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.protocol.record_batch import SEQUENCES, next_sequence
 from drkit.model.clock import now
 from drkit.model.topology import LinkId, TopicPartition
@@ -37,7 +37,7 @@ class LinkProducer:
         store: where the id is kept.
     """
 
-    def __init__(self, link: LinkId, target: ClusterAdmin, producers: ProducerAdmin, store: LeaseStore) -> None:
+    def __init__(self, link: LinkId, target: ClusterAdmin, producers: ProducerStateAdmin, store: LeaseStore) -> None:
         self._link = link
         self._target = target
         self._producers = producers
@@ -63,7 +63,7 @@ class LinkProducer:
             return self._id
 
     def last_sequences(self, targets: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """As `ProducerAdmin.last_sequences`, of this link's producer. To be asked for before the log's end is."""
+        """As `ProducerStateAdmin.last_sequences`, of this link's producer. To be asked for before the log's end is."""
         return self._producers.last_sequences(targets, self.id())
 
     @staticmethod

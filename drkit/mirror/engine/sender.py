@@ -29,10 +29,10 @@ from typing import Any
 from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection, Reply, Told
 from drkit.kafka.client.data_client import StreamError
-from drkit.kafka.client.log_end import LogEnds, LogEndsAnswer
-from drkit.kafka.protocol.fetch_produce import Payload, Produce, ProduceAnswer, Produced, TopicIds
-from drkit.kafka.protocol.transaction_markers import MarkersAnswer, WriteTxnMarkers
-from drkit.mirror.engine.engine_state import Flow
+from drkit.kafka.client.log_end import LogEndsRequest, LogEndsResponse
+from drkit.kafka.protocol.fetch_produce import Payload, Produce, Produced, ProduceReply, TopicIds
+from drkit.kafka.protocol.transaction_markers import MarkersResponse, WriteTxnMarkers
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
 from drkit.model.errors import BrokerTooOld
@@ -83,7 +83,7 @@ class Sender:
         node: the broker.
     """
 
-    def __init__(self, flow: Flow, node: int) -> None:
+    def __init__(self, flow: EngineState, node: int) -> None:
         self.node = node
         self.stuck = False
         self._flow = flow
@@ -228,7 +228,7 @@ class Sender:
             asked.setdefault(partition.target_topic, []).append(partition.tp.partition)
             partition.outstanding += 1
             partition.apart = True
-        self._hand_over(connection, LogEnds(asked), partial(self._settle_ends, connection, partitions))
+        self._hand_over(connection, LogEndsRequest(asked), partial(self._settle_ends, connection, partitions))
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
         """One marker first, then the others: of several in one request the answer names one outcome only, and a
@@ -269,7 +269,7 @@ class Sender:
     def _settle_ends(self, connection: Connection, partitions: list[BatchPartition], reply: Reply) -> None:
         reason, ends = "", {}
         try:
-            answer: LogEndsAnswer = reply.result()
+            answer: LogEndsResponse = reply.result()
             ends = {(each.topic, each.partition): each for each in answer.partitions}
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
@@ -295,7 +295,7 @@ class Sender:
     def _settle_batches(self, taken: Taken, reply: Reply) -> None:
         reason, results = "", {}
         try:
-            answer: ProduceAnswer = reply.result()
+            answer: ProduceReply = reply.result()
             results = {(each.topic, each.partition): each for each in answer.partitions}
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
@@ -368,7 +368,7 @@ class Sender:
         flow = self._flow
         failed: str | None = None
         try:
-            answer: MarkersAnswer = reply.result()
+            answer: MarkersResponse = reply.result()
             errors = {error for _, _, error in answer.errors if error}
             if errors:
                 failed = f"the target answered {describe(error_class(min(errors)))} to a marker"

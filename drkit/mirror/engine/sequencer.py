@@ -16,13 +16,13 @@ from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
 from drkit.kafka.protocol.records import Damaged
 from drkit.mirror.engine.batch_splitter import Piece, TooLarge, pieces
 from drkit.mirror.engine.buffer_accounting import apart
-from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
-from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.engine.sender import Sender
-from drkit.mirror.transform.alteration_thread import Alterer, Part
+from drkit.mirror.transform.alteration_thread import AlterationThread, AlteredPart
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import OFFSETS_DIFFER
 from drkit.model.offsets import OffsetMapping
@@ -39,7 +39,7 @@ Job = Callable[[Coroutine[Any, Any, None]], None]
 """Has something done beside; a defect in it ends the engine."""
 
 
-class Admission:
+class Sequencer:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
@@ -49,14 +49,14 @@ class Admission:
         alteration: what the link does to records; None: nothing.
     """
 
-    def __init__(self, flow: Flow, keep_rows: KeepRows, job: Job, alteration: Alteration | None = None) -> None:
+    def __init__(self, flow: EngineState, keep_rows: KeepRows, job: Job, alteration: Alteration | None = None) -> None:
         self._flow = flow
         self._keep_rows = keep_rows
         self._job = job
         self._stash: dict[BatchPartition, list[Read]] = {}
-        self.alterer = None if alteration is None else Alterer(flow, alteration, self._admit_part, job)
+        self.alterer = None if alteration is None else AlterationThread(flow, alteration, self._admit_part, job)
 
-    def attach(self, placement: Placement) -> None:
+    def attach(self, placement: LeaderRouting) -> None:
         """Who passes on what is admitted."""
         self._placement = placement
 
@@ -104,9 +104,9 @@ class Admission:
                 found.append(piece)  # noqa: PERF402 - what came before an error is kept
         except (Damaged, TooLarge) as error:
             ended = error
-        return self._queue(read, Part(found, ended, last=True))
+        return self._queue(read, AlteredPart(found, ended, last=True))
 
-    async def _admit_part(self, read: Read, part: Part) -> bool:
+    async def _admit_part(self, read: Read, part: AlteredPart) -> bool:
         """See `drkit.mirror.transform.alteration_thread.AdmitPart`."""
         partition = read.partition
         rows = self._queue(read, part)
@@ -130,7 +130,7 @@ class Admission:
         partition.next_admit = read.batches[-1].last_offset + 1
         return True
 
-    def _queue(self, read: Read, part: Part) -> list[OffsetMapping]:
+    def _queue(self, read: Read, part: AlteredPart) -> list[OffsetMapping]:
         """Give what is to be appended its place, and queue it; returns the rows due."""
         flow, partition = self._flow, read.partition
         rows, queued, reasons = partition.admit(part.pieces)

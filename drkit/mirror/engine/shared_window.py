@@ -13,7 +13,7 @@ stands for other records than the answer seems to say, and the target is looked 
 from __future__ import annotations
 
 from drkit.mirror.engine.inflight_window import InFlight, Mark
-from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.interface import PartitionProgress
 
 
 class SharedInFlight(InFlight):
@@ -29,7 +29,7 @@ class SharedInFlight(InFlight):
         """See `InFlight.hole`."""
         landed = self.position.target_end
         super().hole(source_next)
-        self.position = Position(self.position.source_through, max(landed, self.position.target_end))
+        self.position = PartitionProgress(self.position.source_through, max(landed, self.position.target_end))
 
     def acknowledge(self, mark: Mark, target_offset: int) -> int:
         """The last record of `mark` landed at `target_offset`. Returns how many records this completed."""
@@ -44,5 +44,5 @@ class SharedInFlight(InFlight):
         while self._marks and self._marks[0].done:
             after = self._marks.popleft().after
             self._counted = after.target_end
-            self.position = Position(after.source_through, max(self.position.target_end, target_offset + 1))
+            self.position = PartitionProgress(after.source_through, max(self.position.target_end, target_offset + 1))
         return self._counted - before

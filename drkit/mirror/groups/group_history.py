@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from drkit.model.timeline import Committed, GroupState, TimelinePolicy
+from drkit.model.timeline import GroupCommit, GroupState, TimelinePolicy
 
 HEARTBEAT_SECONDS = 3600.0
 COARSE_SECONDS = 60.0
@@ -29,7 +29,7 @@ Series = tuple[str, str]
 """A group and a topic."""
 
 Positions = Mapping[int, tuple[int, str]]
-"""Committed offset and metadata by partition."""
+"""GroupCommit offset and metadata by partition."""
 
 
 @dataclass(slots=True)
@@ -187,5 +187,5 @@ class Timeline:
         return replace(state, expires_at=state.at + timedelta(seconds=self._policy.keep_seconds + HEARTBEAT_SECONDS))
 
 
-def _committed(positions: Positions) -> tuple[Committed, ...]:
-    return tuple(Committed(partition, *positions[partition]) for partition in sorted(positions))
+def _committed(positions: Positions) -> tuple[GroupCommit, ...]:
+    return tuple(GroupCommit(partition, *positions[partition]) for partition in sorted(positions))

@@ -25,7 +25,7 @@ from drkit.kafka.protocol.record_batch import Batch
 from drkit.kafka.protocol.records import Damaged
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC, commit_records, commits, transaction_entries
 from drkit.mirror.groups.transaction_tracker import Tracker
-from drkit.model.errors import DrkitError, NotLetIn, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
 from drkit.store.transactions import TransactionNotes
@@ -82,7 +82,7 @@ class TransactionWatch:
                 self._discover()
             if self._following is not None:
                 self._anchor(self._following)
-        except (Refused, NotLetIn) as error:
+        except (Refused, AuthenticationError) as error:
             if self._refused != str(error):
                 self._refused = str(error)
                 log.warning(

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.timestamp_scan import Stretch
+from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
 from drkit.mirror.health.problems import Problems
@@ -136,7 +136,7 @@ class PurgeWatch:
 
     def _missing(self, mark: Watermark) -> Missing:
         return Missing(
-            Stretch(mark.source_start, self._known[mark.tp].until),
+            OffsetRange(mark.source_start, self._known[mark.tp].until),
             TopicPartition(self._link.target_topic(mark.topic), mark.partition),
             emptied=mark.target_start >= mark.target_end,
         )
@@ -145,7 +145,7 @@ class PurgeWatch:
         if self._problems.has(TARGET_PURGED, tp):
             self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
 
-    def _tell(self, mark: Watermark, missing: Stretch, note: str | None) -> None:
+    def _tell(self, mark: Watermark, missing: OffsetRange, note: str | None) -> None:
         tp, link = mark.tp, self._link.id
         told = Told.parse(note)
         recorded = self._problems.has(TARGET_PURGED, tp)

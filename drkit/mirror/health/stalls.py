@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.health.watchdog import Sight, Watchdog
+from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
 from drkit.model.topology import LinkId, TopicPartition
 
 TRIES = 5
@@ -104,7 +104,11 @@ class Stalls:
             self._stalls[tp] = _Stall(at, at, 0, "", "", position, told=reason)
 
     def look(
-        self, sights: Iterable[Sight], positions: Mapping[TopicPartition, tuple[int, int]], *, healthy: bool
+        self,
+        sights: Iterable[PartitionObservation],
+        positions: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        healthy: bool,
     ) -> None:
         """Tell of partitions that don't move, and settle what is told of those that do.
 
@@ -146,7 +150,7 @@ class Stalls:
             if not self._problems.halts(tp) and not self._problems.stalls(tp, 0.0):
                 self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
 
-    def _find_silent(self, seen: Mapping[TopicPartition, Sight], *, healthy: bool) -> None:
+    def _find_silent(self, seen: Mapping[TopicPartition, PartitionObservation], *, healthy: bool) -> None:
         for stuck in self._silent.look(seen.values(), healthy=healthy):
             at = self._clock()
             with self._lock:
@@ -161,7 +165,7 @@ class Stalls:
         with self._lock:
             self._stalls.setdefault(tp, _Stall(at, at, 0, "", ""))
 
-    def _is_over(self, stall: _Stall, sight: Sight | None, position: tuple[int, int] | None) -> bool:
+    def _is_over(self, stall: _Stall, sight: PartitionObservation | None, position: tuple[int, int] | None) -> bool:
         if position is not None:
             if stall.position is None:
                 stall.position = position

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.engine.interface import Incident, IncidentKind, Position
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionProgress
 from drkit.model.topology import Link, TopicPartition
 
 
@@ -26,9 +26,11 @@ class TargetEnds:
     def __init__(self, link: Link, target: ClusterAdmin) -> None:
         self._link = link
         self._target = target
-        self._last: dict[TopicPartition, Position] = {}
+        self._last: dict[TopicPartition, PartitionProgress] = {}
 
-    def look(self, positions: Mapping[TopicPartition, Position], running: Iterable[TopicPartition]) -> list[Incident]:
+    def look(
+        self, positions: Mapping[TopicPartition, PartitionProgress], running: Iterable[TopicPartition]
+    ) -> list[Incident]:
         """The partitions that lost what was acknowledged.
 
         Args:

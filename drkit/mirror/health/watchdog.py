@@ -21,7 +21,7 @@ from drkit.model.topology import LinkId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PartitionObservation:
     """One look at one partition.
 
     Args:
@@ -78,7 +78,7 @@ class Watchdog:
         self._clock = clock
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}
 
-    def look(self, sights: Iterable[Sight], *, healthy: bool) -> list[Stuck]:
+    def look(self, sights: Iterable[PartitionObservation], *, healthy: bool) -> list[Stuck]:
         """Take one look; returns the stuck partitions, the longest first.
 
         Args:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.record_probe import Peeked, Place
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.mapping import resume_point
 from drkit.mirror.resume.misplaced_tail import CopiedRun
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed
@@ -71,7 +71,7 @@ class MisplacedRecords:
         if not self._verifier.compares_bytes:
             return {seen.tp for seen in looked_at if seen.watermark and seen.target_end < seen.watermark.target_end}
         doubted: set[TopicPartition] = set()
-        meant: dict[Place, tuple[Observed, Place]] = {}
+        meant: dict[LogPosition, tuple[Observed, LogPosition]] = {}
         for seen in looked_at:
             row = self._store.last_valid_mapping(self._link, seen.tp, seen.topic.state.epoch, seen.target_end - 1)
             if row is None:
@@ -81,7 +81,7 @@ class MisplacedRecords:
             lowest = max(seen.target_start, row.target_offset, seen.target_end - _LAST)
             for offset in range(lowest, seen.target_end):
                 if offset - row.delta >= seen.source_start:
-                    meant[Place(target, offset)] = seen, Place(seen.tp, offset - row.delta)
+                    meant[LogPosition(target, offset)] = seen, LogPosition(seen.tp, offset - row.delta)
         seconds = max(_PEEK_SECONDS, len(meant) * _PEEK_SECONDS_A_PLACE)
         there = self._target.peek(meant, seconds=seconds) if meant else {}
         held = {place for place, peeked in there.items() if peeked.offset == place.offset}
@@ -136,7 +136,7 @@ def _ends_below_watermark(seen: Observed) -> bool:
     return mark is not None and seen.target_start < seen.target_end <= mark.target_end
 
 
-def _same(there: Peeked, here: Peeked, source: Place, seen: Observed) -> bool:
+def _same(there: ProbedRecord, here: ProbedRecord, source: LogPosition, seen: Observed) -> bool:
     if here.offset != source.offset:  # the source's cleaner or retention took it: nothing to compare with
         return here.reason is None and seen.topic.compacted
     return (there.timestamp, there.crc) == (here.timestamp, here.crc)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkit.kafka.admin.leader_epochs import EpochEnd, Kept, kept_of
+from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_of
 from drkit.model.link_state import SOURCE_TRUNCATED
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -38,7 +38,7 @@ class Divergence:
     tp: TopicPartition
     through: int
     target_end: int
-    kept: Kept
+    kept: KeptEpochs
     epoch: int | None
 
     def reason(self, link: LinkId) -> str:
@@ -85,9 +85,9 @@ def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Diver
         kept = kept_of(mirrored.source_through, epoch, end)
         return None if kept is None else _divergence(mirrored, kept, epoch)
     if log_end < mirrored.source_through:
-        return _divergence(mirrored, Kept(log_end, exact=True), None)
+        return _divergence(mirrored, KeptEpochs(log_end, exact=True), None)
     return None
 
 
-def _divergence(mirrored: Watermark, kept: Kept, epoch: int | None) -> Divergence:
+def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Divergence:
     return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)

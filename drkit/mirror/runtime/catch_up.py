@@ -10,7 +10,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import NOT_MOVING, Engine
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.runtime.progress import MirrorProgress
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
@@ -39,7 +39,7 @@ class CatchUp:
         store: Store,
         source: ClusterAdmin,
         engine: Engine,
-        progress: Progress,
+        progress: MirrorProgress,
         problems: Problems,
         patience_seconds: float,
         *,

@@ -18,7 +18,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
 
-class RowKeeper:
+class MappingWriter:
     """Keeps the rows of one link before their records are produced.
 
     Args:

@@ -20,7 +20,7 @@ from drkit.mirror.engine.interface import Engine
 from drkit.mirror.runtime.control import check_not_held, read_orders
 from drkit.mirror.runtime.events import MirrorEvent, OnEvent
 from drkit.mirror.runtime.session import MirrorReport, Options, Session
-from drkit.mirror.workers.leader_lease import WorkerLease
+from drkit.mirror.workers.leader_lease import LeaderLease
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.state_topic.recorded_store import StateRecording
@@ -95,7 +95,7 @@ class MirrorRuntime:
             raise orders.refusal
         if until_caught_up:
             check_not_held(self._link, orders)
-        lease = WorkerLease(self._store, self._link.id)
+        lease = LeaderLease(self._store, self._link.id)
         recording = StateRecording(self._config, self._store, self._link.id)
         try:
             options = replace(self._options, until_caught_up=until_caught_up)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from drkit.model.errors import DrkitError, NotLetIn, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Periodic:
         self.name = name
         self.failure: BaseException | None = None
         self.trouble: str | None = None
-        self.not_let_in: NotLetIn | None = None
+        self.not_let_in: AuthenticationError | None = None
         self._interval = interval
         self._promptly = promptly
         self._work = work
@@ -80,7 +80,7 @@ class Periodic:
         except DrkitError as error:
             if self._stop.is_set():
                 return  # its clients are being closed under it
-            self.not_let_in = error if isinstance(error, NotLetIn) else None
+            self.not_let_in = error if isinstance(error, AuthenticationError) else None
             if self.trouble != str(error):
                 outage = isinstance(error, Unreachable)
                 if not (outage and self.trouble is not None):

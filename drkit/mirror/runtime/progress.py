@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.engine.interface import Engine, Position
+from drkit.mirror.engine.interface import Engine, PartitionProgress
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
@@ -109,7 +109,7 @@ class _Digests:
         self.unsaved = {key: each for key, each in self.unsaved.items() if key[0] not in gone}
 
 
-class Progress:
+class MirrorProgress:
     """Observes both logs and keeps watermarks. `observe` and `save` may run on different threads.
 
     Args:
@@ -277,8 +277,8 @@ class Progress:
         return due
 
 
-def _joined(tracked: _Tracked, position: Position, leader_epoch: int | None) -> Watermark:
-    """Position and observation as one: an end is never below what is mirrored."""
+def _joined(tracked: _Tracked, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
+    """PartitionProgress and observation as one: an end is never below what is mirrored."""
     last = tracked.last
     end = max(last.source_end, position.source_through)
     return replace(

@@ -30,7 +30,7 @@ _ROW_BYTES = 4 << 20
 _CREDIT = 16.0
 
 
-class Ranges:
+class RangeDigests:
     """See the module docstring. `take` is called on the engine's loop; `opened` on any thread.
 
     Args:

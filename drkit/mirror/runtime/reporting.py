@@ -18,11 +18,11 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Engine
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.stalls import Stalls
-from drkit.mirror.health.watchdog import Sight, Watchdog
+from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
 from drkit.mirror.runtime.canary import Canary
 from drkit.mirror.runtime.events import OnEvent, ProgressEvent
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.runtime.progress import MirrorProgress
 from drkit.mirror.runtime.statistics import Rates
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
@@ -41,7 +41,7 @@ _HEALTHY = frozenset({"mirroring", "degraded"})  # else a cluster or the store d
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunView:
     """What is looked at of a run. All of it may be called from any thread.
 
     Args:
@@ -54,7 +54,7 @@ class Seen:
     link: Link
     worker: str
     engine: Engine
-    progress: Progress
+    progress: MirrorProgress
     problems: Problems
     state: Callable[[], tuple[str, str | None]]
     holds: Callable[[str], bool]
@@ -62,7 +62,7 @@ class Seen:
     stalls: Stalls
 
 
-class Visible:
+class Reporting:
     """Reports, keeps numbers, watches.
 
     Args:
@@ -77,7 +77,7 @@ class Visible:
 
     def __init__(
         self,
-        run: Seen,
+        run: RunView,
         store: LinkStore,
         tell: OnEvent,
         clusters: tuple[ClusterAdmin, ClusterConfig, ClusterConfig],
@@ -161,10 +161,10 @@ class Visible:
                 first = stuck[0]
                 self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
 
-    def _sights(self, watermarks: Iterable[Watermark]) -> list[Sight]:
+    def _sights(self, watermarks: Iterable[Watermark]) -> list[PartitionObservation]:
         run, at = self._run, now()
         return [
-            Sight(
+            PartitionObservation(
                 mark.tp,
                 mark.source_through,
                 mark.source_end,

@@ -47,16 +47,16 @@ from drkit.mirror.resume.partition_resume import Resumed
 from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.mirror.runtime.control import Orders, check_not_held, read_orders
 from drkit.mirror.runtime.events import DoneEvent, OnEvent, ProblemEvent
-from drkit.mirror.runtime.mapping_writer import RowKeeper
+from drkit.mirror.runtime.mapping_writer import MappingWriter
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.progress import Progress
-from drkit.mirror.runtime.reporting import Seen, Visible
+from drkit.mirror.runtime.progress import MirrorProgress
+from drkit.mirror.runtime.reporting import Reporting, RunView
 from drkit.mirror.topics.change_permission import ChangePermission
 from drkit.mirror.topics.topic_sync import TopicSync
-from drkit.mirror.transform.pipeline_factory import LinkWork
+from drkit.mirror.transform.pipeline_factory import PipelineFactory
 from drkit.mirror.workers.assignment import Assignment
-from drkit.mirror.workers.leader_lease import TTL_SECONDS, WorkerLease
-from drkit.mirror.workers.rebalance import Sharing
+from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
+from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import BEAT_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Refused, StoreMissing, Unreachable
@@ -117,7 +117,7 @@ class Session:
         config: Config,
         link: Link,
         store: Store,
-        lease: WorkerLease,
+        lease: LeaderLease,
         options: Options,
         stop: threading.Event,
         tell: OnEvent,
@@ -142,9 +142,9 @@ class Session:
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._check_may_begin = partial(check_may_begin, link, store, self._target, target)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
-        self._work = LinkWork(config, link, self._source, self._target)
+        self._work = PipelineFactory(config, link, self._source, self._target)
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
-        self._sharing = Sharing(
+        self._sharing = Rebalance(
             target,
             link,
             store,
@@ -155,7 +155,9 @@ class Session:
         )
         self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
         self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
-        self._rows = RowKeeper(link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending)
+        self._rows = MappingWriter(
+            link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending
+        )
         self._engine = (options.engine or self._work.engine)(keep_rows=self._rows.keep, may_produce=self._worker.valid)
         self._sync = TopicSync(
             link,
@@ -167,7 +169,7 @@ class Session:
         )
         self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
         self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
-        self._progress = Progress(
+        self._progress = MirrorProgress(
             link.id,
             self._source,
             self._target,
@@ -208,8 +210,8 @@ class Session:
             *((self._watching,) if link.committed and not options.until_caught_up else ()),
         ]
         self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
-        self._visible = Visible(
-            Seen(
+        self._visible = Reporting(
+            RunView(
                 link,
                 self._worker.owner,
                 self._engine,

@@ -18,7 +18,7 @@ _NO_ID = "A" * 22
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ClusterIdentity:
     """What one alias shows of its cluster. `topics`: ids by name; None from a broker that knows no topic ids."""
 
     cluster_id: str
@@ -26,7 +26,7 @@ class Sight:
     topics: Mapping[str, str | None]
 
     @classmethod
-    def of(cls, admin: ClusterAdmin) -> Sight:
+    def of(cls, admin: ClusterAdmin) -> ClusterIdentity:
         """Look.
 
         Raises:
@@ -37,7 +37,7 @@ class Sight:
         return cls(admin.cluster_id(), addresses, topics)
 
 
-def same_cluster(one: Sight, other: Sight) -> bool | None:
+def same_cluster(one: ClusterIdentity, other: ClusterIdentity) -> bool | None:
     """Whether both are one cluster; None: nothing tells them apart yet, nor shows that they are one.
 
     Where brokers know no topic ids, equal names count as one cluster: refusing is the safe mistake.

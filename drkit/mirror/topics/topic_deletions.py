@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.topic_snapshot import Look
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
 from drkit.model.standby import SOURCE_SETTINGS
@@ -108,7 +108,7 @@ class TopicDeletions:
         self._book = _Book()
         problems.on_cleared(self._named)
 
-    def look(self, look: Look, gone: Collection[str]) -> list[str]:
+    def look(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
         """Delete what is to be deleted of the topics that the source no longer lists.
 
         Returns those that stay for good because they aren't drkit's to delete.
@@ -138,7 +138,7 @@ class TopicDeletions:
             self._store.put_notes(self._link.id, _NOTES, {_CLUSTER: kept})
         return kept
 
-    def _is_ours(self, look: Look, topic: str) -> bool:
+    def _is_ours(self, look: TopicSnapshot, topic: str) -> bool:
         """Whether the target's topic is the very one that drkit created (or is gone already)."""
         state = look.states[topic]
         target = look.target.get(state.target_topic)
@@ -150,7 +150,7 @@ class TopicDeletions:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _delete_ripe(self, look: Look) -> None:
+    def _delete_ripe(self, look: TopicSnapshot) -> None:
         book, at = self._book, self._clock()
         ripe = [t for t, missed in book.missed.items() if missed.looks >= LOOKS and at - missed.since >= SECONDS]
         if not ripe:
@@ -181,7 +181,7 @@ class TopicDeletions:
     def _where(self, topic: str) -> str:
         return f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays for now"
 
-    def _why_held(self, look: Look) -> _Hold | None:
+    def _why_held(self, look: TopicSnapshot) -> _Hold | None:
         """Why deletions aren't mirrored by themselves now."""
         book, link = self._book, self._link
         cluster, known = self._source.cluster_id(), book.cluster
@@ -205,7 +205,7 @@ class TopicDeletions:
 
     # -- deleting ----------------------------------------------------------------------------------
 
-    def _delete(self, look: Look, topics: Collection[str]) -> None:
+    def _delete(self, look: TopicSnapshot, topics: Collection[str]) -> None:
         states = {topic: look.states[topic] for topic in topics}
         there = {s.target_topic: s.target_topic_id for s in states.values() if s.target_topic in look.target}
         unseen = [s.target_topic for s in states.values() if s.target_topic not in look.target]
@@ -225,7 +225,7 @@ class TopicDeletions:
             elif name in there or name in gone:
                 self._forget(look, topic)
 
-    def _forget(self, look: Look, topic: str) -> None:
+    def _forget(self, look: TopicSnapshot, topic: str) -> None:
         name = look.states[topic].target_topic
         log.warning(
             "%s: %s was deleted on %s, as %s was on the source", self._link.id, name, self._link.id.target, topic

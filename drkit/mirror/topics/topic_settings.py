@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from drkit.model.standby import AS_PRODUCED, COMPRESSION, MIN_INSYNC, STANDBY, UNCOMPACTED
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 
-__all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "Wanted", "standby_settings"]
+__all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "SettingChanges", "standby_settings"]
 
 READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
 """What is to be read of both sides' topics, besides overrides."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SettingChanges:
     """What is to be set on a target topic.
 
     `followed` and `overridden` differ from what it has; together they are `all`. `unknown` names
@@ -49,7 +49,7 @@ def standby_settings(
     policy: TopicSettings | None = None,
     topic: str = "",
     aligning: bool = False,
-) -> Wanted:
+) -> SettingChanges:
     """The settings to put on the target topic so that it follows its source.
 
     Args:
@@ -81,8 +81,8 @@ def standby_settings(
     if followed.pop(COMPRESSION, overrides.pop(COMPRESSION, None)) is not None:
         followed[COMPRESSION] = AS_PRODUCED
     if target is None:
-        return Wanted(followed, overrides)
-    return Wanted(
+        return SettingChanges(followed, overrides)
+    return SettingChanges(
         {name: value for name, value in followed.items() if name in target and target[name] != value},
         {name: value for name, value in overrides.items() if name in target and target[name] != value},
         tuple(sorted(name for name in overrides if name not in target)),

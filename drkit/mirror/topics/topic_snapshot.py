@@ -30,7 +30,7 @@ class ReadyTopic:
 
 
 @dataclass(slots=True)
-class Look:
+class TopicSnapshot:
     """What one look found, and what it decides. Dictionaries by source topic, but for the target's, by its own.
 
     `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.

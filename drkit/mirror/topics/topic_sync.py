@@ -24,7 +24,7 @@ from drkit.mirror.resume.offset_alignment.aligned_topics import Aligning
 from drkit.mirror.topics.acl_sync import AclSync
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_settings import READ
-from drkit.mirror.topics.topic_snapshot import Look, ReadyTopic
+from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
 from drkit.model.link_state import SOURCE_TOPIC_DENIED, TopicState
@@ -152,7 +152,7 @@ class TopicSync:
         self._last = look.ready
         return dict(look.ready)
 
-    def _observe(self) -> Look:
+    def _observe(self) -> TopicSnapshot:
         listed = {name: info for name, info in self._source.topics().items() if not info.internal}
         covered = {name: info for name, info in listed.items() if self._link.mirrors_topic(name)}
         if not covered and not self._waiting:
@@ -167,7 +167,7 @@ class TopicSync:
         target = self._target.topics(wanted, denied=theirs)
         source_settings = self._source.topic_configs(covered, keys=READ, denied=ours)
         target_settings = self._target.topic_configs(target, keys=self._writer.keys(covered), denied=theirs)
-        return Look(
+        return TopicSnapshot(
             source={topic: info for topic, info in covered.items() if topic not in ours},
             target={name: info for name, info in target.items() if name not in theirs},
             states=states,
@@ -181,11 +181,11 @@ class TopicSync:
 
     # -- incarnations ------------------------------------------------------------------------------
 
-    def _must_exist(self, look: Look, topic: str) -> bool:
+    def _must_exist(self, look: TopicSnapshot, topic: str) -> bool:
         """An accepted new incarnation whose target is gone is created again (its state names no target)."""
         return look.states[topic].target_topic_id == ""
 
-    def _adopt(self, look: Look, topic: str, *, created: bool) -> None:
+    def _adopt(self, look: TopicSnapshot, topic: str, *, created: bool) -> None:
         """Note a topic's two incarnations; from here on they must stay the same."""
         info, target = look.source[topic], look.target[self._link.target_topic(topic)]
         known = look.states.get(topic)
@@ -212,7 +212,7 @@ class TopicSync:
 
     # -- judging -----------------------------------------------------------------------------------
 
-    def _judge(self, look: Look, topic: str) -> None:
+    def _judge(self, look: TopicSnapshot, topic: str) -> None:
         """Whether a topic may be mirrored; if so it is ready."""
         info = look.source[topic]
         name = self._link.target_topic(topic)
@@ -263,7 +263,7 @@ class TopicSync:
             halted=True,
         )
 
-    def _halt_target(self, look: Look, state: TopicState, target: TopicInfo | None) -> None:
+    def _halt_target(self, look: TopicSnapshot, state: TopicState, target: TopicInfo | None) -> None:
         where = f"{state.target_topic} on {self._link.id.target}"
         if target is None and self._may_be_there(look, "target", state.topic):
             return
@@ -288,7 +288,7 @@ class TopicSync:
             halted=True,
         )
 
-    def _note_source(self, look: Look) -> None:
+    def _note_source(self, look: TopicSnapshot) -> None:
         """Keep what the source has of the settings that the target gets only at the switch."""
         if self._noted is None:
             self._noted = self._store.notes(self._link.id, SOURCE_SETTINGS)
@@ -302,7 +302,7 @@ class TopicSync:
             self._store.put_notes(self._link.id, SOURCE_SETTINGS, changed)
             self._noted.update(changed)
 
-    def _note_gone(self, look: Look) -> None:
+    def _note_gone(self, look: TopicSnapshot) -> None:
         for topic in look.source_denied:
             self._missed.pop(("source", topic), None)
             rights = "DESCRIBE, DESCRIBE_CONFIGS and READ"
@@ -325,7 +325,7 @@ class TopicSync:
                 halted=False,
             )
 
-    def _may_be_there(self, look: Look, side: str, topic: str) -> bool:
+    def _may_be_there(self, look: TopicSnapshot, side: str, topic: str) -> bool:
         """Whether a topic that isn't listed has been missed for a short time only; then it stays as it was before."""
         at = self._clock()
         briefly = at - self._missed.setdefault((side, topic), at) < _GONE_SECONDS

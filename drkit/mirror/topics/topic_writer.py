@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.topic_settings import READ, Wanted, standby_settings
-from drkit.mirror.topics.topic_snapshot import Look
+from drkit.mirror.topics.topic_settings import READ, SettingChanges, standby_settings
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
 from drkit.model.topology import Link
 
@@ -48,14 +48,14 @@ class TopicWriter:
         overridden = {name for topic in topics for name in policy.overrides_of(topic)}
         return (*READ, *sorted(overridden - set(READ)))
 
-    def replicas(self, look: Look, topic: str) -> tuple[int, int]:
+    def replicas(self, look: TopicSnapshot, topic: str) -> tuple[int, int]:
         """How many replicas a new topic gets, and how many it should have."""
         due = self._link.settings_policy.replicas_of(topic) or look.source[topic].replication_factor
         return max(1, min(due, look.brokers)), due
 
     # -- creating ----------------------------------------------------------------------------------
 
-    def create(self, look: Look, topics: Iterable[str]) -> list[str]:
+    def create(self, look: TopicSnapshot, topics: Iterable[str]) -> list[str]:
         """Create these topics on the target, in one request; returns those that are there now."""
         wanted = {topic: self._new(look, topic) for topic in topics}
         if not wanted:
@@ -87,7 +87,7 @@ class TopicWriter:
                 log.info("%s: created %s on %s", self._link.id, name, self._link.id.target)
         return [topic for name, topic in names.items() if name not in failures and name in look.target]
 
-    def _new(self, look: Look, topic: str) -> tuple[NewTopic, Wanted]:
+    def _new(self, look: TopicSnapshot, topic: str) -> tuple[NewTopic, SettingChanges]:
         info = look.source[topic]
         replicas, due = self.replicas(look, topic)
         settings = self._settings(look, topic, None, replicas)
@@ -96,7 +96,9 @@ class TopicWriter:
             log.info("%s: %s gets %d replicas instead of %d", self._link.id, name, replicas, due)
         return NewTopic(name, info.partitions, replicas, settings.all), settings
 
-    def _settings(self, look: Look, topic: str, target: dict[str, str] | None, replicas: int) -> Wanted:
+    def _settings(
+        self, look: TopicSnapshot, topic: str, target: dict[str, str] | None, replicas: int
+    ) -> SettingChanges:
         source = look.source_settings.get(topic, {})
         if self._link.shares_target and target is not None:
             source = {}  # a link comes from there too: two that each follow the other would never agree
@@ -111,7 +113,7 @@ class TopicWriter:
 
     # -- following ---------------------------------------------------------------------------------
 
-    def grow(self, look: Look) -> None:
+    def grow(self, look: TopicSnapshot) -> None:
         """Partitions added on the source are added on the target."""
         for topic, ready in list(look.ready.items()):
             info, target = look.source.get(topic), look.target.get(ready.state.target_topic)
@@ -143,9 +145,9 @@ class TopicWriter:
                 look.ready[topic] = replace(look.ready[topic], state=state)
                 look.keep(state)
 
-    def configure(self, look: Look) -> None:
+    def configure(self, look: TopicSnapshot) -> None:
         """Settings changed on the source are set on the target, all topics in one request."""
-        wanted: dict[str, Wanted] = {}
+        wanted: dict[str, SettingChanges] = {}
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
             if name in look.target_settings and topic in look.source_settings:
@@ -180,7 +182,7 @@ class TopicWriter:
                 self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} is set: {changes}")
                 self._problems.settle(topic, kinds=_CONFIG_KINDS)
 
-    def _note_unknown(self, topic: str, settings: Wanted) -> None:
+    def _note_unknown(self, topic: str, settings: SettingChanges) -> None:
         if not settings.unknown:
             self._problems.settle(topic, kinds=frozenset({"setting_unknown"}))
             return

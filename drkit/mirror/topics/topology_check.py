@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.topics.cluster_identity import Sight, same_cluster
+from drkit.mirror.topics.cluster_identity import ClusterIdentity, same_cluster
 from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link
@@ -96,12 +96,12 @@ class TopologyGuard:
             self._twins[pair] = verdict
         return self._twins[pair]
 
-    def _sight(self, alias: str) -> Sight | None:
+    def _sight(self, alias: str) -> ClusterIdentity | None:
         if alias in self._own:
-            return Sight.of(self._own[alias])
+            return ClusterIdentity.of(self._own[alias])
         try:
             with self._admin(alias) as admin:
-                return Sight.of(admin)
+                return ClusterIdentity.of(admin)
         except DrkitError as error:
             log.info("%s: which cluster %s is isn't known yet: %s", self._link.id, alias, error)
             return None

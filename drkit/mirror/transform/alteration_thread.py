@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
-from drkit.kafka.protocol.coalescing import Joined
+from drkit.kafka.protocol.coalescing import CoalescedRun
 from drkit.kafka.protocol.records import Damaged
 from drkit.mirror.engine.batch_splitter import Piece, TooLarge
 from drkit.mirror.engine.buffer_accounting import apart
-from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
@@ -30,7 +30,7 @@ from drkit.mirror.transform.batch_rebuilder import altered_pieces
 _PART_SECONDS = 0.1
 
 
-class Part(NamedTuple):
+class AlteredPart(NamedTuple):
     """What became of a part of what was read. `error`: why there is nothing of it beyond; `last`: it was the last."""
 
     pieces: list[Piece]
@@ -38,13 +38,13 @@ class Part(NamedTuple):
     last: bool
 
 
-AdmitPart = Callable[[Read, Part], Coroutine[Any, Any, bool]]
+AdmitPart = Callable[[Read, AlteredPart], Coroutine[Any, Any, bool]]
 """Queues a part, its rows made durable first; false where the partition doesn't go on."""
 
 Job = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Alterer:
+class AlterationThread:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
@@ -54,7 +54,7 @@ class Alterer:
         job: starts work beside.
     """
 
-    def __init__(self, flow: Flow, alteration: Alteration, admit: AdmitPart, job: Job) -> None:
+    def __init__(self, flow: EngineState, alteration: Alteration, admit: AdmitPart, job: Job) -> None:
         self._flow = flow
         self._alteration = alteration
         self._admit = admit
@@ -122,7 +122,7 @@ class Alterer:
         return not self._closed and partition.wanted and partition.incident is None and partition.ending is None
 
 
-def _some(pieces: Iterator[Piece]) -> Part:
+def _some(pieces: Iterator[Piece]) -> AlteredPart:
     """What comes next, for a moment."""
     found: list[Piece] = []
     until = time.monotonic() + _PART_SECONDS
@@ -130,26 +130,26 @@ def _some(pieces: Iterator[Piece]) -> Part:
         for piece in pieces:
             found.append(piece)
             if time.monotonic() > until:
-                return Part(found, None, last=False)
+                return AlteredPart(found, None, last=False)
     except (AlterationFailed, Damaged, TooLarge) as error:
-        return Part(found, error, last=True)
-    return Part(found, None, last=True)
+        return AlteredPart(found, error, last=True)
+    return AlteredPart(found, None, last=True)
 
 
 def _size(read: Read) -> int:
-    return sum(len(each.payload if isinstance(each, Joined) else each.whole) for each in read.batches)
+    return sum(len(each.payload if isinstance(each, CoalescedRun) else each.whole) for each in read.batches)
 
 
 class _Thread:
     """Runs one thing after the other. Nobody waits for it in the end: a callable may never answer."""
 
     def __init__(self) -> None:
-        self._due: queue.SimpleQueue[tuple[Future[Part], Callable[[], Part]] | None] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[tuple[Future[AlteredPart], Callable[[], AlteredPart]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="drkit-callables", daemon=True).start()
 
-    def run(self, work: Callable[[], Part]) -> Future[Part]:
+    def run(self, work: Callable[[], AlteredPart]) -> Future[AlteredPart]:
         """Have something done."""
-        future: Future[Part] = Future()
+        future: Future[AlteredPart] = Future()
         self._due.put((future, work))
         return future
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from drkit.kafka.alteration.alteration import AlterationFailed
-from drkit.kafka.protocol.coalescing import Found, Joined
-from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.coalescing import CoalescedRun, Found
+from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
-from drkit.kafka.protocol.records import Damaged, Record, read, read_old
-from drkit.mirror.engine.batch_splitter import MERGED_BYTES, Piece, Rules, Run, old_codec, stretches
+from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
+from drkit.mirror.engine.batch_splitter import MERGED_BYTES, Piece, RecordRun, Rules, old_codec, stretches
 
-Alter = Callable[[Iterable[Record]], Iterator[Record]]
+Alter = Callable[[Iterable[RawRecord]], Iterator[RawRecord]]
 """Gives out what becomes of records, in order, without those that are left out; raises AlterationFailed."""
 
 REASON = "altered"
@@ -33,7 +33,7 @@ def altered_pieces(
         TooLarge: a record can't be appended.
     """
     gathered = _Gathered(position, rules)
-    committed = Committed(aborted if rules.committed else ())
+    committed = CommittedFilter(aborted if rules.committed else ())
     for found in batches:
         last = found.base_offset if isinstance(found, Batch) and found.magic < MAGIC else found.last_offset
         try:
@@ -45,7 +45,7 @@ def altered_pieces(
                     yield from gathered.flush()
                 gathered.codec = codec
                 due = records if found.base_offset >= position else (r for r in records if r.offset >= position)
-                gathered.take(alter(due), found.batches if isinstance(found, Joined) else 1)
+                gathered.take(alter(due), found.batches if isinstance(found, CoalescedRun) else 1)
         except AlterationFailed as error:
             gathered.through = error.offset
             yield from gathered.flush()
@@ -57,9 +57,9 @@ def altered_pieces(
     yield from gathered.flush()
 
 
-def _records(found: Found, committed: Committed) -> tuple[int | None, Iterable[Record]]:
+def _records(found: Found, committed: CommittedFilter) -> tuple[int | None, Iterable[RawRecord]]:
     """Codec and records of what was fetched; None where it holds no committed ones."""
-    if isinstance(found, Joined):
+    if isinstance(found, CoalescedRun):
         return 0, found.records()
     if found.magic < MAGIC:
         return old_codec(found), read_old(found.whole)
@@ -79,9 +79,9 @@ class _Gathered:
         self._begin = position
         self._batches = 0
         self._rules = rules
-        self._records: list[Record] = []
+        self._records: list[RawRecord] = []
 
-    def take(self, records: Iterator[Record], batches: int) -> None:
+    def take(self, records: Iterator[RawRecord], batches: int) -> None:
         """Add those of so many batches of the source; where an error ends them, what came before it stays."""
         self._batches += batches
         gathered = self._records
@@ -100,7 +100,7 @@ class _Gathered:
         begin, self._begin = self._begin, self.through
         begun, self._batches = self._batches, 0
         for piece in stretches(records, begin, self.through, self.codec, REASON, self._rules):
-            if isinstance(piece, Run):
+            if isinstance(piece, RecordRun):
                 yield piece._replace(batches=begun)
                 begun = 0
             else:

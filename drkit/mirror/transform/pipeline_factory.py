@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.alteration.alteration import Alteration
 from drkit.kafka.protocol.filler import FillerTrimmer
 from drkit.mirror.engine.batch_engine import BatchEngine
@@ -30,7 +30,7 @@ from drkit.model.topology import Link
 from drkit.store.api import MappingStore, Store
 
 
-class LinkWork:
+class PipelineFactory:
     """The parts of a session that depend on what its link does.
 
     Args:
@@ -48,7 +48,7 @@ class LinkWork:
         self._admins = source, target
         self._alteration = Alteration.of(config, link)
         self._guard = TopologyGuard(config, link, source, target, self._identify)
-        self._producers = ProducerAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
+        self._producers = ProducerStateAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
         self._trimmer = FillerTrimmer(link.id.target, self._configs[1], target)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Claims, MappingStore
 
 
-class Holdings:
+class PartitionClaims:
     """The partitions of one link that this worker has claimed. Shared by threads.
 
     A partition is claimed anew each time the worker takes it up, with a generation of its own: what an
@@ -64,12 +64,12 @@ class Holdings:
         self._claims = {tp: generation for tp, (generation, _) in self._held.items()}
 
 
-class HeldMappings:
+class ClaimedMappings:
     """A `MappingStore` whose writes carry what this worker holds; see `drkit.store.api.MappingStore`."""
 
     # ruff: noqa: D102  # the protocol documents every method
 
-    def __init__(self, store: MappingStore, holdings: Holdings) -> None:
+    def __init__(self, store: MappingStore, holdings: PartitionClaims) -> None:
         self._store = store
         self._holdings = holdings
 

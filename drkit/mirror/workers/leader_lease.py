@@ -56,7 +56,7 @@ def known_dead(owner: str) -> bool:
         return False
 
 
-class WorkerLease:
+class LeaderLease:
     """This runtime's claim to lead the workers of a link.
 
     `holder`: who else was seen to hold it last; `lost_to`: who took it while this one held it.

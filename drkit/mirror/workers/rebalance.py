@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from drkit.config.schema import ClusterConfig
-from drkit.mirror.engine.interface import Engine, Position
-from drkit.mirror.runtime.progress import Progress
+from drkit.mirror.engine.interface import Engine, PartitionProgress
+from drkit.mirror.runtime.progress import MirrorProgress
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.mirror.workers.assignment import Assignment
-from drkit.mirror.workers.claims import HeldMappings, Holdings
-from drkit.mirror.workers.leader_lease import WorkerLease
+from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
+from drkit.mirror.workers.leader_lease import LeaderLease
 from drkit.mirror.workers.membership import Membership
 from drkit.mirror.workers.worker import Worker
 from drkit.model.errors import DrkitError, Fenced, Unreachable
@@ -46,13 +46,13 @@ class _Departure:
     tps: set[TopicPartition]
     due: float
     watermarks: list[Watermark] = field(default_factory=list)
-    seen: dict[TopicPartition, Position] = field(default_factory=dict)
+    seen: dict[TopicPartition, PartitionProgress] = field(default_factory=dict)
     seen_at: float = 0.0
     held: bool = False
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class Sharing:
+class Rebalance:
     """See the module docstring. Shared by threads; `serve` belongs to the data thread.
 
     Args:
@@ -70,7 +70,7 @@ class Sharing:
         target: ClusterConfig,
         link: Link,
         store: Store,
-        lease: WorkerLease,
+        lease: LeaderLease,
         assignment: Callable[[Callable[[TopicPartition], bool]], Assignment],
         post: Callable[[Callable[[], None]], None],
         ending: threading.Event,
@@ -78,9 +78,9 @@ class Sharing:
         self._link = link
         self._post = post
         self._ending = ending
-        self._holdings = Holdings(link.id, store)
+        self._holdings = PartitionClaims(link.id, store)
         self._membership = Membership(target, link.id, changed=self.rebalance, released=self._released, lost=self._lost)
-        self.mappings = HeldMappings(store, self._holdings)
+        self.mappings = ClaimedMappings(store, self._holdings)
         self.assignment = assignment(self.holds)
         self.worker = Worker(
             store,
@@ -91,13 +91,13 @@ class Sharing:
             slept=self._slept,
         )
         self._engine: Engine | None = None
-        self._progress: Progress | None = None
+        self._progress: MirrorProgress | None = None
         self._wake: Callable[[], None] = _nothing
         self._rebalancing = threading.Lock()
         self._lock = threading.Lock()
         self._departures: list[_Departure] = []
 
-    def attach(self, engine: Engine, progress: Progress, wake: Callable[[], None]) -> None:
+    def attach(self, engine: Engine, progress: MirrorProgress, wake: Callable[[], None]) -> None:
         """The parts that partitions are taken from and given to; `wake` has wanted ones resumed soon."""
         self._engine, self._progress, self._wake = engine, progress, wake
 
@@ -203,7 +203,7 @@ class Sharing:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _parts(self) -> tuple[Engine, Progress]:
+    def _parts(self) -> tuple[Engine, MirrorProgress]:
         assert self._engine is not None and self._progress is not None, "attached before anything is mirrored"  # noqa: S101, PT018
         return self._engine, self._progress
 

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, WorkerLease, known_dead
+from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, LeaderLease, known_dead
 from drkit.mirror.workers.membership import SESSION_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
@@ -58,7 +58,7 @@ class Worker:
         self,
         store: Store,
         link: LinkId,
-        lease: WorkerLease,
+        lease: LeaderLease,
         *,
         joined: Callable[[], bool],
         mirrored: Callable[[], int],

@@ -87,7 +87,7 @@ class ClusterClock:
         return self._wall()
 
 
-class Answer(NamedTuple):
+class ConditionalResult(NamedTuple):
     """What a conditional batch came to; where it wasn't applied, the generation that stood in its way (if any)."""
 
     applied: bool
@@ -173,7 +173,9 @@ class CassandraSession:
         with self.answered("written"):
             return bool(self._session.execute(statement, values).was_applied)
 
-    def conditional(self, batches: Sequence[Sequence[tuple[PreparedStatement, Sequence[Any]]]]) -> list[Answer]:
+    def conditional(
+        self, batches: Sequence[Sequence[tuple[PreparedStatement, Sequence[Any]]]]
+    ) -> list[ConditionalResult]:
         """Run conditional batches, each within one partition, many at once; the answers in order.
 
         What isn't answered is asked again for a while: each must come to the same when it is repeated.
@@ -187,7 +189,7 @@ class CassandraSession:
             for statement, values in rows:
                 batch.add(statement, values)
             statements.append((batch, None))
-        answers: dict[int, Answer] = {}
+        answers: dict[int, ConditionalResult] = {}
         deadline = Deadline.after(2 * self.location.timeout_seconds)
         while left := [number for number in range(len(statements)) if number not in answers]:
             with self.answered("written"):
@@ -310,11 +312,11 @@ class CassandraSession:
         )
 
 
-def _answer(result: Any) -> Answer:
+def _answer(result: Any) -> ConditionalResult:
     names = result.column_names
     row = result.one()
     applied = bool(row[names.index("[applied]")])
-    return Answer(applied, None if applied or "generation" not in names else row[names.index("generation")])
+    return ConditionalResult(applied, None if applied or "generation" not in names else row[names.index("generation")])
 
 
 def _causes(error: Exception) -> list[Exception]:

@@ -10,7 +10,7 @@ import pytest
 
 from drkit.audit.run import run_audit
 from drkit.lab import Lab
-from drkit.model.audit import AuditRequest, AuditResult, Basis, Counts, TopicChoice
+from drkit.model.audit import AuditRequest, AuditResult, Counts, PlacementBasis, TopicChoice
 from drkit.model.topology import TopicPartition
 from tests.support.damage import RETAINED, STAMP, Bench, Expected, Record, Stored, dense, records, seeded
 from tests.support.wait import wait_until
@@ -361,8 +361,8 @@ def unrecorded(bench: Bench, topic: str) -> None:
 
 def test_without_a_record_of_the_mirror_content_tells(cases: Cases):
     part = next(each for each in cases.result.partitions if each.topic == cases.topic("unrecorded"))
-    assert part.basis is Basis.CONTENT
-    assert cases.result.basis is Basis.MIXED
+    assert part.basis is PlacementBasis.CONTENT
+    assert cases.result.basis is PlacementBasis.MIXED
     assert cases.findings("unrecorded") == {("lost", 20, None), ("duplicated", 12, 24)} | {
         ("unseen", offset, None) for offset in range(35, 40)
     }

@@ -17,7 +17,7 @@ from drkit.audit.read.offset_ranges import Span
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, spark_session, stop_session
 from drkit.config.schema import ClusterConfig
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import ExitCode
@@ -165,7 +165,7 @@ def test_a_failback_seeded_by_the_cluster_survives_its_driver(lab, cluster, tmp_
         own.produce("primary", topic, texts("before", 300, range(3)))
         mirror(own)
         with own.estate() as estate:
-            assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+            assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
             known = estate.admin("primary").cluster_id()
         own.produce("dr", topic, texts(f"on-dr-{'x' * 80}", 3_000, range(3)))
         with own.estate() as estate:  # not all that was written to dr is there still, so the primary is scrubbed

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drkit.audit.spark.session import spark_session
-from drkit.model.audit import AuditResult, Basis, Verdict
+from drkit.model.audit import AuditResult, PlacementBasis, Verdict
 from tests.support.damage import (
     STAMP,
     Damaged,
@@ -54,7 +54,7 @@ def test_all_damage_of_reproduced_topics_is_found_and_nothing_else(bench, audit,
     result = audit(*dict.fromkeys(topic for topic, _ in expected))
 
     assert result.verdict is Verdict.DEVIATED
-    assert result.basis is Basis.MAPPING
+    assert result.basis is PlacementBasis.MAPPING
     for (topic, partition), damage in expected.items():
         damage.explains(found(result, topic, partition))
     kinds = Counter(each.kind.value for each in result.findings)

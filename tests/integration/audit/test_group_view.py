@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from drkit.audit import run
 from drkit.audit.findings import group_view
 from drkit.cli.main import application
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import parse_moment
 from drkit.failover.positions.positions import Selection
-from drkit.failover.positions.selection import Edge, GroupPlace
+from drkit.failover.positions.selection import Edge, GroupTarget
 from drkit.failover.run.service import run_failover
 from drkit.model.clock import now
 from drkit.model.errors import ExitCode
@@ -95,7 +95,7 @@ def truth(bench: Bench, topic: str, partition: int, source_offset: int, target_o
 
 def away(own: OwnLink, **asked) -> str:
     with own.estate() as estate:
-        done = run_failover(estate, make_plan(estate, Request("dr", **asked)), accept_unfenced=True)
+        done = run_failover(estate, make_plan(estate, PlanRequest("dr", **asked)), accept_unfenced=True)
     assert done.error is None
     return done.run
 
@@ -151,7 +151,7 @@ def test_an_unplanned_failover_with_a_known_tail_and_damage(own: OwnLink, lab, v
     stands = {"latest": 120, "earliest": 130}
     for name, offset in stands.items():
         own.commit("primary", name, orders, {0: offset})
-    places = (GroupPlace(groups["latest"], Edge.LATEST), GroupPlace(groups["earliest"], Edge.EARLIEST))
+    places = (GroupTarget(groups["latest"], Edge.LATEST), GroupTarget(groups["earliest"], Edge.EARLIEST))
     failover = away(own, selection=Selection(places=places))
     own.produce("dr", flights, texts("theirs", 5, range(3)))  # the target's own, from now on
     own.produce("dr", orders, {0: [f"theirs-{n}" for n in range(5)]})

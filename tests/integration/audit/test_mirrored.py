@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.model.audit import Basis, Counts, Verdict
+from drkit.model.audit import Counts, PlacementBasis, Verdict
 from drkit.model.topology import TopicPartition
 from tests.support.damage import records, seeded
 
@@ -40,7 +40,7 @@ def test_mirrored_topics_are_clean_by_the_mapping(bench, audit, unique_name, int
 
     unseen = 7 if interrupted else 0
     assert result.verdict is Verdict.CLEAN
-    assert result.basis is Basis.MAPPING
+    assert result.basis is PlacementBasis.MAPPING
     counts = Counts.total(each.counts for each in result.partitions)
     assert counts == Counts(
         source_records=counts.matched + unseen,

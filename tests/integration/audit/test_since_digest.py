@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drkit.kafka.protocol.record_batch import Batch, parse
-from drkit.kafka.protocol.records import Record as Encoded
+from drkit.kafka.protocol.records import RawRecord as Encoded
 from drkit.kafka.protocol.records import build, read
 from drkit.lab import Lab
 from drkit.mirror.runtime import range_digests

@@ -12,7 +12,7 @@ import pytest
 from drkit.audit.salvage.replay import replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, parse
-from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice, Verdict
+from drkit.model.audit import AuditRequest, SalvageClass, SalvageKind, TopicChoice, Verdict
 from drkit.model.errors import Refused
 from tests.support import raw
 from tests.support.batches import batch_bytes, retouched
@@ -171,8 +171,8 @@ def test_a_salvage_keeps_what_the_target_can_t_give_and_names_what_the_source_ca
     assert [row["offset"] for row in rows] == list(range(hidden.base_offset, hidden.last_offset + 1))
     # a later value of any key may hide in that batch
     stands = Counter((row["key"] is None, row["standing"]) for row in rows)
-    assert {standing for keyless, standing in stands if not keyless} == {Standing.CONFLICTING}
-    assert {standing for keyless, standing in stands if keyless} <= {Standing.NEW}
+    assert {standing for keyless, standing in stands if not keyless} == {SalvageClass.CONFLICTING}
+    assert {standing for keyless, standing in stands if keyless} <= {SalvageClass.NEW}
 
 
 def test_a_replay_writes_stamps_as_they_are_and_nothing_where_it_can_t_read_what_is_there(

@@ -22,7 +22,7 @@ from drkit.audit.salvage import replay as replaying
 from drkit.audit.salvage.replay import PROVENANCE, replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.kafka.config.client_config import confluent_config
-from drkit.model.audit import AuditRequest, SalvageKind, Standing, TopicChoice
+from drkit.model.audit import AuditRequest, SalvageClass, SalvageKind, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
@@ -220,8 +220,10 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replay(tmp_path / "kept", into, LINK, bench.config, bench.store, approved=tuple(Standing), progress=interrupt)
-    everything = tuple(Standing)
+        replay(
+            tmp_path / "kept", into, LINK, bench.config, bench.store, approved=tuple(SalvageClass), progress=interrupt
+        )
+    everything = tuple(SalvageClass)
     again = replay(tmp_path / "kept", into, LINK, bench.config, bench.store, approved=everything)
     approve = [word for each in everything for word in ("--approve", each.value)]
     by_verb = drkit(
@@ -284,7 +286,7 @@ def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, u
         14: ("unseen", "identical"),
         15: ("unseen", "new"),
     }
-    assert result.standings == {Standing.NEW: 5, Standing.CONFLICTING: 2, Standing.IDENTICAL: 1}
+    assert result.standings == {SalvageClass.NEW: 5, SalvageClass.CONFLICTING: 2, SalvageClass.IDENTICAL: 1}
     into = bench.create(f"{topic}.replayed", on=["dr"])
     bench.produce("dr", topic, 0, [Record(b"k15", b"written on dr after the salvage", STAMP)])
     bench.produce("dr", into, 0, [Record(b"k12", b"somebody's, in the topic that is replayed into", STAMP)])

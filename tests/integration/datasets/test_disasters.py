@@ -10,7 +10,7 @@ from drkit.lab.datasets import (
     Behaviour,
     GroupReader,
     LoadOptions,
-    Outcome,
+    LoadOutcome,
     Workload,
     load,
     open_dataset,
@@ -58,7 +58,7 @@ def test_killed_in_mid_stream_the_load_ends_and_what_it_reports_as_acknowledged_
     _wait_for(workload)
     loading_lab.kill("primary-1")
     report = _end_of(workload)
-    assert report.outcome is Outcome.FAILED
+    assert report.outcome is LoadOutcome.FAILED
     assert report.reason
     assert report.errors
     assert report.acknowledged >= ENOUGH
@@ -82,7 +82,7 @@ def test_standing_still_the_load_ends_too(admin, client, loading_lab):
     _wait_for(workload)
     loading_lab.pause("primary-1")
     report = _end_of(workload)
-    assert report.outcome is Outcome.FAILED
+    assert report.outcome is LoadOutcome.FAILED
     assert report.unacknowledged > 0
 
 
@@ -93,7 +93,7 @@ def test_a_cluster_that_comes_back_in_time_costs_nothing(admin, client, cluster,
     loading_lab.kill("primary-1")
     loading_lab.restart("primary-1")
     report = _end_of(workload)
-    assert (report.outcome, report.unacknowledged) == (Outcome.COMPLETE, 0)
+    assert (report.outcome, report.unacknowledged) == (LoadOutcome.COMPLETE, 0)
     seen = read_log(cluster.bootstrap_servers, "orders.orders", committed=False)
     assert Counter(r.key for r in seen) == Counter(event[0].key for event in dataset.events(0))
 
@@ -105,7 +105,7 @@ def test_told_to_stop_it_accounts_for_everything_it_sent(admin, client, cluster,
     _wait_for(workload)
     workload.stop()
     report = _end_of(workload)
-    assert (report.outcome, report.unacknowledged, report.errors) == (Outcome.INTERRUPTED, 0, {})
+    assert (report.outcome, report.unacknowledged, report.errors) == (LoadOutcome.INTERRUPTED, 0, {})
     committed = [r for t in dataset.topics for r in read_log(cluster.bootstrap_servers, t.name, committed=True)]
     assert len(committed) == report.acknowledged == report.events_sent  # one record an event on these topics
     wanted = []
@@ -122,7 +122,7 @@ def test_told_to_give_up_it_does_not_wait_for_a_cluster_that_stands_still(admin,
     loading_lab.pause("primary-1")
     workload.stop(give_up=True)
     report = _end_of(workload)
-    assert report.outcome is Outcome.INTERRUPTED
+    assert report.outcome is LoadOutcome.INTERRUPTED
     assert report.acknowledged + report.unacknowledged == sum(topic.sent for topic in report.topics)
 
 
@@ -137,7 +137,7 @@ def test_no_cluster_no_load(client, admin, loading_lab):
     plain = Workload(dataset, client, LoadOptions(delivery_timeout_seconds=1))
     plain.start()
     report = _end_of(plain)
-    assert (report.outcome, report.acknowledged) == (Outcome.FAILED, 0)
+    assert (report.outcome, report.acknowledged) == (LoadOutcome.FAILED, 0)
     assert report.unacknowledged == sum(topic.sent for topic in report.topics) > 0
 
 

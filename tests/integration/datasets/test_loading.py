@@ -11,7 +11,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from drkit.kafka.groups.group_admin import GroupAdmin
-from drkit.lab.datasets import LoadOptions, Outcome, Stamps, load, open_dataset, prepare_topics
+from drkit.lab.datasets import LoadOptions, LoadOutcome, Stamps, load, open_dataset, prepare_topics
 from drkit.lab.datasets.flights import TOPICS
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
@@ -53,7 +53,7 @@ def test_everything_is_there_once_in_event_order_where_java_would_put_it(admin, 
     dataset = open_dataset("flights", limit=3000)
     stamps = {}
     result = load(dataset, client, admin, groups=False)
-    assert result.report.outcome is Outcome.COMPLETE
+    assert result.report.outcome is LoadOutcome.COMPLETE
     assert (result.report.events_sent, result.report.unacknowledged, result.report.errors) == (3000, 0, {})
     for topic in result.report.topics:
         seen = read_log(cluster.bootstrap_servers, topic.topic, committed=False)
@@ -110,7 +110,7 @@ def test_readers_of_committed_records_see_every_event_once_whatever_was_aborted(
     dataset = open_dataset("orders", count=1500)
     options = LoadOptions(transactional=True, transaction_size=200, abort_share=0.3, seed=5)
     report = load(dataset, client, admin, options, groups=False).report
-    assert report.outcome is Outcome.COMPLETE
+    assert report.outcome is LoadOutcome.COMPLETE
     assert report.transactions.aborted > 3
     assert report.transactions.unknown == 0
     for topic in report.topics:
@@ -158,7 +158,7 @@ def test_compaction_leaves_holes_and_the_latest_of_each_aircraft(admin, client, 
 def test_groups_leave_their_positions_behind(admin, client, cluster, transactional):
     dataset = open_dataset("flights", limit=4000)
     result = load(dataset, client, admin, LoadOptions(transactional=transactional))
-    assert result.report.outcome is Outcome.COMPLETE
+    assert result.report.outcome is LoadOutcome.COMPLETE
     assert not result.remarks
     tps = [TopicPartition(spec.name, number) for spec in TOPICS for number in range(spec.partitions)]
     ends = admin.end_offsets(tps, committed=True)
@@ -207,5 +207,5 @@ def test_a_paced_load_sends_the_same(admin, client, cluster):
 def test_events_without_a_record_on_the_chosen_topics_are_counted_too(admin, client):
     dataset = open_dataset("flights", limit=700, topics=["weather"])
     report = load(dataset, client, admin, LoadOptions(transactional=True, transaction_size=50), groups=False).report
-    assert (report.outcome, report.events_sent) == (Outcome.COMPLETE, 700)
+    assert (report.outcome, report.events_sent) == (LoadOutcome.COMPLETE, 700)
     assert report.acknowledged == len(_wanted(dataset, "weather"))

@@ -8,7 +8,7 @@ import pytest
 from drkit.config import load_config
 from drkit.drill.clients import Clients
 from drkit.drill.experiment import Workload
-from drkit.drill.history import Outcome, Part
+from drkit.drill.history import AttemptOutcome, HistoryPart
 from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead
 from drkit.lab import Lab
@@ -53,7 +53,7 @@ def test_what_was_acknowledged_and_read_is_what_is_there(lab, workload, clients)
     clients.stop(clients.running())
     attempts, polls, landed = clients.attempts(), clients.polls(), read(lab, workload)
     assert clients.incomplete() == {}
-    assert {a.outcome for a in attempts} == {Outcome.ACKED}
+    assert {a.outcome for a in attempts} == {AttemptOutcome.ACKED}
     assert {(a.partition, a.offset, a.record, a.digest) for a in attempts} == {
         (one.partition, one.offset, one.record, one.digest) for one in landed
     }
@@ -79,7 +79,7 @@ def test_a_producer_goes_on_with_the_numbers_of_the_one_before(lab, workload, cl
     assert len(read(lab, workload)) == sum(len(seqs) for seqs in numbers.values())
 
 
-@pytest.mark.parametrize(("kind", "part"), [("producer", Part.ATTEMPTS), ("consumer", Part.POLLS)])
+@pytest.mark.parametrize(("kind", "part"), [("producer", HistoryPart.ATTEMPTS), ("consumer", HistoryPart.POLLS)])
 def test_a_client_that_was_killed_leaves_its_part_incomplete(clients, kind, part):
     client = clients.start(kind, "primary")
     table = "attempts" if kind == "producer" else "polls"
@@ -114,11 +114,11 @@ def test_a_dead_cluster_leaves_sends_without_an_answer_and_clients_that_end_in_o
         with pytest.raises(NotRead):
             reading.log_ends(own["primary"], workload.topic, workload.partitions, 1.0)
         attempts = clients.attempts()
-        unanswered = [a for a in attempts if a.outcome is Outcome.UNKNOWN]
-        assert all(a.outcome is Outcome.UNKNOWN for a in attempts if a.sent_at > killed_at + 0.5)
+        unanswered = [a for a in attempts if a.outcome is AttemptOutcome.UNKNOWN]
+        assert all(a.outcome is AttemptOutcome.UNKNOWN for a in attempts if a.sent_at > killed_at + 0.5)
         lab.restart("primary")
         landed = {one.record for one in read(lab, workload)}
-        acked = {a.record for a in attempts if a.outcome is Outcome.ACKED}
+        acked = {a.record for a in attempts if a.outcome is AttemptOutcome.ACKED}
         assert acked <= landed
         assert landed - acked <= {a.record for a in unanswered}
     finally:

@@ -5,7 +5,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import plan_again, run_failover
 from drkit.model.clock import from_millis
 from tests.support.estates import TIMEOUT, mirror, without_primary
@@ -43,7 +43,7 @@ def test_all_groups_are_placed_at_the_last_instant_before_anything_is_missing(ow
     own.produce("primary", behind, {0: ["later"]}, stamp=start + 20_000)
 
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr", consistent=True))
+        plan = make_plan(estate, PlanRequest("dr", consistent=True))
         assert plan.cut.instant == from_millis(start + 20_000) == plan.at.instant
         assert plan.cut.limits[0].topic == behind
         assert plan.cut.limits[0].exact
@@ -59,7 +59,7 @@ def test_all_groups_are_placed_at_the_last_instant_before_anything_is_missing(ow
         still_open.begin_transaction()
         still_open.produce(idle, b"held back", partition=0, timestamp=start + 5_000)
         still_open.flush(TIMEOUT)
-        held = make_plan(estate, Request("dr", consistent=True)).cut
+        held = make_plan(estate, PlanRequest("dr", consistent=True)).cut
         assert (held.instant, held.limits[0].topic) == (from_millis(start + 5_000), idle)
         assert "what an open transaction holds back" in held.limits[0].why
         still_open.abort_transaction(TIMEOUT)
@@ -71,7 +71,7 @@ def test_all_groups_are_placed_at_the_last_instant_before_anything_is_missing(ow
     assert own.committed("dr", lagging) == {(ahead, 0): 3}
 
     with own.estate(without_primary(own)) as estate:  # as last seen nothing was missing: the last look decides
-        blind = make_plan(estate, Request("dr", consistent=True))
+        blind = make_plan(estate, PlanRequest("dr", consistent=True))
     looks = [mark.observed_at for mark in own.store.watermarks(own.link.id).values()]
     assert from_millis(start + 40_000) < blind.cut.instant <= min(looks)
     assert "nothing was missing when it was looked at" in blind.cut.limits[0].why

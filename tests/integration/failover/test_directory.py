@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 
 from drkit.directory import Entry, open_directories
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import Request, make_plan
-from drkit.failover.run.machine import Kind, Outcome, State
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.machine import Kind, StageOutcome, State
 from drkit.failover.run.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failback, run_failover, standing_obstacles
 from drkit.model.clock import now
@@ -37,7 +37,7 @@ def entry(own, number=0):
 
 def fail_over(own):
     with own.estate() as estate:
-        return run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        return run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
 
 
 @pytest.fixture
@@ -80,16 +80,16 @@ def test_clients_follow_there_and_back_and_hooks_are_called(prepare, tmp_path):
         assert endpoint(own, "--group", group).stdout.strip() == servers["primary"]  # by the store: nothing published
 
         with own.estate() as estate:
-            plan = make_plan(estate, Request("dr"))
+            plan = make_plan(estate, PlanRequest("dr"))
             assert [view.active for view in plan.directories] == [None, None]
             names = [stage.name for stage in plan.stages]
             assert (names[0], names[-2:]) == ("pre_hooks", ["post_hooks", "close"])
             result = run_failover(estate, plan, accept_unfenced=True)
         assert result.error is None
         outcomes = {stage.name: stage for stage in result.stages}
-        assert outcomes["switch"].outcome is Outcome.OK
+        assert outcomes["switch"].outcome is StageOutcome.OK
         assert f"clients at {servers['dr']} (dr)" in outcomes["switch"].reason
-        assert outcomes["post_hooks"].outcome is Outcome.FAILED  # reported; nothing is undone
+        assert outcomes["post_hooks"].outcome is StageOutcome.FAILED  # reported; nothing is undone
         assert "the pager is down" in outcomes["post_hooks"].reason
         assert result.machine.state is State.CLOSED
         there = entry(own)
@@ -134,7 +134,7 @@ def test_a_directory_that_is_gone_stops_the_switch_and_resume_goes_on(prepare, t
     )
     own = prepare(extra)
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
         assert any("does not answer" in warning and "switch stops" in warning for warning in plan.warnings)
     result = fail_over(own)
     assert isinstance(result.error, PartlyDone)
@@ -162,7 +162,7 @@ def test_what_stands_in_the_way_is_found_before_anything_is_changed(prepare, tmp
     )
     (directory,) = open_directories(own.config, own.link.id)
     with own.estate() as estate:
-        planned = make_plan(estate, Request("dr"))
+        planned = make_plan(estate, PlanRequest("dr"))
         directory.publish(Entry("primary->dr", "primary", "elsewhere:1", 0, "BEFORE", now()))
         with pytest.raises(StalePlan, match=r"active\.json now says primary, not nothing"):
             plan_again(estate, planned)
@@ -177,7 +177,7 @@ def test_what_stands_in_the_way_is_found_before_anything_is_changed(prepare, tmp
 
     directory.publish(replace(directory.read(), epoch=50))
     with own.estate() as estate:
-        (obstacle,) = standing_obstacles(make_plan(estate, Request("dr")), waived=frozenset({"--accept-unfenced"}))
+        (obstacle,) = standing_obstacles(make_plan(estate, PlanRequest("dr")), waived=frozenset({"--accept-unfenced"}))
     assert "says primary, epoch 50; this run would write dr with epoch 1" in obstacle.what
     assert {summary.kind for summary in own.store.runs()} == {Kind.FAILOVER}
 
@@ -202,7 +202,7 @@ def test_a_store_built_anew_goes_on_above_the_epochs_in_the_directories(prepare,
     first.publish(Entry("primary->dr", "primary", "elsewhere:1", 9, "LOST", now()))
 
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
         assert any("drkit link adopt 'primary->dr'" in obstacle.remedy for obstacle in plan.obstacles)
         adopted = adopt(own)
         assert adopted.returncode == 0, adopted.stderr

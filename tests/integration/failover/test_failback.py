@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
-from drkit.failover.run.machine import Outcome, State
+from drkit.failover.run.machine import StageOutcome, State
 from drkit.failover.run.ports import AuditVerdict
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.kafka.protocol.filler import FillerTrimmer
@@ -38,7 +38,7 @@ def cluster_id(own, alias):
 
 def fail_over(own):
     with own.estate() as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     return result
 
@@ -104,7 +104,7 @@ def test_there_and_back_again(own, away, tmp_path):
     assert topic_setting(own, "primary", topic, "retention.ms") == "123456789"
     assert topic_setting(own, "primary", topic, "compression.type") == "producer"
     assert result.evidence.rpo_records == 0
-    assert {stage.outcome for stage in result.stages} == {Outcome.OK}
+    assert {stage.outcome for stage in result.stages} == {StageOutcome.OK}
 
     assert neighbour.values("primary", outside) == texts("untouched", 3)
     assert neighbour.committed("primary", bystander) == {(outside, 0): 1}
@@ -240,7 +240,7 @@ def test_a_primary_that_holds_nothing_of_its_own_is_not_scrubbed(own, tmp_path):
         assert result.error is None
         assert estate.admin("primary").topics([topic])[topic].topic_id == before, "it was never deleted"
     outcomes = {stage.name: stage.outcome for stage in result.stages}
-    assert (outcomes["salvage"], outcomes["scrub"]) == (Outcome.SKIPPED, Outcome.SKIPPED)
+    assert (outcomes["salvage"], outcomes["scrub"]) == (StageOutcome.SKIPPED, StageOutcome.SKIPPED)
     assert result.machine.facts.reseeded == 2 * 30 + 2 * 3, "only what is new was copied"
     assert own.values("primary", topic) == own.values("dr", topic)
     assert own.values("primary", later) == own.values("dr", later)
@@ -284,7 +284,7 @@ def test_the_cluster_failed_over_to_is_kept_as_the_primary_for_good(lab, tmp_pat
         assert mirror(turned) == 10
         unread = own.unread("dr", group, topic)
         with turned.estate() as estate:
-            moved = run_failover(estate, make_plan(estate, Request("primary")), accept_unfenced=True)
+            moved = run_failover(estate, make_plan(estate, PlanRequest("primary")), accept_unfenced=True)
         assert moved.error is None
         assert own.unread("primary", group, topic) == unread
         (directory,) = open_directories(turned.config, turned.link.id)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.journal import INTENT, OUTCOME
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.lab
 
 def fail_over(own, selection=None):
     with own.estate() as estate:
-        request = Request("dr", selection=selection or Selection())
+        request = PlanRequest("dr", selection=selection or Selection())
         result = run_failover(estate, make_plan(estate, request), accept_unfenced=True)
     assert result.error is None
     return result

@@ -26,12 +26,12 @@ from confluent_kafka.admin import (
 from drkit.config.fence_schema import FenceConfig
 from drkit.config.schema import ClusterConfig
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.fencing.cluster_fence import Gate, gate_record
+from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
 from drkit.failover.fencing.deny_rules import closing
-from drkit.failover.fencing.fence_context import GateContext
+from drkit.failover.fencing.fence_context import CommandFenceContext
 from drkit.failover.fencing.unfenced_topics import made_since
-from drkit.failover.plan.planner import Request, make_plan
-from drkit.failover.run.cluster_context import Estate
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import PATHS, Kind, Mode, State
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
@@ -50,7 +50,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
-PLANNED = Request("dr", mode=Mode.PLANNED)
+PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_what_cannot_be_shown_or_drained_is_rolled_back(own: OwnLink) -> None:
     blind = own.config.clusters["primary"].model_copy(update={"fence": FenceConfig()})
     config = own.config.model_copy(update={"clusters": {**own.config.clusters, "primary": blind}})
     with own.estate(config) as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=False)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False)
     assert isinstance(result.error, Refused)
     assert "User:ANONYMOUS still may write" in result.error.what
     assert result.machine.state is State.CANCELLED
@@ -208,8 +208,8 @@ def test_a_primary_that_hung_is_fenced_when_it_answers_again(own: OwnLink, secur
         secure_lab.pause("primary")
         try:
             with pytest.raises(Refused, match="can't be fenced"):
-                run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=False)
-            result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+                run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False)
+            result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
         finally:
             secure_lab.resume("primary")
         assert result.error is None
@@ -402,7 +402,7 @@ def test_a_command_fences_and_is_believed_only_when_it_shows(own: OwnLink, secur
     script.write_text(COMMAND)
     primary = own.config.clusters["primary"]
 
-    def estate(word: str) -> Estate:
+    def estate(word: str) -> ClusterContext:
         call = (sys.executable, str(script), secure_lab.bootstrap("primary"), topic)
         fence = primary.fence.model_copy(update={"command": (*call, word), "unfence": (*call, "open")})
         clusters = {**own.config.clusters, "primary": primary.model_copy(update={"fence": fence})}
@@ -410,20 +410,20 @@ def test_a_command_fences_and_is_believed_only_when_it_shows(own: OwnLink, secur
 
     for word, said in (("fail", "ended with 1: the firewall does not answer"), ("open", "User:app still may write")):
         with estate(word) as broken:
-            result = run_failover(broken, make_plan(broken, Request("dr")), accept_unfenced=False)
+            result = run_failover(broken, make_plan(broken, PlanRequest("dr")), accept_unfenced=False)
         assert isinstance(result.error, Refused)
         assert said in result.error.what
         assert result.machine.state is State.CANCELLED
     with estate("close") as working:
-        result = run_failover(working, make_plan(working, Request("dr")), accept_unfenced=False)
+        result = run_failover(working, make_plan(working, PlanRequest("dr")), accept_unfenced=False)
     assert result.error is None
     assert result.evidence.fenced is True
     assert "the command has kept clients out" in str(result.machine.facts.fence_reason)
     assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def by_hand(own: OwnLink, estate: Estate, lease: RunLease, run: str) -> Gate:
-    return Gate(GateContext(estate, own.link, run, lease, lambda _: None), "primary")
+def by_hand(own: OwnLink, estate: ClusterContext, lease: RunLease, run: str) -> ClusterFence:
+    return ClusterFence(CommandFenceContext(estate, own.link, run, lease, lambda _: None), "primary")
 
 
 def test_a_late_run_neither_redoes_nor_undoes_a_newer_fence(own: OwnLink, monkeypatch: pytest.MonkeyPatch) -> None:

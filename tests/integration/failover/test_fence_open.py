@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.fencing.cluster_fence import Gate
-from drkit.failover.fencing.fence_context import GateContext
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.fence_context import CommandFenceContext
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import Mode
 from drkit.failover.run.service import run_failback, run_failover
@@ -57,7 +57,7 @@ def test_a_planned_move_and_back_where_no_rule_means_everybody(open_lab: Lab, tm
         group = own.commit("primary", "g", topic, {0: 3, 1: 20})
         mirror(own)
         with mirroring(own), own.estate() as estate:
-            moved = run_failover(estate, make_plan(estate, Request("dr", mode=Mode.PLANNED)), accept_unfenced=False)
+            moved = run_failover(estate, make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED)), accept_unfenced=False)
         assert moved.error is None
         assert moved.machine.facts.fenced is True
         assert "2 log ends stood still" in (moved.machine.facts.fence_reason or "")
@@ -70,7 +70,7 @@ def test_a_planned_move_and_back_where_no_rule_means_everybody(open_lab: Lab, tm
         }
         assert not {rule for rule in put if "probe" in rule.name}
         with own.estate() as estate, RunLease(own.store, own.link.id, "again") as lease:
-            again = Gate(GateContext(estate, own.link, "again", lease, print), "primary").close()
+            again = ClusterFence(CommandFenceContext(estate, own.link, "again", lease, print), "primary").close()
         assert again.proven, again.reason
         assert rules(own, "primary") == put, "closing it again changes nothing"
         own.produce("dr", topic, texts("on-dr", 5))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import Mode, State
 from drkit.failover.run.service import run_failover
 from drkit.lab import Lab
@@ -42,14 +42,14 @@ def test_half_of_the_old_primary_dead(three: Lab, tmp_path: Path, unique_name: s
 
         three.kill("primary-3")
         with own.estate() as estate, pytest.raises(Refused) as refused:
-            run_failover(estate, make_plan(estate, Request("dr", mode=Mode.PLANNED)), accept_unfenced=True)
+            run_failover(estate, make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED)), accept_unfenced=True)
         assert refused.value.remedy
         assert own.store.link_control(own.link.id) is None, "nothing was changed"
         assert own.committed("dr", group) == {}
 
         three.kill("primary-2")  # the controllers' majority is gone too
         with own.estate() as estate:
-            plan = make_plan(estate, Request("dr"))
+            plan = make_plan(estate, PlanRequest("dr"))
             assert {position.target_offset for position in plan.positions} == {15}
             result = run_failover(estate, plan, accept_unfenced=True)
         assert result.error is None

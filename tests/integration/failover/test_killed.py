@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from drkit.directory import open_directories
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.journal import INTENT, OUTCOME
-from drkit.failover.run.machine import PATHS, Kind, Outcome, State
+from drkit.failover.run.machine import PATHS, Kind, StageOutcome, State
 from drkit.failover.run.run_record import load_run, run_to_resume
 from drkit.failover.run.service import resume_run, run_failover
 from drkit.failover.stages.hooks import When
@@ -117,7 +117,7 @@ def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
             groups[1]: {(topic, 0): 10},
             groups[2]: {(topic, 2): 44},
         },
-        "stages": [(name, Outcome.OK) for name in stages],
+        "stages": [(name, StageOutcome.OK) for name in stages],
         "lost": 6,
         "published": [("dr", True)],
         "listed": [("failover", "closed")],
@@ -143,7 +143,7 @@ def test_a_run_killed_before_it_changed_anything_makes_way_for_a_new_one(fresh, 
     killed(own, "failover", tmp_path, ("fence", INTENT, "after"))
     old = own.store.runs()[0].run
     with own.estate() as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     assert {summary.run: summary.state for summary in own.store.runs()} == {old: "cancelled", result.run: "closed"}
 
@@ -174,7 +174,7 @@ def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, uniqu
         mirror(own)
         own.produce("primary", topic, texts("only-here", 3))
         with own.estate() as estate:
-            away = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+            away = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
         assert away.error is None
         own.produce("dr", topic, texts("on-dr", 25))
         group = own.commit("dr", "g", topic, {0: 50, 1: 65})
@@ -212,7 +212,7 @@ def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_pa
         mirror(own)
         own.produce("primary", topic, texts("only-here", 2))
         with own.estate() as estate:
-            assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+            assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
         own.produce("dr", topic, texts("on-dr", 10))
         own.commit("dr", "g", topic, {0: 25, 1: 30})
         action = "reprotect"
@@ -250,7 +250,7 @@ def test_a_failback_that_deletes_nothing_killed_while_it_turns_round(lab, tmp_pa
         group = own.commit("primary", "g", topic, {0: 13, 1: 20})
         mirror(own)
         with own.estate() as estate:
-            assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+            assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
         own.produce("dr", topic, texts("on-dr", 5))
         unread = own.unread("dr", group, topic)
         action = "failback"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from tests.support.estates import OwnLink, mirroring
 from tests.support.wait import wait_until
 
@@ -51,6 +51,6 @@ def test_plans_on_live_traffic_blame_no_other_writer(own: OwnLink) -> None:
         wait_until(lambda: any(mark.source_through for mark in own.store.watermarks(own.link.id).values()), what="flow")
         for _ in range(PLANS):
             with own.estate() as estate:
-                plan = make_plan(estate, Request("dr"))
+                plan = make_plan(estate, PlanRequest("dr"))
             said = [*plan.warnings, *(position.reason or "" for position in plan.positions)]
             assert not [text for text in said if "another writer" in text or "beyond the source" in text]

@@ -7,7 +7,7 @@ import pytest
 from bench.clusters import Cluster
 from bench.peers.base import Job
 from bench.peers.mirrormaker import MirrorMaker
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.mirrormaker_positions import look_at_mirrormaker
 from drkit.failover.positions.positions import Strategy
 from drkit.failover.run.machine import State
@@ -65,13 +65,13 @@ def test_groups_move_by_what_mirrormaker_recorded_and_the_certificate_holds(own,
     assert here == own.values("primary", topic)
     with own.estate() as estate:
         with pytest.raises(DrkitError, match=r"no topic EU\.checkpoints\.internal"):
-            make_plan(estate, Request("dr", mirrormaker="EU"))
-        with_source = make_plan(estate, Request("dr", mirrormaker=""))
+            make_plan(estate, PlanRequest("dr", mirrormaker="EU"))
+        with_source = make_plan(estate, PlanRequest("dr", mirrormaker=""))
     by_syncs = {(p.group, p.partition): p for p in with_source.positions}
     assert all(p.strategy is Strategy.MIRRORMAKER for p in by_syncs.values() if p.target_offset is not None)
 
     with own.estate(without_primary(own)) as estate:
-        plan = make_plan(estate, Request("dr", mirrormaker=""))
+        plan = make_plan(estate, PlanRequest("dr", mirrormaker=""))
         assert any("no offset-sync topic" in warning for warning in plan.warnings)
         assert any("KAFKA-12468" in warning for warning in plan.warnings)
         result = run_failover(estate, plan, accept_unfenced=True)

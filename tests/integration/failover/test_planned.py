@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import Mode, State
 from drkit.failover.run.service import run_failover, standing_obstacles
 from drkit.model.errors import Refused
@@ -14,7 +14,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
-PLANNED = Request("dr", mode=Mode.PLANNED)
+PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 
 
 def planned(own):

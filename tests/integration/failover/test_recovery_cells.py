@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.recovery.way_out import Condition, Part
+from drkit.failover.recovery.way_out import Component, Condition
 from drkit.failover.run.machine import Kind, Mode, State
 from tests.support.cell_player import Verdict, play_all
 from tests.support.guard import Guard
@@ -28,8 +28,8 @@ SEED = int(os.environ.get("TEST_CELLS_SEED", "15"))
 SAMPLED = 3
 """States of one fault that run always, beside the live cluster that is gone after the audit."""
 NEED_ROOT = {
-    *(Fault(Part.MACHINE, condition) for condition in (Condition.DOWN, Condition.REPLACED)),
-    *(Fault(Part.SALVAGE, condition) for condition in (Condition.FULL, Condition.READ_ONLY)),
+    *(Fault(Component.MACHINE, condition) for condition in (Condition.DOWN, Condition.REPLACED)),
+    *(Fault(Component.SALVAGE, condition) for condition in (Condition.FULL, Condition.READ_ONLY)),
 }
 FEW = 8
 """So many runs are sooner made anew for each fault than kept."""
@@ -38,9 +38,9 @@ FEW = 8
 def parameters() -> Iterator[object]:
     """The cell of a live cluster that is gone after the audit, a sample, and the others for `-m long`."""
     every = cells()
-    first = Cell(RunState(Kind.FAILBACK, Mode.PLANNED, State.AUDITED), Fault(Part.TARGET, Condition.DOWN))
+    first = Cell(RunState(Kind.FAILBACK, Mode.PLANNED, State.AUDITED), Fault(Component.TARGET, Condition.DOWN))
     chance = random.Random(SEED)  # noqa: S311 - a choice of tests
-    others = {Part.SOURCE, Part.STORE, Part.MIRROR, Part.SALVAGE}
+    others = {Component.SOURCE, Component.STORE, Component.MIRROR, Component.SALVAGE}
     quick = [fault for fault in by_fault(every) if fault.part in others and fault.condition is Condition.DOWN]
     fault = chance.choice(quick)
     always = {first, *chance.sample([cell for cell in every if cell.fault == fault], SAMPLED)}
@@ -67,7 +67,7 @@ class Sweep:
         """What came of a cell."""
         if cell not in self._verdicts:
             together = self._chosen[cell.fault]
-            frozen = cell.fault == Fault(Part.MACHINE, Condition.FROZEN)
+            frozen = cell.fault == Fault(Component.MACHINE, Condition.FROZEN)
             runs = self._site.runs([each.at for each in together], freeze=frozen)
             verdicts = play_all(self._site, together, {run.at: run for run in runs})
             self._verdicts |= dict(zip(together, verdicts, strict=True))

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from drkit.directory import Entry, open_directories
-from drkit.failover.plan.planner import Request, make_plan
-from drkit.failover.run.machine import Outcome, State
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.machine import StageOutcome, State
 from drkit.failover.run.rehearsal import REHEARSAL_GROUPS, clean_up, find_rehearsal, rehearse
 from drkit.failover.run.service import run_failover
 from drkit.kafka.groups.group_admin import GroupAdmin
@@ -80,7 +80,7 @@ def test_a_rehearsal_does_what_a_failover_would_and_touches_nothing(own):
     before = production(own)
     seen = []
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
         result = rehearse(
             estate,
             plan,
@@ -89,7 +89,7 @@ def test_a_rehearsal_does_what_a_failover_would_and_touches_nothing(own):
     assert result.error is None
     assert result.machine.state is State.CLOSED
     assert [(stage.name, stage.outcome) for stage in result.stages] == [
-        (name, Outcome.OK) for name in ("translate", "commit", "verify", "clean")
+        (name, StageOutcome.OK) for name in ("translate", "commit", "verify", "clean")
     ]
     assert sorted(seen[0]) == [f"{REHEARSAL_GROUPS}{result.run}.{own.name}.{group}" for group in ("ahead", "g1", "g2")]
     assert shadows(own) == []
@@ -111,7 +111,7 @@ def test_a_rehearsal_does_what_a_failover_would_and_touches_nothing(own):
     mended = open_link(own.config_path, own.name)
     try:
         with mended.estate() as estate:
-            real = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+            real = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     finally:
         mended.store.close()
     assert real.error is None
@@ -151,7 +151,7 @@ with own.estate() as estate:
     assert shadows(own) == []
     second = kill_one()
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
         assert rehearse(estate, plan).error is None
         assert shadows(own) == []
         assert {run.run: run.state for run in own.store.runs()}[second] == "cancelled"

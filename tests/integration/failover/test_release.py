@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.failover.stages.promote_topics import activate, release
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -44,7 +44,7 @@ def test_the_topics_get_their_sources_settings_though_the_source_is_gone(own: Ow
         str(2**63 - 1),
     )
     with own.estate(without_primary(own)) as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     (switch,) = [stage for stage in result.stages if stage.name == "switch"]
     assert "2 topics have their source's settings" in switch.reason
@@ -118,7 +118,7 @@ def test_nobody_writes_on_a_standby_and_after_the_switch_who_wrote_before(secure
     for user in ("app", "other", "reader"):
         assert write(secure_lab, user, topic) == "TOPIC_AUTHORIZATION_FAILED"
     with secured.estate(without_primary(secured)) as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     (switch,) = [stage for stage in result.stages if stage.name == "switch"]
     assert "3 access rules put, 2 removed" in switch.reason

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.machine import Mode, State
@@ -48,7 +48,7 @@ def away(own: OwnLink) -> tuple[str, str]:
     mirror(own)
     own.produce("primary", topic, texts("only-here", 2))
     with own.estate() as estate:
-        assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=False).error is None
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False).error is None
     own.produce("dr", topic, texts("on-dr", 5))
     own.commit("dr", "g", topic, {0: 12, 1: 14})
     return topic, group
@@ -174,7 +174,7 @@ def test_a_fence_that_a_killed_run_left_is_lifted_by_whoever_is_given_up(own: Ow
     assert "abandon" in verb(own, "doctor", code=3, schema="doctor")["links"][0]["checks"][2]["remedy"]
     own.produce("primary", topic, texts("late", 3))  # by drkit's own listener: no mirror runs, so it can't drain
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr", mode=Mode.UNPLANNED))
+        plan = make_plan(estate, PlanRequest("dr", mode=Mode.UNPLANNED))
         blind = own.config.clusters["primary"].model_copy(update={"fence": type(own.config.clusters["dr"].fence)()})
     config = own.config.model_copy(update={"clusters": {**own.config.clusters, "primary": blind}})
     with own.estate(config) as estate:  # its fence can't be shown, so it is refused and gives itself up
@@ -235,7 +235,7 @@ def test_the_old_primary_comes_back_as_a_new_empty_cluster(
     group = own.commit("primary", "g", topic, {0: 3, 1: 10})
     mirror(own)
     with own.estate() as estate:
-        assert run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True).error is None
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
     own.produce("dr", topic, texts("on-dr", 5))
     own.commit("dr", "g", topic, {0: 12, 1: 14})
     old, new = lab.bootstrap("primary"), secure_lab.bootstrap("primary")

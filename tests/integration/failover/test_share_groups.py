@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import ShareConsumer
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.document import plan_document
 from drkit.lab.toolchain import ensure
@@ -50,8 +50,8 @@ def test_a_share_group_is_in_plan_json_status_and_doctor(own):
     mirror(own)
     for config in (own.config, without_primary(own)):
         with own.estate(config) as estate:
-            plan = make_plan(estate, Request("dr"))
-            alone = make_plan(estate, Request("dr", selection=Selection(groups=(group,))))
+            plan = make_plan(estate, PlanRequest("dr"))
+            alone = make_plan(estate, PlanRequest("dr", selection=Selection(groups=(group,))))
         found = {position.group: position for position in plan.positions}
         assert found[plain].translation is Certainty.EXACT
         row = found[group]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import State
 from drkit.failover.run.service import resume_run, run_failover
 from drkit.model.errors import DrkitError, PartlyDone, Unreachable
@@ -42,7 +42,7 @@ def test_a_full_disk_or_a_store_that_is_down_ends_in_a_stop_that_can_be_resumed(
     def start(stage, event, error):
         failing = replace(own, store=Failing(own.store, stage, event, error))
         with failing.estate() as estate:
-            return run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+            return run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
 
     for error in (FULL, DOWN):
         with pytest.raises(type(error), match=error.what):

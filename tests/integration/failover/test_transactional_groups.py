@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import State
 from drkit.failover.run.service import run_failover
 from drkit.model.clock import now
@@ -101,7 +101,7 @@ def results(own, *outputs):
 
 def failed_over(own):
     with own.estate(without_primary(own)) as estate:
-        result = run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     assert result.machine.state is State.CLOSED
     return [position for position in result.positions if position.group == own.topic("app")]

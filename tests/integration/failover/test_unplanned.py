@@ -10,12 +10,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import same_decision
-from drkit.failover.plan.planner import Request, make_plan
-from drkit.failover.plan.point_in_time import Basis, parse_moment
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
 from drkit.failover.positions.positions import Selection, Strategy
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.evidence import missed_objectives, unproven_objectives
-from drkit.failover.run.machine import Mode, Outcome, State
+from drkit.failover.run.machine import Mode, StageOutcome, State
 from drkit.failover.run.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.model.clock import iso, now
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.lab
 def away(own, config=None, **asked):
     """Plan and carry out, as an operator who accepts that the primary can't be fenced."""
     with own.estate(config) as estate:
-        plan = make_plan(estate, Request("dr", **asked))
+        plan = make_plan(estate, PlanRequest("dr", **asked))
         return plan, run_failover(estate, plan, accept_unfenced=True)
 
 
@@ -108,7 +108,7 @@ def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, fl
     objectives = Objectives(rpo_records=1_000_000, rpo_seconds=3600.0)
     looked = min(mark.observed_at for mark in own.store.watermarks(own.link.id).values())
     with own.estate(without_primary(own)) as estate:
-        assert make_plan(estate, Request("dr")).loss.lower_bound
+        assert make_plan(estate, PlanRequest("dr")).loss.lower_bound
     _plan, result = away(own, without_primary(own))
     evidence = result.evidence
     fenced_at = result.machine.facts.fenced_at
@@ -255,7 +255,7 @@ def test_a_running_mirror_is_sealed_off_before_anything_is_committed(own):
     assert {tp.partition: mark.target_end for tp, mark in own.store.watermarks(own.link.id).items()} == ends
     assert own.committed("dr", group) == {(topic, 0): 150, (topic, 1): 10}
     drained = next(stage for stage in result.stages if stage.name == "drain")
-    assert drained.outcome is Outcome.OK
+    assert drained.outcome is StageOutcome.OK
 
 
 # -- refusals --------------------------------------------------------------------------------------
@@ -263,7 +263,9 @@ def test_a_running_mirror_is_sealed_off_before_anything_is_committed(own):
 
 def refusals(own, **asked):
     with own.estate() as estate:
-        return standing_obstacles(make_plan(estate, Request("dr", **asked)), waived=frozenset({"--accept-unfenced"}))
+        return standing_obstacles(
+            make_plan(estate, PlanRequest("dr", **asked)), waived=frozenset({"--accept-unfenced"})
+        )
 
 
 def test_a_group_that_is_active_on_the_target_is_refused_and_nothing_is_changed(own, flights):
@@ -273,7 +275,7 @@ def test_a_group_that_is_active_on_the_target_is_refused_and_nothing_is_changed(
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="the consumer's assignment")
         with own.estate() as estate:
-            plan = make_plan(estate, Request("dr"))
+            plan = make_plan(estate, PlanRequest("dr"))
             with pytest.raises(Refused, match=f"{names['lagging']} is active on dr"):
                 run_failover(estate, plan, accept_unfenced=True)
     finally:
@@ -287,7 +289,7 @@ def test_a_group_that_is_active_on_the_target_is_refused_and_nothing_is_changed(
 def test_a_group_that_turns_active_after_the_plan_leaves_a_run_that_can_be_resumed(own, flights):
     topic, names = flights
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
         consumer = Consumer({**own.client("dr"), "group.id": names["lagging"], "enable.auto.commit": False})
         try:
             consumer.subscribe([topic])
@@ -312,7 +314,7 @@ def test_existing_positions_are_not_rewound_without_being_told_to(own, flights):
     assert obstacle.waived_by == "--allow-rewind"
     assert f"{names['lagging']} on {topic}:0 from 60 to 7" in obstacle.what
     with own.estate() as estate, pytest.raises(Refused, match="would be moved back"):
-        run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=True)
+        run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert refusals(own, selection=Selection(groups=(names["uptodate"],))) == []
     _plan, result = away(own, allow_rewind=True)
     assert result.error is None
@@ -322,7 +324,7 @@ def test_existing_positions_are_not_rewound_without_being_told_to(own, flights):
 @pytest.mark.usefixtures("flights")
 def test_an_unfenced_primary_needs_the_flag(own):
     with own.estate() as estate, pytest.raises(Refused, match="can't be fenced") as caught:
-        run_failover(estate, make_plan(estate, Request("dr")), accept_unfenced=False)
+        run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False)
     assert "--accept-unfenced" in caught.value.remedy
     assert own.store.link_control(own.link.id) is None
 
@@ -348,18 +350,18 @@ def test_the_groups_left_out_can_be_moved_later(own, flights):
 
 def test_a_link_that_nobody_mirrored_is_refused(own):
     with own.estate() as estate, pytest.raises(Refused, match="holds nothing about"):
-        make_plan(estate, Request("dr"))
+        make_plan(estate, PlanRequest("dr"))
 
 
 @pytest.mark.usefixtures("flights")
 def test_unknown_names_are_usage_errors(own):
     with own.estate() as estate:
         with pytest.raises(ConfigError, match="no cluster 'mars'"):
-            make_plan(estate, Request("mars"))
+            make_plan(estate, PlanRequest("mars"))
         with pytest.raises(ConfigError, match="no group nobody is known"):
-            make_plan(estate, Request("dr", selection=Selection(groups=("nobody",))))
+            make_plan(estate, PlanRequest("dr", selection=Selection(groups=("nobody",))))
         with pytest.raises(Refused, match="no link leads to primary") as caught:
-            make_plan(estate, Request("primary"))
+            make_plan(estate, PlanRequest("primary"))
         assert "drkit failback" in caught.value.remedy
 
 
@@ -367,7 +369,7 @@ def test_a_topic_that_vanished_from_the_target_is_unavailable_with_the_reason(ow
     topic, names = flights
     with own.estate() as estate:
         estate.admin("dr").delete_topics([topic])
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
     assert plan.positions
     assert all(p.target_offset is None and "is not on dr" in p.reason for p in plan.positions)
     assert any("have no place on dr" in warning for warning in plan.warnings)
@@ -377,7 +379,7 @@ def test_a_topic_that_vanished_from_the_target_is_unavailable_with_the_reason(ow
 def test_a_plan_is_applied_only_while_the_world_matches(own, flights):
     topic, names = flights
     with own.estate() as estate:
-        planned = make_plan(estate, Request("dr"))
+        planned = make_plan(estate, PlanRequest("dr"))
         assert plan_again(estate, planned).digest == planned.digest
         own.commit("primary", "lagging", topic, {0: 9})
         with pytest.raises(StalePlan) as caught:
@@ -401,7 +403,7 @@ def test_cassandra_and_sqlite_give_the_same_positions(own, lab, cassandra_url, t
         at = parse_moment("-1s", now=now())
         for asked in ({}, {"at": at}):
             with own.estate() as here, other.estate() as there:
-                one, two = make_plan(here, Request("dr", **asked)), make_plan(there, Request("dr", **asked))
+                one, two = make_plan(here, PlanRequest("dr", **asked)), make_plan(there, PlanRequest("dr", **asked))
             assert [replace(p, captured_at=None) for p in one.positions] == [
                 replace(p, captured_at=None) for p in two.positions
             ]
@@ -420,7 +422,7 @@ def test_cassandra_and_sqlite_give_the_same_positions(own, lab, cassandra_url, t
 def make_positions(own):
     """What the SQLite side plans, by mapping."""
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr", mode=Mode.UNPLANNED))
+        plan = make_plan(estate, PlanRequest("dr", mode=Mode.UNPLANNED))
     return [replace(p, existing=None) for p in plan.positions]
 
 
@@ -440,7 +442,7 @@ def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
         wait_until(lambda: {45, 50} <= offsets_of(own, name), what="the new positions")
         wait_until(lambda: offsets_of(own, late) == {5}, what="the late group")
         wait_until(lambda: stands_since(own, name, then), what="the timeline")
-    when = replace(parse_moment(iso(then), now=now(), option="--positions-at"), basis=Basis.COMMITS)
+    when = replace(parse_moment(iso(then), now=now(), option="--positions-at"), basis=TimeBasis.COMMITS)
     plan, result = away(own, without_primary(own), at=when)
     assert result.error is None
     assert own.committed("dr", name) == {(topic, 0): 10, (topic, 1): 20}

@@ -5,10 +5,10 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import PlacesSeen, State
 from drkit.failover.run.service import plan_again, resume_run, run_failover
-from drkit.kafka.client.record_probe import Place
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.errors import PartlyDone, Refused, StalePlan
 from drkit.model.topology import TopicPartition
 from tests.support.estates import TIMEOUT, mirror, texts
@@ -25,7 +25,7 @@ def test_another_record_at_a_place_fails_the_verification_until_the_group_was_mo
     beside = own.commit("primary", "beside", topic, {0: 3, 1: 1})
     mirror(own)
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
         assert [(p.partition, p.offset, p.record, p.timestamp) for p in plan.places] == [
             (0, 3, 3, stamp + 3000),
             (1, 1, 1, stamp + 1000),
@@ -58,14 +58,14 @@ def test_a_peek_steps_over_markers_and_says_what_is_outside_the_log(own):
     with own.estate() as estate:
         admin = estate.admin("primary")
         admin.delete_records({first: 2})
-        places = [Place(first, at) for at in (1, 2, 4, 5, 6)]
-        places += [Place(second, 0), Place(TopicPartition("nowhere", 0), 0)]
+        places = [LogPosition(first, at) for at in (1, 2, 4, 5, 6)]
+        places += [LogPosition(second, 0), LogPosition(TopicPartition("nowhere", 0), 0)]
         found = admin.peek(places, seconds=10.0)
     assert set(found) == set(places)
-    assert [found[Place(first, at)].offset for at in (2, 4, 5)] == [2, 4, None]
-    assert found[Place(first, 4)].timestamp == 9000
-    assert found[Place(second, 0)].crc != found[Place(first, 2)].crc
-    assert found[Place(first, 5)].reason is None
+    assert [found[LogPosition(first, at)].offset for at in (2, 4, 5)] == [2, 4, None]
+    assert found[LogPosition(first, 4)].timestamp == 9000
+    assert found[LogPosition(second, 0)].crc != found[LogPosition(first, 2)].crc
+    assert found[LogPosition(first, 5)].reason is None
     outside = [found[place] for place in (places[0], places[4], places[6])]
     assert all(peeked.outside for peeked in outside)
     assert "ends at 5" in outside[1].reason
@@ -77,7 +77,7 @@ def test_nothing_is_committed_on_another_cluster_than_the_plan_was_made_on(own):
     group = own.commit("primary", "g", topic, {0: 3})
     mirror(own)
     with own.estate() as estate:
-        plan = make_plan(estate, Request("dr"))
+        plan = make_plan(estate, PlanRequest("dr"))
     clusters = own.config.clusters
     mistaken = own.config.model_copy(update={"clusters": {**clusters, "dr": clusters["primary"]}})
     with own.estate(mistaken) as estate:

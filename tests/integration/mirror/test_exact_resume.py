@@ -15,7 +15,7 @@ from datetime import datetime
 import pytest
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
 from drkit.model.clock import now
 from drkit.model.topology import TopicPartition
@@ -74,8 +74,8 @@ class Zombie:
         return offset
 
     @contextmanager
-    def _admin(self) -> Iterator[ProducerAdmin]:
-        admin = ProducerAdmin(
+    def _admin(self) -> Iterator[ProducerStateAdmin]:
+        admin = ProducerStateAdmin(
             "dr", ClusterConfig(bootstrap_servers=self._mirrored.target.bootstrap), timeout_seconds=20
         )
         try:

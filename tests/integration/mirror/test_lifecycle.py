@@ -11,7 +11,7 @@ import pytest
 from drkit.mirror.runtime.control import link_to_run
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.mirror.workers.leader_lease import WorkerLease, lease_name
+from drkit.mirror.workers.leader_lease import LeaderLease, lease_name
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
@@ -166,7 +166,7 @@ def test_the_lease_of_a_killed_worker_is_broken_at_once(mirrored: Mirrored) -> N
     process = mirrored.process()
     held = wait_until(lambda: mirrored.store.lease(lease_name(mirrored.link.id)), what="the lease")
     mirrored.kill(process)
-    lease = WorkerLease(mirrored.store, mirrored.link.id)
+    lease = LeaderLease(mirrored.store, mirrored.link.id)
     assert lease.take()
     assert now() < held.expires_at, "it didn't have to expire"
     lease.release()

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import PartitionStart
@@ -38,7 +38,7 @@ def test_a_near_replica_is_read_and_the_leader_when_it_is_gone(racks: Lab, lab: 
     leader = source.admin.list_topics(unique_name, timeout=20).topics[unique_name].partitions[0].leader
     near = next(node for node in racks.nodes if node.node_id != leader)
     dr = ClusterConfig(bootstrap_servers=lab.bootstrap("dr"))
-    with ProducerAdmin("dr", dr) as producers:
+    with ProducerStateAdmin("dr", dr) as producers:
         producer_id = producers.new_producer_id()
     engine = BatchEngine(
         ("racks", ClusterConfig(bootstrap_servers=racks.bootstrap("racks"))),

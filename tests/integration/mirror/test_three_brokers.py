@@ -17,8 +17,8 @@ from drkit.audit.compare.range_proof import choose
 from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.leader_epochs import Kept
-from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.admin.leader_epochs import KeptEpochs
+from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.mirror.resume.source_divergence import divergence
 from drkit.model.audit import AuditRequest
@@ -136,7 +136,7 @@ def test_a_broker_that_was_down_when_a_client_connected_is_asked_once_it_leads(t
     trio.kill(f"trio-{down}")
     try:
         wait_until(lambda: down not in from_trio.source.admin.list_topics(timeout=10).brokers, 60, "the broker gone")
-        with ClusterAdmin("primary", reached) as admin, ProducerAdmin("primary", reached) as producers:
+        with ClusterAdmin("primary", reached) as admin, ProducerStateAdmin("primary", reached) as producers:
             assert admin.end_offsets([Place(topic, 0)], committed=True) == {Place(topic, 0): 5}
             assert producers.last_sequences([Place(topic, 0)], 1) == {Place(topic, 0): None}
             trio.restart(f"trio-{down}")
@@ -207,7 +207,7 @@ def test_a_source_that_lost_what_was_mirrored_and_grew_again_is_found_out(trio: 
         )
         found = divergence(mark, ends[mark.tp], 110)
         assert found is not None
-        assert (found.tp, found.kept, found.through) == (Place(topic, 0), Kept(50, exact=True), 80)
+        assert (found.tp, found.kept, found.through) == (Place(topic, 0), KeptEpochs(50, exact=True), 80)
         assert divergence(beside, ends[beside.tp], 10) is None
     assert_not_proven(from_trio, topic, other)
     write(from_trio.source, other, 5, "later")

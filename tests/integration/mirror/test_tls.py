@@ -16,7 +16,7 @@ from drkit.kafka.config.client_config import java_properties, java_properties_te
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from drkit.model.acls import Acl
-from drkit.model.errors import NotLetIn, Unreachable
+from drkit.model.errors import AuthenticationError, Unreachable
 from tests.support.lab import USERS
 from tests.support.mirroring import Mirrored
 from tests.support.oauth import CLIENT, SECRET, Issuer, token_endpoint
@@ -199,7 +199,7 @@ def test_who_is_not_let_in_is_told_why(listener: str, said: str, secure_lab: Lab
     cluster = ClusterConfig.model_validate(
         {"bootstrap_servers": secure_lab.bootstrap("primary", listener=where), "client": client}
     )
-    with ClusterAdmin("primary", cluster, timeout_seconds=20) as admin, pytest.raises(NotLetIn) as caught:
+    with ClusterAdmin("primary", cluster, timeout_seconds=20) as admin, pytest.raises(AuthenticationError) as caught:
         admin.cluster_id()
     assert said in str(caught.value)
     assert not any(secret in str(caught.value) for secret in SECRETS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.producer_state import ProducerAdmin
+from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused
 from tests.support.guard import Guard
@@ -36,7 +36,7 @@ def test_no_right_to_produce_idempotently(guarded: Lab) -> None:
             },
         }
     )
-    producers = ProducerAdmin("a", target)
+    producers = ProducerStateAdmin("a", target)
     try:
         with pytest.raises(Refused, match="get a producer id") as raised:
             producers.new_producer_id()

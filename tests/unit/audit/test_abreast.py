@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.compare import merge_join
-from drkit.audit.compare.merge_join import Compared, compare_piece, gathered
+from drkit.audit.compare.merge_join import PieceComparison, compare_piece, gathered
 from drkit.audit.compare.offset_zones import Zone, nominal, zones
 from drkit.audit.compare.record_digests import content_digest
 from drkit.audit.compare.scope import PartitionScope
 from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.record_batch import parse
-from drkit.kafka.protocol.record_columns import Columns
-from drkit.model.audit import Basis
+from drkit.kafka.protocol.record_columns import RecordColumns
+from drkit.model.audit import PlacementBasis
 from drkit.model.offsets import OffsetMapping
 from tests.support.batches import Plain, batch_bytes
 
@@ -102,7 +102,7 @@ def scope_of(both: Sides, since: int | None, until: int | None) -> SimpleNamespa
     one = PartitionScope(
         number=0, topic="t", target_topic="t", partition=0,
         source_start=0, source_end=end(both.source), target_start=0, target_end=end(both.target),
-        source_from=0, target_from=0, zones=both.zones(), basis=Basis.MAPPING, first_place=0,
+        source_from=0, target_from=0, zones=both.zones(), basis=PlacementBasis.MAPPING, first_place=0,
         mirrored_through=None, sealed_at=None, earlier_until=None, source_compacted=False, target_compacted=False,
     )  # fmt: skip
     return SimpleNamespace(partitions=(one,), since_ms=since, until_ms=until)
@@ -119,7 +119,7 @@ def read(batches: list[tuple[int, list[Plain]]], first: int, until: int):
         yield data[at : at + 2]
 
 
-def compared(both: Sides, scope, tasks: int, *, full: bool = False, most: int | None = None) -> list[Compared]:
+def compared(both: Sides, scope, tasks: int, *, full: bool = False, most: int | None = None) -> list[PieceComparison]:
     found = []
     for piece in (piece for task in cut_up(scope, tasks, SHIFT) for piece in task):
         source = read(both.source, piece.source.first, piece.source.until)
@@ -199,7 +199,7 @@ def test_what_takes_more_memory_than_its_share_stays_and_is_counted(both, window
         assert other.stretches == each.stretches
 
 
-def stamps_of(found: Compared) -> tuple[list[int], list[int]]:
+def stamps_of(found: PieceComparison) -> tuple[list[int], list[int]]:
     return [row.s_ts for row in found.source_left], [row.t_ts for row in found.target_left]
 
 
@@ -215,8 +215,8 @@ def test_batches_that_overlap_without_end_are_joined_as_far_as_both_sides_are_re
     source = [(base, rows[base : base + 20]) for base in range(0, 600, 20)]
     target = [(0, rows[:10]), *((base, rows[base : base + 20]) for base in range(10, 590, 20)), (590, rows[590:])]
     held: list[int] = []
-    kept = Columns.add_row
-    monkeypatch.setattr(Columns, "add_row", lambda *args: (held.append(1), kept(*args)))
+    kept = RecordColumns.add_row
+    monkeypatch.setattr(RecordColumns, "add_row", lambda *args: (held.append(1), kept(*args)))
 
     (found,) = compared(Sides(source, target, {n: n for n in range(600)}), scope_of_all(600), 1)
 

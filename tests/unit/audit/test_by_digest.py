@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.compare.merge_join import Compared, Stretch, compare_piece, gathered
+from drkit.audit.compare.merge_join import MatchedRange, PieceComparison, compare_piece, gathered
 from drkit.audit.compare.offset_zones import zones
 from drkit.audit.compare.range_proof import choose, covered, prove, regions
 from drkit.audit.compare.scope import PartitionScope
@@ -19,8 +19,8 @@ from drkit.audit.read.offset_ranges import Span, shared_whole
 from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import Batch, parse
-from drkit.mirror.runtime.range_digests import Ranges
-from drkit.model.audit import Basis
+from drkit.mirror.runtime.range_digests import RangeDigests
+from drkit.model.audit import PlacementBasis
 from drkit.model.digests import RangeDigest, Uncovered
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -52,7 +52,7 @@ class Mirror:
         self.target: Log = []
         self.rows: list[OffsetMapping] = []
         self.ended: deque[RangeDigest] = deque()
-        self.ranges = Ranges(TP, 0, self.ended)
+        self.ranges = RangeDigests(TP, 0, self.ended)
         self.s = self.t = 0
 
     def hole(self, size: int, *, matched: bool) -> None:
@@ -76,7 +76,7 @@ class Mirror:
     def restart(self) -> None:
         """Killed: what was open stays as it was last kept."""
         self.digests()
-        self.ranges = Ranges(TP, 0, self.ended)
+        self.ranges = RangeDigests(TP, 0, self.ended)
 
     def digests(self) -> tuple[RangeDigest, ...]:
         last = self.ranges.opened()
@@ -89,7 +89,7 @@ class Mirror:
         one = PartitionScope(
             number=0, topic="t", target_topic="t", partition=0, source_start=0, source_end=self.s,
             target_start=0, target_end=target_end, source_from=0, target_from=0,
-            zones=zones(self.rows or [OffsetMapping("t", 0, 0, 0, 0)]), basis=Basis.MAPPING, first_place=0,
+            zones=zones(self.rows or [OffsetMapping("t", 0, 0, 0, 0)]), basis=PlacementBasis.MAPPING, first_place=0,
             mirrored_through=None, sealed_at=None, earlier_until=None, source_compacted=False,
             target_compacted=False, digests=self.digests(),
         )  # fmt: skip
@@ -147,7 +147,7 @@ def mirrored(draw) -> tuple[Mirror, int]:
     return mirror, rng.choice([0, 0, rng.randrange(mirror.s)])
 
 
-def both_sides(mirror: Mirror, scope: SimpleNamespace, only=None) -> list[Compared]:
+def both_sides(mirror: Mirror, scope: SimpleNamespace, only=None) -> list[PieceComparison]:
     return [
         gathered(
             compare_piece(
@@ -161,7 +161,7 @@ def both_sides(mirror: Mirror, scope: SimpleNamespace, only=None) -> list[Compar
     ]
 
 
-def summed(stretches: Iterable[Stretch]) -> dict[int, tuple[int, int, int, int, int]]:
+def summed(stretches: Iterable[MatchedRange]) -> dict[int, tuple[int, int, int, int, int]]:
     """By chunk: matched records, and the ends on both sides."""
     sums: dict[int, tuple[int, int, int, int, int]] = {}
     for each in stretches:
@@ -222,7 +222,7 @@ def test_what_was_forwarded_untouched_is_all_proven() -> None:
     [
         ({"source_compacted": True}, Uncovered.COMPACTED),
         ({"target_compacted": True}, Uncovered.COMPACTED),
-        ({"basis": Basis.CONTENT}, Uncovered.MAPPING),
+        ({"basis": PlacementBasis.CONTENT}, Uncovered.MAPPING),
         ({"zones": zones([OffsetMapping("t", 0, 0, 0, 3)])}, Uncovered.MAPPING),
         ({"zones": zones([OffsetMapping("t", 0, 0, 0, 0), OffsetMapping("t", 0, 0, 6, 5)])}, Uncovered.MAPPING),
         ({"target_start": 1}, Uncovered.TARGET_RETIRED),

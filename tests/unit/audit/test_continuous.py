@@ -25,9 +25,9 @@ from drkit.audit.continuous.continuous_audit import (
     load_progress,
 )
 from drkit.audit.continuous.watermark_stream import WatermarkReader, between, from_anywhere, position
-from drkit.model.audit import Basis, Counts
+from drkit.model.audit import Counts, PlacementBasis
 from drkit.model.clock import now
-from drkit.model.continuous import Closed, Progress, Reconciled, slices
+from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -36,7 +36,7 @@ RANGES = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 50), st.integers(0, 40)),
     unique_by=lambda each: each[:2],
     max_size=6,
-).map(lambda found: [Closed(topic, number, 0, first, first + size, 1) for topic, number, first, size in found])
+).map(lambda found: [ClosedRange(topic, number, 0, first, first + size, 1) for topic, number, first, size in found])
 
 
 @given(RANGES, st.integers(1, 30))
@@ -89,7 +89,7 @@ def test_a_mirror_that_went_back_while_the_audit_was_stopped_gets_nothing_counte
 
     assert reader.latestOffset() == last
     seen["t", 0, 0] = 9
-    assert between(last, reader.latestOffset()) == [Closed("t", 0, 0, 7, 9, reader.latestOffset()["at"])]
+    assert between(last, reader.latestOffset()) == [ClosedRange("t", 0, 0, 7, 9, reader.latestOffset()["at"])]
 
 
 def test_from_now_on_begins_at_what_spark_has_asked_for_first(monkeypatch):
@@ -116,7 +116,7 @@ def test_a_topic_that_was_deleted_and_comes_again_begins_anew():
     back = position({("t", 0, 0): 3, ("u", 0, 0): 7}, 30, gone)
 
     assert between(first, gone) == []
-    assert between(gone, back) == [Closed("t", 0, 0, 0, 3, 30, opening=True)]
+    assert between(gone, back) == [ClosedRange("t", 0, 0, 0, 3, 30, opening=True)]
 
 
 @given(LOOKS, st.sets(st.integers(0, 5)))
@@ -133,7 +133,7 @@ def test_the_streams_offsets_close_every_source_offset_once_whenever_it_is_resta
                 reader.stop()
                 reader = went_on(last)
             newest = reader.latestOffset()
-            closed += [Closed(*row) for share in reader.partitions(last, newest) for row in reader.read(share)]
+            closed += [ClosedRange(*row) for share in reader.partitions(last, newest) for row in reader.read(share)]
             last = newest
             for name, through in look.items():
                 highest[name] = max(through, highest.get(name, 0))
@@ -161,7 +161,7 @@ def test_a_range_of_a_topic_that_was_deleted_since_is_unknown_and_stops_nothing(
         raise ConfigError(f"the link has no such topic: {len(request.topics)}")
 
     monkeypatch.setattr(reconciling, "observe_scope", observe)
-    ranges = [Closed(topic, 0, 0, 0, 10, 1) for topic in ("t", "u")]
+    ranges = [ClosedRange(topic, 0, 0, 0, 10, 1) for topic in ("t", "u")]
     link = Link(LinkId("a", "b"), topics=(".*",), groups=())
 
     found = reconciling.reconcile(ranges, {}, link, None, None, None)
@@ -171,9 +171,9 @@ def test_a_range_of_a_topic_that_was_deleted_since_is_unknown_and_stops_nothing(
     ]
 
 
-def progress() -> Progress:
-    fresh = Progress(run="audit-1", link="a->b", started_at="2026-11-20T04:02:59Z")
-    closed = Closed("t", 0, 0, 0, 10, 1)
+def progress() -> AuditProgress:
+    fresh = AuditProgress(run="audit-1", link="a->b", started_at="2026-11-20T04:02:59Z")
+    closed = ClosedRange("t", 0, 0, 0, 10, 1)
     lost = Reconciled(closed, "t", Counts(source_records=10, matched=9, lost=1))
     taken = Reconciled(closed._replace(topic="u"), "u", problem="gone")
     return fresh.added(0, [lost, taken], now(), 1.5)
@@ -204,7 +204,7 @@ def test_a_checkpoint_without_its_sum_is_not_counted_on(tmp_path):
 
 
 def test_what_the_target_removed_is_no_longer_clean_although_it_is_no_loss_of_the_mirrors():
-    removed = Reconciled(Closed("t", 0, 0, 5, 10, 1), "t", Counts(target_retired=2), gone=2)
+    removed = Reconciled(ClosedRange("t", 0, 0, 5, 10, 1), "t", Counts(target_retired=2), gone=2)
 
     assert removed.deviates
     assert removed.lost == 2
@@ -220,7 +220,7 @@ class Logs:
     def __init__(self, monkeypatch, folder) -> None:
         self.source_start, self.target_start = FAR, 0
         self.epoch = 0
-        self.compared: list[Closed] = []
+        self.compared: list[ClosedRange] = []
         self.dies = False
         self.told = []
         self.folder = folder
@@ -246,7 +246,7 @@ class Logs:
             number=0, topic="t", target_topic="t", partition=0,
             source_start=self.source_start, source_end=FAR + 1000, target_start=self.target_start, target_end=1000,
             source_from=self.source_start, target_from=self.target_start,
-            zones=zones([OffsetMapping("t", 0, 0, FAR, 0)]), basis=Basis.MAPPING, first_place=0,
+            zones=zones([OffsetMapping("t", 0, 0, FAR, 0)]), basis=PlacementBasis.MAPPING, first_place=0,
             mirrored_through=FAR + 1000, sealed_at=None, earlier_until=None,
             source_compacted=False, target_compacted=False,
         )  # fmt: skip
@@ -265,15 +265,15 @@ class Logs:
             self.compared.append((each.source_from, each.source_end, each.target_from, each.target_end))
         return found
 
-    def tell(self, found: Sequence[Reconciled], _: Progress) -> None:
+    def tell(self, found: Sequence[Reconciled], _: AuditProgress) -> None:
         self.told.extend(found)
 
-    def batch(self, number: int, *closed: Closed) -> Progress:
+    def batch(self, number: int, *closed: ClosedRange) -> AuditProgress:
         """Reconcile a batch in an audit that has just been started."""
         request = ContinuousRequest(self.link, self.folder, "sqlite:///none")
         audit = ContinuousAudit(request, self, None, None, self.tell, print)
         audit._stop = threading.Event()
-        audit._progress = load_progress(self.folder, "a->b") or Progress("audit-1", "a->b", "2026-11-20T04:02:59Z")
+        audit._progress = load_progress(self.folder, "a->b") or AuditProgress("audit-1", "a->b", "2026-11-20T04:02:59Z")
         audit._reconcile(SimpleNamespace(collect=lambda: [tuple(each) for each in closed]), number)
         return audit.progress
 
@@ -287,7 +287,7 @@ def taken(count: int) -> str:
     return f"the source's retention took {count} offsets of it before they were looked at"
 
 
-OPENING = Closed("t", 0, 0, 0, FAR + 1000, 1, opening=True)
+OPENING = ClosedRange("t", 0, 0, 0, FAR + 1000, 1, opening=True)
 
 
 def test_what_retention_took_before_the_audit_began_is_never_claimed_and_costs_nothing(logs):
@@ -361,7 +361,7 @@ def test_a_long_range_of_a_topic_made_anew_is_one_range(logs):
 
 
 def test_only_the_first_lot_of_an_opening_range_opens():
-    opening = Closed("t", 0, 0, 5, 5 + 2 * OFFSETS_A_SLICE, 1, opening=True)
+    opening = ClosedRange("t", 0, 0, 5, 5 + 2 * OFFSETS_A_SLICE, 1, opening=True)
     other = opening._replace(topic="a")
 
     lots = slices([other, opening], OFFSETS_A_SLICE)
@@ -375,13 +375,13 @@ def test_only_the_first_lot_of_an_opening_range_opens():
 
 
 def test_what_stands_behind_the_last_mirrored_record_is_in_the_sum_once():
-    before = Progress("run", "a->b", "now", batch=3, ranges=2, alerts=1)
-    copies = Reconciled(Closed("t", 0, 0, 9, 9, 1), "t", Counts(target_records=2, duplicated=2), behind=(9, 11))
+    before = AuditProgress("run", "a->b", "now", batch=3, ranges=2, alerts=1)
+    copies = Reconciled(ClosedRange("t", 0, 0, 9, 9, 1), "t", Counts(target_records=2, duplicated=2), behind=(9, 11))
 
     after = before.beheld([(copies, [(9, 11)])]).beheld([(copies, [(11, 13), (20, 21)])])
 
     assert (after.batch, after.ranges, after.alerts, after.looks) == (3, 2, 3, 2)
     assert after.counts.duplicated == 4
     assert after.told == {"t:0": [(9, 13), (20, 21)]}
-    assert Progress.from_json(after.to_json(), "here") == after
+    assert AuditProgress.from_json(after.to_json(), "here") == after
     assert str(copies) == "t:0 target offsets 9 to 10, behind the last mirrored record: 2 duplicated"

@@ -10,16 +10,16 @@ from drkit.cli.views.group_report import render_group_report, summed_up
 from drkit.model.clock import now
 from drkit.model.group_audit import (
     After,
-    Before,
+    CountBasis,
     GroupAudit,
     GroupCounts,
     GroupMove,
     GroupPartition,
-    GroupPlace,
+    GroupPositions,
     GroupVerdict,
     GroupWitness,
-    Means,
     Reason,
+    SourceEvidence,
 )
 from drkit.model.topology import LinkId
 
@@ -64,12 +64,13 @@ def test_a_sum_with_an_unknown_part_is_unknown_and_says_what_it_is_at_least():
 def test_people_are_told_what_is_known_at_least_and_a_page_shows_no_markup_of_records():
     counts = (replace(NOTHING, unmirrored=5, reread=2), replace(BY_MAPPING, unmirrored_at_least=7), GroupCounts())
     places = [
-        GroupPlace("<t>", "<t>", number, 5, Before.SOURCE, now(), 3, After.FAILOVER, 3) for number in range(len(counts))
+        GroupPositions("<t>", "<t>", number, 5, SourceEvidence.SOURCE, now(), 3, After.FAILOVER, 3)
+        for number in range(len(counts))
     ]
     move = GroupMove(LinkId("a", "b"), "billing", "run-1", now(), tuple(places))
     parts = tuple(GroupPartition(place, each, ()) for place, each in zip(places, counts, strict=True))
     shown = GroupWitness(Reason.LOST, "<t>", 0, 4, None, 1, b"<b>", b"<script>")
-    result = GroupAudit(move, Means.RECORDS, parts, (shown,), now(), 1.0)
+    result = GroupAudit(move, CountBasis.RECORDS, parts, (shown,), now(), 1.0)
 
     assert summed_up(result) == "missed at least 12, sees at least 5 twice"
     assert (result.verdict, result.missed_at_least, result.twice_at_least) == (GroupVerdict.DEVIATED, 12, 5)

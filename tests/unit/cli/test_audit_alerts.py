@@ -20,11 +20,11 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from drkit.cli.wiring import alert_notifier
-from drkit.cli.wiring.alert_notifier import PROBLEM, Teller
+from drkit.cli.wiring.alert_notifier import PROBLEM, AlertNotifier
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.audit import Counts
-from drkit.model.continuous import Closed, Progress, Reconciled, Sample
+from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.journal import JournalEntry, verify_chain
 from drkit.model.topology import Link, LinkId
@@ -34,12 +34,12 @@ from drkit.store.api import Store
 
 LINK = Link(LinkId("primary", "dr"), topics=(".*",))
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "audit-alert.schema.json").read_text())
-PROGRESS = Progress(run="audit-1", link="primary->dr", started_at="2026-01-01T00:00:00Z", batch=7)
+PROGRESS = AuditProgress(run="audit-1", link="primary->dr", started_at="2026-01-01T00:00:00Z", batch=7)
 LOST = Reconciled(
-    Closed("orders", 3, 0, 100, 200, 0), "orders", Counts(100, 99, 99, lost=1), first=(Sample("lost", 150, None),)
+    ClosedRange("orders", 3, 0, 100, 200, 0), "orders", Counts(100, 99, 99, lost=1), first=(Sample("lost", 150, None),)
 )
-EQUAL = Reconciled(Closed("orders", 4, 0, 0, 9, 0), "orders", Counts(9, 9, 9))
-UNKNOWN = Reconciled(Closed("orders", 5, 0, 0, 9, 0), "orders", problem="retention took it")
+EQUAL = Reconciled(ClosedRange("orders", 4, 0, 0, 9, 0), "orders", Counts(9, 9, 9))
+UNKNOWN = Reconciled(ClosedRange("orders", 5, 0, 0, 9, 0), "orders", problem="retention took it")
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def server() -> Iterator[Server]:
     made.server_close()
 
 
-def teller(store: Store, hooks: AlertHooks) -> tuple[Teller, StringIO]:
+def teller(store: Store, hooks: AlertHooks) -> tuple[AlertNotifier, StringIO]:
     said = StringIO()
     console = Console(file=said, width=400)
-    return Teller(Invocation(None, Writer(OutputMode.HUMAN, console, console), False), store, LINK, hooks), said
+    return AlertNotifier(Invocation(None, Writer(OutputMode.HUMAN, console, console), False), store, LINK, hooks), said
 
 
 def keeps(path: Path) -> tuple[str, ...]:

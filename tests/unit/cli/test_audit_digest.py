@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.cli.views.audit_digest import _WHY, digest_document, digest_lines, refuse_with_digest
-from drkit.model.audit import AuditResult, Basis, Counts
+from drkit.model.audit import AuditResult, Counts, PlacementBasis
 from drkit.model.digests import Coverage, NotCovered, Uncovered
 from drkit.model.errors import ConfigError
 from drkit.model.topology import LinkId
@@ -16,7 +16,9 @@ from drkit.model.topology import LinkId
 def result(coverage: Coverage | None) -> AuditResult:
     counts = Counts(source_records=1_500, target_records=1_500, matched=1_500)
     at = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
-    return AuditResult(LinkId("primary", "dr"), counts, (), (), 0, "f", Basis.MAPPING, at, 1.0, coverage=coverage)
+    return AuditResult(
+        LinkId("primary", "dr"), counts, (), (), 0, "f", PlacementBasis.MAPPING, at, 1.0, coverage=coverage
+    )
 
 
 def test_it_says_how_much_was_proven_and_why_the_rest_was_not() -> None:

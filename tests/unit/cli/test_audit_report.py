@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 
 from drkit.audit.findings.findings_over_time import BUCKETS, over_time
-from drkit.audit.findings.witnesses import Content, Witness
+from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit_report import render_report
 from drkit.cli.views.audit_view import of_each_kind, print_audits
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
-from drkit.model.audit import AuditResult, Basis, Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, PartitionAudit, PlacementBasis
 from drkit.model.errors import Unreachable
 from drkit.model.journal import verify_chain
 from drkit.model.topology import LinkId
@@ -35,7 +35,7 @@ GONE = Unreachable("cluster x does not answer")
 
 
 def result(**changed) -> AuditResult:
-    part = PartitionAudit("a<b>&c", "a<b>&c", 0, Basis.MAPPING, COUNTS, 0, 1000, 0, 999, 1000, None)
+    part = PartitionAudit("a<b>&c", "a<b>&c", 0, PlacementBasis.MAPPING, COUNTS, 0, 1000, 0, 999, 1000, None)
     fields = {
         "link": LinkId("primary", "dr"),
         "counts": COUNTS,
@@ -43,7 +43,7 @@ def result(**changed) -> AuditResult:
         "findings": (LOST, FOREIGN),
         "findings_total": 2,
         "findings_path": "/x/findings.parquet",
-        "basis": Basis.MAPPING,
+        "basis": PlacementBasis.MAPPING,
         "observed_at": AT,
         "seconds": 1.5,
     }
@@ -86,9 +86,9 @@ def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: 
     )
     value = b'{"note": "</pre><img src=x>"}'
     shown = [
-        Witness(LOST, Content(1_700_000_000_000, b"<script>", value, [("h", None)]), None),
-        Witness(FOREIGN, None, Content(-1, b"\xff\x00", b"", [])),
-        Witness(FOREIGN, None, "no longer there"),
+        FindingWitness(LOST, Content(1_700_000_000_000, b"<script>", value, [("h", None)]), None),
+        FindingWitness(FOREIGN, None, Content(-1, b"\xff\x00", b"", [])),
+        FindingWitness(FOREIGN, None, "no longer there"),
     ]
 
     text = render_report([result(), result(findings=(), findings_total=0)], [times, None], [shown, []], "audit-1")

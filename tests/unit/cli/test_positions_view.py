@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from drkit.cli.views.positions_view import print_positions, sums
-from drkit.failover.positions.positions import Edge, Position, Selection, choose_positions
+from drkit.failover.positions.positions import Edge, PlannedPosition, Selection, choose_positions
 from tests.unit.failover.worlds import Log, moment, position, world
 
 
@@ -17,7 +17,7 @@ def many(groups):
     return choose_positions(world(views, stands), Selection(), moment(6000))
 
 
-def printed(positions: tuple[Position, ...]) -> list[str]:
+def printed(positions: tuple[PlannedPosition, ...]) -> list[str]:
     console = Console(file=StringIO(), width=80, color_system=None)
     print_positions(console, positions)
     return console.file.getvalue().splitlines()

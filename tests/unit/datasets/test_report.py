@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.lab.datasets.report import Ledger, Progress
+from drkit.lab.datasets.report import LoadLedger, LoadProgress
 
 
 @dataclass
@@ -35,7 +35,7 @@ def _deliver(ledger, topic, partition, offset):
 
 
 def test_outside_transactions_a_delivery_is_an_acknowledgement():
-    ledger = Ledger()
+    ledger = LoadLedger()
     _deliver(ledger, "t", 0, 4)
     _deliver(ledger, "t", 1, 9)
     _deliver(ledger, "t", 0, 5)
@@ -46,7 +46,7 @@ def test_outside_transactions_a_delivery_is_an_acknowledgement():
 
 
 def test_the_first_error_is_kept_in_words_and_all_are_counted():
-    ledger = Ledger()
+    ledger = LoadLedger()
     ledger.delivered(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Delivered("t", 0, -1))
     ledger.delivered(KafkaError(KafkaError._MSG_TIMED_OUT), Delivered("t", 0, -1))
     ledger.delivered(KafkaError(KafkaError._MSG_TIMED_OUT), Delivered("t", 0, -1))
@@ -61,7 +61,7 @@ def test_the_first_error_is_kept_in_words_and_all_are_counted():
     )
 )
 def test_records_are_counted_where_their_transaction_ended(transactions):
-    ledger = Ledger()
+    ledger = LoadLedger()
     ends = {0: 0, 1: 0, 2: 0}
     expected = {"commit": 0, "abort": 0, "unknown": 0}
     last_committed = {}
@@ -86,10 +86,10 @@ def test_records_are_counted_where_their_transaction_ended(transactions):
 
 
 def test_a_topic_never_sent_to_has_zeros():
-    (report,) = Ledger().topic_reports(("t",))
+    (report,) = LoadLedger().topic_reports(("t",))
     assert (report.sent, report.acknowledged, report.partitions) == (0, 0, ())
 
 
 def test_the_rate_of_a_load_that_has_not_begun_is_zero():
-    assert Progress(10, 0, 0, 0, 0.0).rate == 0
-    assert Progress(10, 10, 30, 30, 1.5).rate == 20
+    assert LoadProgress(10, 0, 0, 0, 0.0).rate == 0
+    assert LoadProgress(10, 10, 30, 30, 1.5).rate == 20

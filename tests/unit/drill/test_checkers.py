@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from drkit.drill.checkers import CHECKERS, WITNESSES, judge
-from drkit.drill.history import Attempt, History, Landed, Outcome, Part, Poll, Position, RecordId
+from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, History, HistoryPart, Landed, Poll, RecordId
 
 DR_OFFSET = 100  # on dr, partition 0, the record of source offset n lies at 100 + n
 
 
-def a(seq, *, key="k0", cluster="primary", partition=0, offset=None, outcome=Outcome.ACKED):
+def a(seq, *, key="k0", cluster="primary", partition=0, offset=None, outcome=AttemptOutcome.ACKED):
     at = seq if offset is None else offset
-    acked = outcome is Outcome.ACKED
+    acked = outcome is AttemptOutcome.ACKED
     return Attempt(
         RecordId(key, seq), cluster, partition, float(seq), 1000 + seq, outcome, at if acked else None, seq + 0.5
     )
@@ -44,7 +44,7 @@ def good():
             polled(10, "dr", offset=DR_OFFSET + 8),
             polled(11, "dr", offset=DR_OFFSET + 9),
         ),
-        positions=(Position("dr", 0, DR_OFFSET + 4, 8.0),),
+        positions=(ConfirmedPosition("dr", 0, DR_OFFSET + 4, 8.0),),
         landed=(*(landed(n) for n in range(8)), *(landed(n, offset=DR_OFFSET + n - 2) for n in (10, 11))),
     )
 
@@ -75,7 +75,7 @@ def test_lost_is_also_what_the_target_itself_acknowledged(good):
 
 
 def test_a_send_without_an_answer_is_not_lost(good):
-    unsure = replace(good, attempts=(*good.attempts, a(12, outcome=Outcome.UNKNOWN)))
+    unsure = replace(good, attempts=(*good.attempts, a(12, outcome=AttemptOutcome.UNKNOWN)))
     assert judge("lost", unsure).held is True
 
 
@@ -144,7 +144,7 @@ def test_skipped_is_found_by_the_position_alone():
         "dr",
         attempts=tuple(a(n) for n in range(4)),
         polls=(polled(0, "primary"), polled(1, "primary")),
-        positions=(Position("dr", 0, DR_OFFSET + 4, 9.0),),
+        positions=(ConfirmedPosition("dr", 0, DR_OFFSET + 4, 9.0),),
         landed=tuple(landed(n) for n in range(4)),
     )
     assert judge("skipped_by_group", history).anomalies == 2
@@ -175,12 +175,12 @@ def test_a_missing_part_is_unknown_never_passed(good, name, part):
 
 
 def test_a_part_that_could_only_hide_anomalies_does_not_excuse_those_found(good):
-    bad = replace(good, landed=(*good.landed, landed(7, offset=200)), incomplete={Part.LANDED: "broke off"})
+    bad = replace(good, landed=(*good.landed, landed(7, offset=200)), incomplete={HistoryPart.LANDED: "broke off"})
     assert judge("duplicated", bad).held is False
 
 
 def test_a_part_that_could_forge_anomalies_leaves_it_unknown(good):
-    half = replace(good, attempts=good.attempts[:3], incomplete={Part.ATTEMPTS: "the producer was killed"})
+    half = replace(good, attempts=good.attempts[:3], incomplete={HistoryPart.ATTEMPTS: "the producer was killed"})
     assert judge("foreign", half).held is None
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from drkit.drill.experiment import Objectives
-from drkit.drill.history import Attempt, History, Landed, Outcome, Part, Poll, RecordId
+from drkit.drill.history import Attempt, AttemptOutcome, History, HistoryPart, Landed, Poll, RecordId
 from drkit.drill.measure import Measured, measure
 from drkit.drill.result import CheckResult, ObjectiveResult, SteadyStateResult, StepResult
 from drkit.drill.verdict import objective_results, verdict
@@ -11,8 +11,10 @@ from drkit.drill.verdict import objective_results, verdict
 STEADY = SteadyStateResult(reached=True, reason="as it should be", seconds=1.0)
 
 
-def sent(seq, at, outcome=Outcome.ACKED):
-    return Attempt(RecordId("k", seq), "primary", 0, at, 0, outcome, seq if outcome is Outcome.ACKED else None, at)
+def sent(seq, at, outcome=AttemptOutcome.ACKED):
+    return Attempt(
+        RecordId("k", seq), "primary", 0, at, 0, outcome, seq if outcome is AttemptOutcome.ACKED else None, at
+    )
 
 
 def poll(seq, cluster, at):
@@ -25,7 +27,7 @@ def history():
     return History(
         "primary",
         "dr",
-        attempts=(*(sent(n, 5.0 + n) for n in range(5)), sent(5, 9.9, Outcome.UNKNOWN)),
+        attempts=(*(sent(n, 5.0 + n) for n in range(5)), sent(5, 9.9, AttemptOutcome.UNKNOWN)),
         polls=(poll(0, "primary", 6.0), poll(1, "primary", 7.0), poll(1, "dr", 13.5), poll(2, "dr", 13.6)),
         landed=tuple(Landed(0, n, RecordId("k", n), 0) for n in range(3)),
     )
@@ -54,7 +56,7 @@ def test_a_read_before_the_disaster_is_no_recovery(history):
     assert measure(early, disaster_at=10.0, moved=True).rto_seconds is None
 
 
-@pytest.mark.parametrize("part", [Part.ATTEMPTS, Part.LANDED])
+@pytest.mark.parametrize("part", [HistoryPart.ATTEMPTS, HistoryPart.LANDED])
 def test_an_incomplete_history_has_no_rpo(history, part):
     half = History("primary", "dr", history.attempts, history.polls, (), history.landed, {part: "broke off"})
     found = measure(half, disaster_at=10.0, moved=True)

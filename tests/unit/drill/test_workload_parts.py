@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.drill.history import RecordId
-from drkit.drill.workload.ledger import Ledger, LedgerReader
+from drkit.drill.workload.ledger import ClientLedger, LedgerReader
 from drkit.drill.workload.records import digest_of, record_of, value_of
 from drkit.drill.workload.spec import ClientSpec
 
@@ -59,7 +59,7 @@ def test_a_ledger_gives_back_what_it_was_given(tmp_path):
     path = tmp_path / "c.sqlite"
     reader = LedgerReader(path)
     assert (reader.count("acks"), reader.closed(), reader.attempts(), reader.ends()) == (0, False, [], {})
-    ledger = Ledger(path)
+    ledger = ClientLedger(path)
     ledger.add("attempts", ("k0", 0, 1, 1.0, 77))
     ledger.add("attempts", ("k0", 1, 1, 2.0, 78))
     ledger.add("acks", ("k0", 0, 40, 1.5))
@@ -79,7 +79,7 @@ def test_a_ledger_gives_back_what_it_was_given(tmp_path):
 
 
 def test_the_same_attempt_twice_is_a_defect_that_shows(tmp_path):
-    ledger = Ledger(tmp_path / "c.sqlite")
+    ledger = ClientLedger(tmp_path / "c.sqlite")
     for _ in range(2):
         ledger.add("attempts", ("k0", 0, 1, 1.0, 77))
     with pytest.raises(sqlite3.IntegrityError):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import with_carried
-from drkit.failover.positions.positions import Position
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
@@ -11,7 +11,7 @@ from drkit.model.topology import TopicPartition
 
 def position(topic, source_offset, target_offset=None, group="g"):
     stands = GroupPosition(group, topic, 0, 7, "", now())
-    return replace(Position.unplaced(stands, topic), source_offset=source_offset, target_offset=target_offset)
+    return replace(PlannedPosition.unplaced(stands, topic), source_offset=source_offset, target_offset=target_offset)
 
 
 def test_a_carried_position_whose_topic_has_gone_since_reads_what_was_brought_back_from_its_start():

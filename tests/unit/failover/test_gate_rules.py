@@ -8,7 +8,7 @@ import pytest
 from drkit.config.schema import Config
 from drkit.failover.fencing.deny_rules import closing, excepting, for_everybody, unspoken
 from drkit.model.acls import Acl, topics_denied
-from drkit.model.fence import GateRecord, GateState, Means, newest, older, record_text
+from drkit.model.fence import FenceMethod, FenceRecord, GateState, newest, older, record_text
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ def allow(principal, resource, name, operation, pattern="literal"):
 
 
 def record(epoch, state=GateState.CLOSED, cluster="primary"):
-    return GateRecord(cluster, epoch, f"run-{epoch}", state, Means.ACL, AT)
+    return FenceRecord(cluster, epoch, f"run-{epoch}", state, FenceMethod.ACL, AT)
 
 
 def test_everybody_is_denied_to_write_topics_and_to_read_groups():
@@ -68,7 +68,7 @@ def test_the_newest_epoch_decides_whenever_it_was_written():
 
 def test_a_fence_stands_until_it_is_opened_also_while_the_cluster_is_out_of_reach():
     assert {state for state in GateState if record(1, state).stands} == set(GateState) - {GateState.OPEN}
-    assert not replace(record(1, GateState.PENDING), means=Means.NONE).stands
+    assert not replace(record(1, GateState.PENDING), means=FenceMethod.NONE).stands
 
 
 def config(**fence):

@@ -13,7 +13,7 @@ import pytest
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.run.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
 from drkit.failover.run.lease import TTL_SECONDS, Owner, RunLease
-from drkit.failover.run.machine import Facts, Mode, Outcome, Run, State
+from drkit.failover.run.machine import Facts, Mode, Run, StageOutcome, State
 from drkit.failover.run.run_record import begin, load_run, run_to_resume, unfinished
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
@@ -50,13 +50,13 @@ def test_a_run_is_read_back_where_it_stands(store):
     begin(journal, plan, FACTS, plan.made_at, plan_json(plan))
     journal.intent("fence")
     sealed = replace(FACTS, sealed=True, fenced=False, fenced_at=now())
-    journal.outcome(StageRecord("fence", Outcome.OK, "link sealed", 0.25), sealed)
+    journal.outcome(StageRecord("fence", StageOutcome.OK, "link sealed", 0.25), sealed)
     journal.intent("drain")
-    journal.outcome(StageRecord("drain", Outcome.FAILED, "a mirror still works", 1.0), sealed)
+    journal.outcome(StageRecord("drain", StageOutcome.FAILED, "a mirror still works", 1.0), sealed)
     record = load_run(store, "R")
     assert record.plan == plan
     assert record.machine == Run(plan.kind, State.FENCED, sealed)
-    assert [(s.name, s.outcome) for s in record.stages] == [("fence", Outcome.OK), ("drain", Outcome.FAILED)]
+    assert [(s.name, s.outcome) for s in record.stages] == [("fence", StageOutcome.OK), ("drain", StageOutcome.FAILED)]
     assert record.started_at == plan.made_at
     assert record.journal.attempted("drain")
     assert not record.journal.attempted("commit")

@@ -11,8 +11,8 @@ from drkit.failover.run.machine import (
     InvariantBroken,
     Kind,
     Mode,
-    Outcome,
     Run,
+    StageOutcome,
     State,
     advance,
     cancel,
@@ -49,7 +49,7 @@ def test_the_whole_path_ends_closed(kind):
     run, names = start(kind), []
     while (step := next_step(run)[0]) is not None:
         names.append(step.stage)
-        transition = advance(run, step.stage, Outcome.OK, DONE)
+        transition = advance(run, step.stage, StageOutcome.OK, DONE)
         assert f"{run.state} → {transition.run.state}" in transition.reason
         run = transition.run
     assert run.state is State.CLOSED
@@ -73,7 +73,7 @@ def test_the_states_have_the_names_the_contract_promises():
     ]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [StageOutcome.FAILED, StageOutcome.UNKNOWN])
 def test_a_stage_that_did_not_end_well_is_carried_out_again(outcome):
     transition = advance(start(), "fence", outcome, DONE)
     assert transition.run.state is State.PLANNED
@@ -82,18 +82,18 @@ def test_a_stage_that_did_not_end_well_is_carried_out_again(outcome):
 
 
 def test_a_skipped_stage_moves_on():
-    assert advance(start(), "fence", Outcome.SKIPPED, DONE).run.state is State.FENCED
+    assert advance(start(), "fence", StageOutcome.SKIPPED, DONE).run.state is State.FENCED
 
 
 @pytest.mark.parametrize("stage", ["drain", "close", "audit", "no-such-stage"])
 def test_no_stage_out_of_its_order(stage):
     with pytest.raises(InvariantBroken, match="I1"):
-        advance(start(), stage, Outcome.OK, DONE)
+        advance(start(), stage, StageOutcome.OK, DONE)
 
 
 def test_nothing_after_the_end():
     with pytest.raises(InvariantBroken, match="I1"):
-        advance(replace(start(), state=State.CLOSED), "close", Outcome.OK, DONE)
+        advance(replace(start(), state=State.CLOSED), "close", StageOutcome.OK, DONE)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_no_cancelling_beyond_the_fence(state):
 
 @given(
     kind=st.sampled_from(list(Kind)),
-    outcomes=st.lists(st.sampled_from(list(Outcome)), max_size=40),
+    outcomes=st.lists(st.sampled_from(list(StageOutcome)), max_size=40),
 )
 def test_whatever_happens_states_come_in_order_and_none_is_skipped(kind, outcomes):
     reached = [State.PLANNED, *(step.reaches for step in PATHS[kind])]
@@ -183,5 +183,5 @@ def test_whatever_happens_states_come_in_order_and_none_is_skipped(kind, outcome
             break
         after = advance(run, step.stage, outcome, DONE).run
         moved = reached.index(after.state) - reached.index(run.state)
-        assert moved == (1 if outcome in {Outcome.OK, Outcome.SKIPPED} else 0)
+        assert moved == (1 if outcome in {StageOutcome.OK, StageOutcome.SKIPPED} else 0)
         run = after

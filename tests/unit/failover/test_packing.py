@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from drkit.failover.positions.positions import Position, Selection, choose_positions
+from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
 from drkit.failover.run.journal import POSITION_LIST
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import AT, Log, position, world
@@ -28,7 +28,7 @@ def test_positions_come_back_as_they_were_and_are_written_once_where_groups_shar
 
 def test_positions_written_one_by_one_are_read_too():
     positions = chosen()
-    text = TypeAdapter(tuple[Position, ...]).dump_json(positions)
+    text = TypeAdapter(tuple[PlannedPosition, ...]).dump_json(positions)
     assert POSITION_LIST.validate_json(text) == positions
 
 

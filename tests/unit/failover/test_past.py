@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.cli.wiring.time_options import either_moment
-from drkit.failover.plan.planner import Request, plan_for
-from drkit.failover.plan.point_in_time import Basis, Moment
+from drkit.failover.plan.planner import PlanRequest, plan_for
+from drkit.failover.plan.point_in_time import Moment, TimeBasis
 from drkit.failover.positions.group_history import PastPosition
-from drkit.failover.positions.positions import Position, Selection, Strategy, choose_positions
+from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy, choose_positions
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import AT, Log, moment, position, world
 
-THEN: Moment = replace(moment(1_700_000_000_000), basis=Basis.COMMITS)
+THEN: Moment = replace(moment(1_700_000_000_000), basis=TimeBasis.COMMITS)
 PLACE = TopicPartition("t", 0)
 
 
@@ -27,7 +27,7 @@ def past(offset: int | None, certainty: Certainty = Certainty.EXACT, reason: str
     return PastPosition(offset, "noted then", certainty, reason, AT - timedelta(minutes=3))
 
 
-def placed(log: Log, present: int | None, then: PastPosition | None, **options) -> tuple[Position, ...]:
+def placed(log: Log, present: int | None, then: PastPosition | None, **options) -> tuple[PlannedPosition, ...]:
     positions = [] if present is None else [position(present)]
     seen = world([log.view(**options)], positions)
     seen = replace(seen, past={} if then is None else {("billing", PLACE): then})
@@ -98,8 +98,8 @@ def test_the_place_is_that_of_a_group_standing_there_now(events: str, data: st.D
 
 def test_the_plan_differs_from_one_by_stamps_and_says_how() -> None:
     seen = replace(world([Log("rrrrr").view()], [position(4)]), past={("billing", PLACE): past(2)})
-    by_commits = plan_for(seen, Request("dr", at=THEN), endpoint="dr:9092")
-    by_stamps = plan_for(seen, Request("dr", at=replace(THEN, basis=Basis.STAMPS)), endpoint="dr:9092")
+    by_commits = plan_for(seen, PlanRequest("dr", at=THEN), endpoint="dr:9092")
+    by_stamps = plan_for(seen, PlanRequest("dr", at=replace(THEN, basis=TimeBasis.STAMPS)), endpoint="dr:9092")
     assert by_commits.digest != by_stamps.digest
     explained = {stage.name: stage.explanation for stage in by_commits.stages}
     assert "from where each group had committed at" in explained["translate"]
@@ -109,7 +109,7 @@ def test_both_options_at_once_are_refused() -> None:
     assert either_moment(None, None, None) is None
     at = either_moment("-2m", None, "UTC")
     assert at is not None
-    assert at.basis is Basis.STAMPS
+    assert at.basis is TimeBasis.STAMPS
     then = either_moment(None, "-2m", "UTC")
     assert then is not None
     assert then.by_commits

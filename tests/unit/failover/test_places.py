@@ -6,7 +6,7 @@ import pytest
 
 from drkit.failover.positions.position_checks import (
     Match,
-    Standing,
+    PositionCheck,
     compare,
     count,
     difference,
@@ -14,13 +14,13 @@ from drkit.failover.positions.position_checks import (
     what_changed,
 )
 from drkit.failover.run.machine import PlacesSeen
-from drkit.kafka.client.record_probe import NOTHING, Peeked, Place
+from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 
-HERE = Place(TopicPartition("t", 0), 7)
-RECORD = Peeked(7, 1000, 0xABC)
-OUTSIDE = Peeked(reason="outside the log", outside=True)
-UNREAD = Peeked(reason="no leader")
+HERE = LogPosition(TopicPartition("t", 0), 7)
+RECORD = ProbedRecord(7, 1000, 0xABC)
+OUTSIDE = ProbedRecord(reason="outside the log", outside=True)
+UNREAD = ProbedRecord(reason="no leader")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_counts_are_told_in_words():
 
 
 def test_a_plan_is_stale_where_another_record_stands_at_a_place_and_not_where_something_was_written():
-    end = Place(HERE.tp, 9)
+    end = LogPosition(HERE.tp, 9)
     before = standings_of({end: NOTHING, HERE: RECORD})
     assert [standing.place for standing in before] == [HERE, end]
-    assert what_changed(before, standings_of({HERE: RECORD, end: Peeked(9, 1, 1)})) == []
+    assert what_changed(before, standings_of({HERE: RECORD, end: ProbedRecord(9, 1, 1)})) == []
     other = standings_of({HERE: RECORD._replace(crc=5), end: NOTHING})
     assert what_changed(before, other) == [difference(HERE, RECORD, RECORD._replace(crc=5))]
     assert "t:0 at 7: the record 7 (stamped 1000, CRC 00000005), where the record 7" in what_changed(before, other)[0]
 
 
 def test_a_standing_keeps_what_was_seen():
-    assert Standing("t", 0, 7, 7, 1000, 0xABC, None).peeked == RECORD
+    assert PositionCheck("t", 0, 7, 7, 1000, 0xABC, None).peeked == RECORD

@@ -6,7 +6,7 @@ import pytest
 
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
-from drkit.failover.plan.planner import Request, failover_stages, plan_for
+from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
@@ -24,7 +24,7 @@ def a_world(log=None, offset=3, **options):
 
 
 def a_plan(seen=None, **asked):
-    return plan_for(seen or a_world(), Request("dr", **asked), endpoint="127.0.0.1:1")
+    return plan_for(seen or a_world(), PlanRequest("dr", **asked), endpoint="127.0.0.1:1")
 
 
 def hard(plan):

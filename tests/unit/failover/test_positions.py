@@ -12,7 +12,7 @@ from drkit.failover.positions.positions import (
     never_committed,
     parse_topic_selector,
 )
-from drkit.failover.positions.selection import Edge, GroupPlace
+from drkit.failover.positions.selection import Edge, GroupTarget
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId, TopicPartition, TopicPolicy
@@ -354,7 +354,7 @@ def test_the_edges_of_the_log_count_what_they_skip_and_what_they_read_again():
 
 
 def test_a_group_with_a_place_of_its_own_leaves_the_others_where_they_go():
-    placed = two_groups(places=(GroupPlace("b", moment(2000)), GroupPlace("c", Edge.EARLIEST)))
+    placed = two_groups(places=(GroupTarget("b", moment(2000)), GroupTarget("c", Edge.EARLIEST)))
     assert [(group, p.target_offset) for group, p in placed.items()] == [("a", 8), ("b", 7), ("c", 5)]
     assert placed["b"].reread == 5
 

@@ -13,7 +13,7 @@ import pytest
 from drkit.failover.recovery import adversary
 from drkit.failover.recovery.adversary import (
     CommandRefused,
-    World,
+    ModelWorld,
     after,
     beginnings,
     carried_out,
@@ -28,7 +28,7 @@ from drkit.failover.recovery.way_out import (
     BY_HAND,
     RESUME,
     STATUS,
-    Part,
+    Component,
     Situation,
     WayOut,
     faults_of,
@@ -43,7 +43,7 @@ NO_RUN = cast("Run", None)
 Decide = Callable[[Situation], WayOut]
 
 
-def led_on(world: World, decide: Decide) -> tuple[WayOut, World]:
+def led_on(world: ModelWorld, decide: Decide) -> tuple[WayOut, ModelWorld]:
     """The way out from a world, and the world at its end."""
     out = decide(situation(world))
     for number, command in enumerate(out.commands):
@@ -53,7 +53,7 @@ def led_on(world: World, decide: Decide) -> tuple[WayOut, World]:
     return out, world
 
 
-def explored(faults: int = FAULTS, decide: Decide = way_out) -> Iterator[tuple[World, WayOut, World]]:
+def explored(faults: int = FAULTS, decide: Decide = way_out) -> Iterator[tuple[ModelWorld, WayOut, ModelWorld]]:
     """Every world that stages, kills, ways out and so many faults lead to; its way out, and the world after that."""
     seen: set[Hashable] = set()
     left = [(world, faults) for world in beginnings()]
@@ -90,7 +90,7 @@ def proven(faults: int, decide: Decide) -> int:
         for each in (world, end):
             gone = first[each.run.kind] - each.everything() - each.taken
             assert not gone, f"{gone} was destroyed by drkit: {out} in {situation(world)}"
-        up = [part for part in (Part.SOURCE, Part.TARGET) if world.condition(part) in ANSWERS]
+        up = [part for part in (Component.SOURCE, Component.TARGET) if world.condition(part) in ANSWERS]
         if up:
             assert end.writable, f"nobody can write after {out.commands} in {situation(world)}: {world} -> {end}"
             assert out.serves in up
@@ -111,7 +111,7 @@ def test_one_command_alone_would_leave_dead_ends(only):
 
 
 def test_a_record_that_is_kept_nowhere_would_be_found(monkeypatch):
-    monkeypatch.setattr(adversary.World, "everything", lambda world: world.on_source | world.on_target)
+    monkeypatch.setattr(adversary.ModelWorld, "everything", lambda world: world.on_source | world.on_target)
     with pytest.raises(AssertionError, match="was destroyed by drkit"):
         proven(0, way_out)
 

@@ -1,7 +1,7 @@
 """What counts as equal, gone, wrong and unread at the ends of both sides' logs."""
 
 from drkit.failover.stages.tails_equal import OFFSETS, compare, last_places, origin
-from drkit.kafka.client.record_probe import NOTHING, Peeked, Place
+from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import Log
 
@@ -23,22 +23,22 @@ def test_only_the_last_of_a_long_log():
 
 def test_what_was_seen_is_judged():
     ours = {
-        Place(TP, 0): Peeked(0, 1, 11),
-        Place(TP, 1): Peeked(1, 1, 12),
-        Place(TP, 2): Peeked(2, 1, 13),
-        Place(TP, 3): Peeked(4, 1, 14),  # a marker: the next record was found
-        Place(TP, 5): NOTHING,
-        Place(TP, 6): Peeked(reason="not read in time"),
+        LogPosition(TP, 0): ProbedRecord(0, 1, 11),
+        LogPosition(TP, 1): ProbedRecord(1, 1, 12),
+        LogPosition(TP, 2): ProbedRecord(2, 1, 13),
+        LogPosition(TP, 3): ProbedRecord(4, 1, 14),  # a marker: the next record was found
+        LogPosition(TP, 5): NOTHING,
+        LogPosition(TP, 6): ProbedRecord(reason="not read in time"),
     }
-    places = {Place(TP, offset): Place(TP, offset + 100) for offset in (0, 1, 2)}
+    places = {LogPosition(TP, offset): LogPosition(TP, offset + 100) for offset in (0, 1, 2)}
     theirs = {
-        Place(TP, 100): Peeked(100, 1, 11),
-        Place(TP, 101): Peeked(101, 1, 99),
-        Place(TP, 102): Peeked(105, 1, 13),  # compacted away meanwhile
+        LogPosition(TP, 100): ProbedRecord(100, 1, 11),
+        LogPosition(TP, 101): ProbedRecord(101, 1, 99),
+        LogPosition(TP, 102): ProbedRecord(105, 1, 13),  # compacted away meanwhile
     }
     found = compare(ours, theirs, places)
     assert (found.equal, found.gone) == (1, 1)
     assert found.wrong == ["t:0 at 1 differs from t:0 at 101"]
     assert found.unread == ["t:0 at 6 (not read in time)"]
-    unread = {**theirs, Place(TP, 100): Peeked(reason="no leader")}
+    unread = {**theirs, LogPosition(TP, 100): ProbedRecord(reason="no leader")}
     assert compare(ours, unread, places).unread == ["t:0 at 6 (not read in time)", "t:0 at 100 (no leader)"]

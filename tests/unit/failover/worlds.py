@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import ClusterView, PartitionView, World
+from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -115,12 +115,12 @@ def world(
     link: Link = LINK,
     positions_live: bool = True,
     source_members: dict[str, int] | None = None,
-) -> World:
+) -> Snapshot:
     control = None
     if direction is not None:
         control = LinkControl(link.id, direction, 3, AT, "as the test wants it", "01JTHEOTHERRUN000000000000")
     topics = {view.topic for view in views}
-    return World(
+    return Snapshot(
         link=link,
         observed_at=AT,
         source=ClusterView("primary", reachable=source_reachable, cluster_id="old" if source_reachable else None),

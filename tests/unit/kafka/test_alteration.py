@@ -12,7 +12,7 @@ from drkit.config import Config, load_config
 from drkit.kafka.alteration.alteration import Alteration, AlterationFailed, as_record, load
 from drkit.kafka.alteration.provenance import Hop, origin
 from drkit.kafka.protocol import record_body
-from drkit.kafka.protocol.records import Record as Encoded
+from drkit.kafka.protocol.records import RawRecord as Encoded
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, LinkId, TopicPartition

@@ -12,8 +12,8 @@ from drkit.kafka.alteration.alteration import Alteration
 from drkit.kafka.alteration.altered_reader import AlteredReader, packed_alteration, rebuilt, unpacked_alteration
 from drkit.kafka.protocol.record_batch import Batch, unreadable
 from drkit.kafka.protocol.record_body import encode
-from drkit.kafka.protocol.record_columns import Columns
-from drkit.kafka.protocol.records import Record as Encoded
+from drkit.kafka.protocol.record_columns import RecordColumns
+from drkit.kafka.protocol.records import RawRecord as Encoded
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, LinkId
@@ -37,9 +37,9 @@ class Log:
         yield from map(list, self.answers)
 
 
-def seen(reader: AlteredReader, first: int = 0, until: int = 1_000) -> tuple[Columns, list[tuple[int, int]]]:
+def seen(reader: AlteredReader, first: int = 0, until: int = 1_000) -> tuple[RecordColumns, list[tuple[int, int]]]:
     """Records, and offsets that can't be known."""
-    columns = Columns()
+    columns = RecordColumns()
     unknown = [
         (batch.base_offset, batch.last_offset + 1)
         for found in reader.read("t", 0, first, until)
@@ -51,7 +51,7 @@ def seen(reader: AlteredReader, first: int = 0, until: int = 1_000) -> tuple[Col
 
 def test_a_rebuilt_batch_holds_its_records_at_their_offsets() -> None:
     records = [encoded(7, b"x", STAMP + 5), encoded(9, b"y", STAMP - 3), encoded(2**30, b"z", -1)]
-    columns = Columns()
+    columns = RecordColumns()
     columns.add(rebuilt(records), 0, 2**40)
     assert columns.offsets == [7, 9, 2**30]
     assert columns.stamps == [STAMP + 5, STAMP - 3, -1]

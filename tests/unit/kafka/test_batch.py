@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.kafka.protocol import record_batch, records
-from drkit.kafka.protocol.coalescing import Joined, scan
+from drkit.kafka.protocol.coalescing import CoalescedRun, scan
 from tests.support.batches import CODECS, batch_bytes
 
 pytestmark = pytest.mark.usefixtures("joining")
@@ -112,7 +112,7 @@ def test_batches_of_one_are_joined_into_what_they_say(rows):
     found, damaged = scan(memoryview(data))
     assert damaged is None
     (run,) = found
-    assert isinstance(run, Joined)
+    assert isinstance(run, CoalescedRun)
     assert (run.base_offset, run.last_offset, run.records_count) == (40, 40 + len(rows) - 1, len(rows))
     built = records.Built(run.records_count, run.base_timestamp, run.max_timestamp, run.payload)
     assert _read(_produced(built, 0)) == [(i, *row) for i, row in enumerate(rows)]
@@ -138,7 +138,7 @@ def test_small_batches_of_any_shape_hold_what_they_held(data):
     seen = []
     for each in found:
         assert each.base_offset == len(seen)
-        if isinstance(each, Joined):
+        if isinstance(each, CoalescedRun):
             built = records.Built(each.records_count, each.base_timestamp, each.max_timestamp, each.payload)
             assert each.max_timestamp == max(stamp for stamp, *_ in rows[len(seen) : len(seen) + each.records_count])
             seen += [plain[1:] for plain in _read(_produced(built, 0))]
@@ -160,7 +160,7 @@ def test_only_plain_neighbours_are_joined():
     ]
     found, _ = scan(memoryview(b"".join(parts)))
     kinds = [(type(each).__name__, each.base_offset, each.records_count) for each in found]
-    assert kinds == [("Joined", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("Joined", 5, 3), ("Batch", 8, 17)]
+    assert kinds == [("CoalescedRun", 0, 2), ("Batch", 3, 1), ("Batch", 4, 1), ("CoalescedRun", 5, 3), ("Batch", 8, 17)]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -6,9 +6,9 @@ import pytest
 
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import FIELDS, HEADER_BYTES, header, parse
-from drkit.kafka.protocol.records import Record, build
+from drkit.kafka.protocol.records import RawRecord, build
 
-BODIES = [Record(number, 1_700_000_000_000 + number, b"\x02k\x04v%d\x00" % number) for number in range(8)]
+BODIES = [RawRecord(number, 1_700_000_000_000 + number, b"\x02k\x04v%d\x00" % number) for number in range(8)]
 BUILT = build(BODIES, 0)
 
 

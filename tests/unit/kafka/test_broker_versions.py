@@ -13,7 +13,7 @@ import pytest
 
 from drkit.config import ClusterConfig, load_config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.data_client import Stream
+from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.broker_versions import NEEDED, lacking
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import BrokerTooOld
@@ -84,7 +84,7 @@ def test_whoever_administers_an_old_broker_is_told(old_broker: str) -> None:
 
 def test_no_data_goes_over_a_connection_to_an_old_broker(old_broker: str) -> None:
     async def play() -> None:
-        stream = Stream("primary", ClusterConfig(bootstrap_servers=old_broker), timeout_seconds=10)
+        stream = DataClient("primary", ClusterConfig(bootstrap_servers=old_broker), timeout_seconds=10)
         try:
             await stream.connect()
             await stream.connection(1, "fetch")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.protocol.committed_batches import Committed
+from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.record_batch import Batch, parse
-from drkit.kafka.protocol.record_columns import Columns
+from drkit.kafka.protocol.record_columns import RecordColumns
 from drkit.kafka.protocol.records import Damaged
 from tests.support.batches import batch_bytes, control_bytes, retouched
 
@@ -22,8 +22,8 @@ def one(data: bytes) -> Batch:
     return batch
 
 
-def columns(data: bytes, first: int = 0, until: int = 1_000) -> Columns:
-    made = Columns()
+def columns(data: bytes, first: int = 0, until: int = 1_000) -> RecordColumns:
+    made = RecordColumns()
     made.add(one(data), first, until)
     return made
 
@@ -81,7 +81,7 @@ def test_what_is_aborted_counts_from_its_first_offset_to_its_marker():
             batch_bytes(ROWS[:1], base_offset=6),
         ]
     )
-    committed = Committed([(7, 1)])
+    committed = CommittedFilter([(7, 1)])
 
     held = [batch.base_offset for batch in parse(memoryview(log)) if committed.holds(batch)]
 

@@ -38,12 +38,12 @@ def test_filler_is_what_the_links_producer_wrote() -> None:
 
 @pytest.mark.parametrize("body", [b"\x02k\x01\x00", b"\x01\x02v\x00", b"\x01\x01\x02\x02h\x01", b"\x00\x01\x00"])
 def test_a_record_with_a_key_a_value_or_a_header_is_not_filler(body: bytes) -> None:
-    mixed = [records.Record(0, 0, records.EMPTY_BODY), records.Record(1, 0, body)]
+    mixed = [records.RawRecord(0, 0, records.EMPTY_BODY), records.RawRecord(1, 0, body)]
     assert not is_filler(batch(records.build(mixed, 0).payload, 2, 0), PRODUCER)
 
 
 def test_empty_records_with_stamps_of_their_own_are_filler_too() -> None:
-    stamped = [records.Record(number, 100 * number, records.EMPTY_BODY) for number in range(3)]
+    stamped = [records.RawRecord(number, 100 * number, records.EMPTY_BODY) for number in range(3)]
     assert is_filler(batch(records.build(stamped, 4).payload, 3, 4), PRODUCER)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from drkit.kafka.client.buffer_pool import Frames
+from drkit.kafka.client.buffer_pool import BufferPool
 
 _MIB = 1 << 20
 
 
 def test_what_is_lent_is_as_large_as_asked_for_and_can_be_written() -> None:
-    frame = Frames().lend(_MIB + 5)
+    frame = BufferPool().lend(_MIB + 5)
     assert len(frame) == _MIB + 5
     frame[:] = bytes(range(256)) * 4096 + b"12345"
     assert frame[-5:] == b"12345"
@@ -18,7 +18,7 @@ def test_what_is_lent_is_as_large_as_asked_for_and_can_be_written() -> None:
 
 
 def test_a_block_comes_back_only_when_no_part_of_it_is_referred_to() -> None:
-    frames = Frames()
+    frames = BufferPool()
     frame = frames.lend(3 * _MIB)
     frame[:4] = b"held"
     part = frame[:4]
@@ -35,7 +35,7 @@ def test_a_block_comes_back_only_when_no_part_of_it_is_referred_to() -> None:
 
 
 def test_what_is_far_too_large_is_not_lent_and_no_more_is_kept_than_should_be() -> None:
-    frames = Frames()
+    frames = BufferPool()
     lent = [frames.lend(8 * _MIB) for _ in range(5)]
     assert frames.free_bytes == 0
     lent.clear()
@@ -48,13 +48,13 @@ def test_what_is_far_too_large_is_not_lent_and_no_more_is_kept_than_should_be() 
 
 
 def test_a_large_block_is_used_again_however_large() -> None:
-    frames = Frames()
+    frames = BufferPool()
     frames.lend(40 * _MIB)[-4:] = b"mark"
     assert frames.lend(40 * _MIB)[-4:] == b"mark"
 
 
 def test_threads_never_share_a_block() -> None:
-    frames, together = Frames(), threading.Barrier(4)
+    frames, together = BufferPool(), threading.Barrier(4)
     wrong: list[int] = []
 
     def work(mark: int) -> None:

@@ -14,7 +14,7 @@ from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from drkit.kafka.client import connection
-from drkit.kafka.client.connection import Connection, Line, Reply
+from drkit.kafka.client.connection import Connection, Reply, ResponseReader
 
 
 class Echo:
@@ -41,7 +41,7 @@ class Encoded:
 
 
 class Made:
-    """What `Line` knows of aiokafka's connection."""
+    """What `ResponseReader` knows of aiokafka's connection."""
 
     host, port, _client_id = "broker", 9092, "us"
 
@@ -92,7 +92,7 @@ def run(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             clock[0] = end
 
         made = Made()
-        scene(made, Connection(Line(made, 16.0)), pass_)
+        scene(made, Connection(ResponseReader(made, 16.0)), pass_)
         await asyncio.sleep(0)  # what is to be done soon
 
     asyncio.run(play())

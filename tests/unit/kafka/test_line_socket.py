@@ -1,4 +1,4 @@
-"""`Line` on a connection that aiokafka really made: however it ends, whoever waits is told, once."""
+"""`ResponseReader` on a connection that aiokafka really made: however it ends, whoever waits is told, once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
-from drkit.kafka.client.connection import Connection, Line, Reply
-from drkit.kafka.protocol.fetch_produce import Produce, ProduceAnswer
+from drkit.kafka.client.connection import Connection, Reply, ResponseReader
+from drkit.kafka.protocol.fetch_produce import Produce, ProduceReply
 
 _VERSIONS = struct.pack(">h i hhh", 0, 1, 0, 3, 8)  # no error; Produce, 3 to 8
 _PRODUCED = struct.pack(">ih1sii h q q q i h", 1, 1, b"t", 1, 0, 0, 5, -1, 0, 0, -1)
@@ -72,12 +72,12 @@ async def _play(end: End) -> None:
     made = AIOKafkaConnection("127.0.0.1", port, client_id="drkit")
     await made.connect()
     try:
-        connection = Connection(Line(made, 20.0))
+        connection = Connection(ResponseReader(made, 20.0))
         for _ in range(_REQUESTS):
             connection.tell(Produce({"t": [(0, (b"head", b"records"))]}, timeout_ms=1_000), tell)
         await all_told.wait()
         assert not connection.open
-        answer: ProduceAnswer = told[0].result()
+        answer: ProduceReply = told[0].result()
         assert [(each.topic, each.base_offset) for each in answer.partitions] == [("t", 5)]
         for reply in told[1:]:
             with pytest.raises(KafkaConnectionError):

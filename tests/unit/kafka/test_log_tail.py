@@ -15,7 +15,7 @@ from drkit.kafka.client import log_tail
 from drkit.kafka.client.log_tail import LogTail
 from drkit.kafka.protocol.fetch_produce import Fetched
 from drkit.kafka.protocol.record_batch import header
-from drkit.kafka.protocol.records import Record, build
+from drkit.kafka.protocol.records import RawRecord, build
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 from tests.support.wait import wait_until
@@ -72,7 +72,7 @@ class Broker:
 
 
 def one(offset: int) -> bytes:
-    built = build([Record(offset, 0, b"\1\1\0")], 0)
+    built = build([RawRecord(offset, 0, b"\1\1\0")], 0)
     head = header(
         attributes=0,
         count=1,

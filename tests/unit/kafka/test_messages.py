@@ -11,8 +11,8 @@ from kafka.protocol.producer import ProduceRequest
 
 from drkit.kafka.protocol.fetch_produce import (
     Fetch,
-    FetchAnswer,
     FetchPlace,
+    FetchReply,
     Produce,
     Produced,
     TopicIds,
@@ -93,7 +93,7 @@ def test_an_answer_says_where_logs_part() -> None:
         None,
     ]
 
-    answer = FetchAnswer.decode(memoryview(b"head" + data), 4)
+    answer = FetchReply.decode(memoryview(b"head" + data), 4)
     assert (answer.error, answer.session) == (0, 99)
     cut, whole, moved = answer.partitions
     assert (cut.topic, cut.partition, cut.diverging, bytes(cut.records)) == ("t1", 0, (4, 940), b"")

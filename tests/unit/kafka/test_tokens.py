@@ -14,7 +14,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from drkit.kafka.config.oauth_tokens import AiokafkaTokens, KafkaPythonTokens, Oidc, TokenSource
-from drkit.model.errors import ConfigError, NotLetIn, Unreachable
+from drkit.model.errors import AuthenticationError, ConfigError, Unreachable
 from tests.support.oauth import CLIENT, SECRET, Endpoint, Issuer, token_endpoint
 from tests.support.tls import make_certificates
 from tests.support.wait import wait_until
@@ -79,11 +79,15 @@ def test_the_next_one_is_fetched_before_it_ends_and_an_outage_is_borne_until_the
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        ((401, {"error": "invalid_client", "error_description": "unknown"}), NotLetIn, r"invalid_client unknown"),
-        ((302, {}), NotLetIn, "answered 302"),
-        ((200, {"token": "x"}), NotLetIn, "without an access_token"),
-        ((200, {"access_token": "a\nb", "expires_in": 9}), NotLetIn, "without an access_token"),
-        ((200, {"access_token": "opaque"}), NotLetIn, "how long"),
+        (
+            (401, {"error": "invalid_client", "error_description": "unknown"}),
+            AuthenticationError,
+            r"invalid_client unknown",
+        ),
+        ((302, {}), AuthenticationError, "answered 302"),
+        ((200, {"token": "x"}), AuthenticationError, "without an access_token"),
+        ((200, {"access_token": "a\nb", "expires_in": 9}), AuthenticationError, "without an access_token"),
+        ((200, {"access_token": "opaque"}), AuthenticationError, "how long"),
         ((500, {"error": "oops"}), Unreachable, "answered 500"),
     ],
 )
@@ -102,7 +106,7 @@ def test_an_endpoint_that_is_gone_or_not_to_be_trusted(issuer: Issuer, tmp_path:
     with token_endpoint(issuer, pem) as endpoint:
         oidc = Oidc(endpoint.url, CLIENT, SECRET, ca=str(pem.ca))
         assert TokenSource(oidc).token().count(".") == 2
-        with pytest.raises(NotLetIn, match=r"issuer certificate.*https\.ca\.location"):
+        with pytest.raises(AuthenticationError, match=r"issuer certificate.*https\.ca\.location"):
             TokenSource(replace(oidc, ca=str(pem.other_ca))).token()
         with pytest.raises(ConfigError, match=r"https\.ca\.location"):
             TokenSource(replace(oidc, ca=str(tmp_path / "none.pem"))).token()

@@ -8,7 +8,7 @@ import pytest
 
 from drkit.kafka.protocol.record_batch import CONTROL, TRANSACTIONAL, header, parse
 from drkit.kafka.protocol.record_body import encode
-from drkit.kafka.protocol.records import Damaged, Record, build
+from drkit.kafka.protocol.records import Damaged, RawRecord, build
 from drkit.kafka.protocol.transaction_log import (
     CommitRecord,
     Status,
@@ -21,7 +21,7 @@ from drkit.model.topology import TopicPartition
 
 
 def batch(*bodies: tuple[bytes | None, bytes | None]):
-    built = build([Record(n, 0, encode(key, value, [])) for n, (key, value) in enumerate(bodies)], 0)
+    built = build([RawRecord(n, 0, encode(key, value, [])) for n, (key, value) in enumerate(bodies)], 0)
     head = header(
         attributes=TRANSACTIONAL | CONTROL,
         count=len(bodies),

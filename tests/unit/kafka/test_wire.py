@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.admin_connection import Reach
+from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.deadline import Deadline
 from drkit.model.errors import Unreachable
@@ -70,7 +70,7 @@ def test_a_frozen_broker_is_given_up_in_time(frozen: str, ca: str, protocol: str
 
 
 def test_a_cluster_that_may_be_gone_is_given_up_sooner_and_a_second_time_at_once(frozen: str, ca: str) -> None:
-    reach = Reach(0.6, glance_seconds=0.2)
+    reach = Reachability(0.6, glance_seconds=0.2)
     cluster = ClusterConfig(bootstrap_servers=frozen, client={"security.protocol": "SSL", "ssl.ca.location": ca})
     with ClusterAdmin("old", cluster, timeout_seconds=600, reach=reach) as admin:
         assert "within 0.6 s" in refusal(admin).what

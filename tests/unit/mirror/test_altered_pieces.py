@@ -9,8 +9,8 @@ import pytest
 from drkit.kafka.alteration.alteration import AlterationFailed
 from drkit.kafka.protocol.coalescing import scan
 from drkit.kafka.protocol.record_batch import Batch
-from drkit.kafka.protocol.records import Damaged, Record, decompress, read_plain
-from drkit.mirror.engine.batch_splitter import Hole, Piece, Rules, Run, TooLarge
+from drkit.kafka.protocol.records import Damaged, RawRecord, decompress, read_plain
+from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules, TooLarge
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
 from tests.support.batches import CODECS, batch_bytes, control_bytes, retouched
 
@@ -25,12 +25,12 @@ def rows(first: int, count: int, size: int = 1) -> list:
     return [(1_000 + number, b"k", b"%d" % number * size, []) for number in range(first, first + count)]
 
 
-def keep_all(records: Iterable[Record]) -> Iterator[Record]:
+def keep_all(records: Iterable[RawRecord]) -> Iterator[RawRecord]:
     yield from records
 
 
 def without(*offsets: int):
-    def alter(records: Iterable[Record]) -> Iterator[Record]:
+    def alter(records: Iterable[RawRecord]) -> Iterator[RawRecord]:
         return (record for record in records if record.offset not in offsets)
 
     return alter
@@ -40,7 +40,7 @@ def sources(found: Iterable[Piece]) -> list[int]:
     """Source offsets of the records in what is to be appended, by the gaps that the runs name."""
     offsets: list[int] = []
     for piece in found:
-        if isinstance(piece, Run):
+        if isinstance(piece, RecordRun):
             gaps = dict(piece.gaps)
             offset = piece.source_first
             for index in range(piece.records_count):
@@ -54,8 +54,8 @@ def sources(found: Iterable[Piece]) -> list[int]:
 def test_kept_records_keep_codec_stamp_and_order(codec: int) -> None:
     data = [batch_bytes(rows(base, 10), base_offset=base, codec=codec) for base in (0, 10, 20)]
     (run, *holes) = altered_pieces(batches(*data), (), 0, RULES, without(0, 4, 5, 29))
-    assert isinstance(holes[0], Run) or run == Hole(1)
-    runs = [piece for piece in (run, *holes) if isinstance(piece, Run)]
+    assert isinstance(holes[0], RecordRun) or run == Hole(1)
+    runs = [piece for piece in (run, *holes) if isinstance(piece, RecordRun)]
     assert sources(runs) == [n for n in range(30) if n not in {0, 4, 5, 29}]
     assert {each.attributes for each in runs} == {codec}
     assert {each.reason for each in runs} == {"altered"}
@@ -77,7 +77,7 @@ def test_what_is_left_out_moves_the_position_on() -> None:
 def test_records_below_the_position_are_not_asked_about() -> None:
     asked: list[int] = []
 
-    def alter(records: Iterable[Record]) -> Iterator[Record]:
+    def alter(records: Iterable[RawRecord]) -> Iterator[RawRecord]:
         for record in records:
             asked.append(record.offset)
             yield record
@@ -98,23 +98,23 @@ def test_aborted_and_empty_batches_are_holes() -> None:
 def test_stamps_of_the_broker_stay_and_old_formats_become_new_ones() -> None:
     stamped = retouched(batch_bytes(rows(0, 3), codec=3), attributes=3 | 8, max_timestamp=77)
     (run,) = altered_pieces(batches(stamped), (), 0, RULES, keep_all)
-    assert isinstance(run, Run)
+    assert isinstance(run, RecordRun)
     assert (run.base_timestamp, run.max_timestamp) == (77, 77)
     old = batches(batch_bytes([(5, b"k", b"v", [])], magic=1))
     (run,) = altered_pieces(old, (), 0, RULES, keep_all)
-    assert isinstance(run, Run)
+    assert isinstance(run, RecordRun)
     assert (run.source_first, run.source_next, run.records_count) == (0, 1, 1)
 
 
 def test_many_small_batches_go_together_and_large_ones_apart() -> None:
     small = [batch_bytes(rows(base, 1), base_offset=base, codec=4) for base in range(300)]
     (run,) = altered_pieces(batches(*small), (), 0, RULES, keep_all)
-    assert isinstance(run, Run)
+    assert isinstance(run, RecordRun)
     assert (run.records_count, run.batches) == (300, 300)
     tight = RULES._replace(limit=2_000)
     runs = list(altered_pieces(batches(batch_bytes(rows(0, 40, 100), codec=0)), (), 0, tight, keep_all))
     assert len(runs) > 3
-    assert all(isinstance(each, Run) and len(each.payload) < 2_000 for each in runs)
+    assert all(isinstance(each, RecordRun) and len(each.payload) < 2_000 for each in runs)
     assert sources(runs) == list(range(40))
     with pytest.raises(TooLarge, match="offset 0"):
         list(altered_pieces(batches(batch_bytes(rows(0, 2, 3_000), codec=0)), (), 0, tight, keep_all))
@@ -122,7 +122,7 @@ def test_many_small_batches_go_together_and_large_ones_apart() -> None:
 
 @pytest.mark.parametrize("left_out", [(), (0, 1, 2, 3, 4), (11, 12), (12,)])
 def test_what_stands_before_a_failure_is_given_out(left_out: tuple[int, ...]) -> None:
-    def alter(records: Iterable[Record]) -> Iterator[Record]:
+    def alter(records: Iterable[RawRecord]) -> Iterator[RawRecord]:
         for record in records:
             if record.offset == 13:
                 raise AlterationFailed("it raised", record.offset)

@@ -7,15 +7,15 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
-from drkit.kafka.client.data_client import Stream
+from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.coalescing import scan
-from drkit.kafka.protocol.records import Record
-from drkit.mirror.engine.engine_state import Flow
+from drkit.kafka.protocol.records import RawRecord
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
-from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import Append, BatchPartition
-from drkit.mirror.engine.sequencer import Admission
+from drkit.mirror.engine.sequencer import Sequencer
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes
@@ -38,8 +38,8 @@ def read(partition: BatchPartition, begin: int, base: int) -> Read:
 
 def test_a_read_that_was_dropped_is_noticed() -> None:
     told: list[Incident] = []
-    stream = cast("Stream", None)
-    flow = Flow(
+    stream = cast("DataClient", None)
+    flow = EngineState(
         stream,
         stream,
         buffer_bytes=1_000_000,
@@ -49,8 +49,8 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
         committed=True,
         throttle=None,
     )
-    admission = Admission(flow, lambda _: None, lambda work: work.close())
-    admission.attach(cast("Placement", Nobody()))
+    admission = Sequencer(flow, lambda _: None, lambda work: work.close())
+    admission.attach(cast("LeaderRouting", Nobody()))
     start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000, preserve=True)
     partition = flow.partitions[start.tp] = BatchPartition(start)
     admission.admit([read(partition, 0, 0)])
@@ -66,8 +66,8 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
 
 def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
     """Rows of one answer's partitions are kept together: what is taken away meanwhile mustn't stop the others."""
-    stream = cast("Stream", None)
-    flow = Flow(
+    stream = cast("DataClient", None)
+    flow = EngineState(
         stream,
         stream,
         buffer_bytes=1_000_000,
@@ -87,8 +87,8 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
         raise Withdrawn([first.tp])
 
     jobs: list[Coroutine[Any, Any, None]] = []
-    admission = Admission(flow, keep, jobs.append)
-    admission.attach(cast("Placement", Nobody()))
+    admission = Sequencer(flow, keep, jobs.append)
+    admission.attach(cast("LeaderRouting", Nobody()))
     for partition in (first, second):
         flow.partitions[partition.tp] = partition
     admission.admit([read(first, 0, 0), read(second, 0, 0)])
@@ -111,7 +111,7 @@ class Asked:
         self._without = without
         self._raises_at = raises_at
 
-    def records(self, _: TopicPartition, records: Iterable[Record]) -> Iterator[Record]:
+    def records(self, _: TopicPartition, records: Iterable[RawRecord]) -> Iterator[RawRecord]:
         for record in records:
             self.offsets.append(record.offset)
             if record.offset == self._raises_at:
@@ -120,12 +120,14 @@ class Asked:
                 yield record
 
 
-def altered(flow: Flow, asked: Asked, keep_rows: Any = lambda _: None) -> tuple[Admission, list[asyncio.Task[None]]]:
+def altered(
+    flow: EngineState, asked: Asked, keep_rows: Any = lambda _: None
+) -> tuple[Sequencer, list[asyncio.Task[None]]]:
     """An admission on the running loop whose link alters records."""
     jobs: list[asyncio.Task[None]] = []
     loop = asyncio.get_running_loop()
-    admission = Admission(flow, keep_rows, lambda work: jobs.append(loop.create_task(work)), cast("Alteration", asked))
-    admission.attach(cast("Placement", Nobody()))
+    admission = Sequencer(flow, keep_rows, lambda work: jobs.append(loop.create_task(work)), cast("Alteration", asked))
+    admission.attach(cast("LeaderRouting", Nobody()))
     return admission, jobs
 
 
@@ -189,10 +191,10 @@ def test_records_of_a_partition_that_is_held_or_gone_wait() -> None:
     asyncio.run(work())
 
 
-def a_flow() -> tuple[Flow, list[Incident]]:
+def a_flow() -> tuple[EngineState, list[Incident]]:
     told: list[Incident] = []
-    stream = cast("Stream", None)
-    flow = Flow(
+    stream = cast("DataClient", None)
+    flow = EngineState(
         stream,
         stream,
         buffer_bytes=1_000_000,
@@ -205,7 +207,7 @@ def a_flow() -> tuple[Flow, list[Incident]]:
     return flow, told
 
 
-def added(flow: Flow) -> BatchPartition:
+def added(flow: EngineState) -> BatchPartition:
     start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000)
     partition = flow.partitions[start.tp] = BatchPartition(start)
     return partition

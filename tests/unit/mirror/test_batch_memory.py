@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.client.buffer_pool import Frames
-from drkit.mirror.engine.buffer_accounting import BatchMemory
+from drkit.kafka.client.buffer_pool import BufferPool
+from drkit.mirror.engine.buffer_accounting import BufferAccounting
 from drkit.mirror.engine.inflight_window import Mark
-from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.engine.partition_queue import Append, Markers
 
 _MIB = 1 << 20
-MARK = Mark(Position(1, 1), done=False)
+MARK = Mark(PartitionProgress(1, 1), done=False)
 
 
 def append(records: memoryview | bytes) -> Append:
@@ -19,12 +19,12 @@ def append(records: memoryview | bytes) -> Append:
 
 
 @pytest.fixture
-def frames() -> Frames:
-    return Frames()
+def frames() -> BufferPool:
+    return BufferPool()
 
 
-def test_an_answer_counts_whole_until_its_last_batch_is_sent(frames: Frames) -> None:
-    memory, frame = BatchMemory(), frames.lend(8 * _MIB)
+def test_an_answer_counts_whole_until_its_last_batch_is_sent(frames: BufferPool) -> None:
+    memory, frame = BufferAccounting(), frames.lend(8 * _MIB)
     large, small = append(frame[: 7 * _MIB]), append(frame[7 * _MIB : 7 * _MIB + 100])
     memory.wait([large, small])
     del frame
@@ -38,8 +38,8 @@ def test_an_answer_counts_whole_until_its_last_batch_is_sent(frames: Frames) -> 
     assert (memory.held, frames.free_bytes) == (0, 8 * _MIB)
 
 
-def test_what_little_is_left_of_an_answer_is_copied_when_memory_is_short(frames: Frames) -> None:
-    memory, frame = BatchMemory(), frames.lend(8 * _MIB)
+def test_what_little_is_left_of_an_answer_is_copied_when_memory_is_short(frames: BufferPool) -> None:
+    memory, frame = BufferAccounting(), frames.lend(8 * _MIB)
     frame[:4] = b"kept"
     small, large = append(frame[:100]), append(frame[100:])
     memory.wait([small, large])
@@ -56,8 +56,8 @@ def test_what_little_is_left_of_an_answer_is_copied_when_memory_is_short(frames:
     assert memory.held == 0
 
 
-def test_dropped_batches_and_what_was_built_here_are_given_back(frames: Frames) -> None:
-    memory, frame = BatchMemory(), frames.lend(_MIB)
+def test_dropped_batches_and_what_was_built_here_are_given_back(frames: BufferPool) -> None:
+    memory, frame = BufferAccounting(), frames.lend(_MIB)
     items = [append(frame[:10]), append(b"merged"), Markers(3, MARK)]
     memory.wait(items)
     assert memory.held == _MIB + items[1].size + 300

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from drkit.kafka.client.data_client import Stream
-from drkit.kafka.protocol.fetch_produce import FetchAnswer, Fetched
+from drkit.kafka.client.data_client import DataClient
+from drkit.kafka.protocol.fetch_produce import Fetched, FetchReply
 from drkit.mirror.engine import fetcher
-from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read
 from drkit.mirror.engine.interface import PartitionStart
 from drkit.mirror.engine.partition_queue import BatchPartition
@@ -29,13 +29,13 @@ class Broker:
     def __init__(self, most: int = 100) -> None:
         self.open = True
         self.most = most
-        self.asked: list[asyncio.Future[FetchAnswer]] = []
+        self.asked: list[asyncio.Future[FetchReply]] = []
         self.used = asyncio.Event()
 
-    def send(self, _: object) -> asyncio.Future[FetchAnswer]:
+    def send(self, _: object) -> asyncio.Future[FetchReply]:
         if len(self.asked) >= self.most:
             raise KafkaConnectionError("closed")
-        future: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[FetchReply] = asyncio.get_running_loop().create_future()
         self.asked.append(future)
         self.used.set()
         return future
@@ -44,11 +44,11 @@ class Broker:
         """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once."""
         data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base))
         end = base + records
-        self.asked[-1].set_result(FetchAnswer(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], size))
+        self.asked[-1].set_result(FetchReply(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], size))
 
 
 class Source:
-    """As much of a `Stream` as a fetcher asks for."""
+    """As much of a `DataClient` as a fetcher asks for."""
 
     def __init__(self, *brokers: Broker) -> None:
         self._brokers = list(brokers)
@@ -69,8 +69,8 @@ def play(story: Any, *brokers: Broker, admitted: list[Read] | None = None) -> li
     admitted = [] if admitted is None else admitted
 
     async def work() -> None:
-        source = cast("Stream", Source(*brokers))
-        flow = Flow(
+        source = cast("DataClient", Source(*brokers))
+        flow = EngineState(
             source,
             source,
             buffer_bytes=1_000_000,

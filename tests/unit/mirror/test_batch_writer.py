@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from drkit.kafka.client.connection import Reply, Told
-from drkit.kafka.client.data_client import Stream
-from drkit.kafka.client.log_end import LogEnd, LogEnds, LogEndsAnswer
-from drkit.kafka.protocol.fetch_produce import ProduceAnswer, Produced
-from drkit.kafka.protocol.transaction_markers import MarkersAnswer
-from drkit.mirror.engine.batch_splitter import Hole, Run
-from drkit.mirror.engine.engine_state import Flow
+from drkit.kafka.client.data_client import DataClient
+from drkit.kafka.client.log_end import LogEnd, LogEndsRequest, LogEndsResponse
+from drkit.kafka.protocol.fetch_produce import Produced, ProduceReply
+from drkit.kafka.protocol.transaction_markers import MarkersResponse
+from drkit.mirror.engine.batch_splitter import Hole, RecordRun
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.partition_queue import FORGOTTEN_MS, BatchPartition
 from drkit.mirror.engine.sender import Sender
@@ -35,7 +35,7 @@ class Broker:
         self.ends: list[Told] = []
 
     def tell(self, request: object, told: Told) -> None:
-        if not isinstance(request, LogEnds):
+        if not isinstance(request, LogEndsRequest):
             self.asked.append(told)
             return
         self.ends.append(told)
@@ -43,14 +43,14 @@ class Broker:
             asyncio.get_running_loop().call_soon(self.answer_end, len(self.ends) - 1, self.end)
 
     def answer_end(self, number: int, offset: int, error: int = 0) -> None:
-        self.ends[number](Reply(LogEndsAnswer([LogEnd("t", 0, error, offset)])))
+        self.ends[number](Reply(LogEndsResponse([LogEnd("t", 0, error, offset)])))
 
     def answer(self, number: int, base_offset: int, error: int = 0) -> None:
-        self.asked[number](Reply(ProduceAnswer([Produced("t", 0, error, base_offset, 0, "")])))
+        self.asked[number](Reply(ProduceReply([Produced("t", 0, error, base_offset, 0, "")])))
 
 
 class Target:
-    """As much of a `Stream` as a sender asks for."""
+    """As much of a `DataClient` as a sender asks for."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -63,8 +63,8 @@ class Target:
         self.refreshed += 1
 
 
-def run(source: int, stamp: int) -> Run:
-    return Run(source, source + 10, 10, 0, stamp, stamp, b"records")
+def run(source: int, stamp: int) -> RecordRun:
+    return RecordRun(source, source + 10, 10, 0, stamp, stamp, b"records")
 
 
 def play(story: Callable[[Sender, BatchPartition, Broker], Awaitable[None]]) -> list[Incident]:
@@ -72,8 +72,8 @@ def play(story: Callable[[Sender, BatchPartition, Broker], Awaitable[None]]) -> 
 
     async def work() -> None:
         broker = Broker()
-        target = cast("Stream", Target(broker))
-        flow = Flow(
+        target = cast("DataClient", Target(broker))
+        flow = EngineState(
             target,
             target,
             buffer_bytes=1_000_000,
@@ -161,11 +161,11 @@ def test_a_marker_is_under_way_alone() -> None:
         broker.answer(1, 10)
         await settle()
         assert len(broker.asked) == 3, "the first marker"
-        broker.asked[2](Reply(MarkersAnswer([])))
+        broker.asked[2](Reply(MarkersResponse([])))
         await settle()
         assert len(broker.asked) == 4, "the other four"
         assert partition.window.position.source_through == 20
-        broker.asked[3](Reply(MarkersAnswer([])))
+        broker.asked[3](Reply(MarkersResponse([])))
         await settle()
         assert len(broker.asked) == 6
         assert partition.window.position == (25, 25)
@@ -182,7 +182,7 @@ def test_behind_a_refused_marker_nothing_is_sent() -> None:
         await settle()
         target = cast("Target", sender._flow.target)
         assert target.refreshed == 0
-        broker.asked[0](Reply(MarkersAnswer([("t", 0, 6)])))  # NOT_LEADER_OR_FOLLOWER
+        broker.asked[0](Reply(MarkersResponse([("t", 0, 6)])))  # NOT_LEADER_OR_FOLLOWER
         await settle()
         assert len(broker.asked) == 1
         assert target.refreshed == 1, "else it would be offered to the same broker again, for a minute"

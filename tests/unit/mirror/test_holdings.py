@@ -10,7 +10,7 @@ import pytest
 from drkit.mirror.engine.interface import Incident, IncidentKind
 from drkit.mirror.topics.topic_snapshot import ReadyTopic
 from drkit.mirror.workers.assignment import Assignment
-from drkit.mirror.workers.claims import HeldMappings, Holdings
+from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
 from drkit.model.errors import Fenced
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping
@@ -34,8 +34,8 @@ def row(tp: TopicPartition, offset: int) -> OffsetMapping:
 
 
 def test_what_is_held_is_written_with_its_generation_and_claimed_once(store: Store) -> None:
-    holdings = Holdings(LINK, store)
-    mappings = HeldMappings(store, holdings)
+    holdings = PartitionClaims(LINK, store)
+    mappings = ClaimedMappings(store, holdings)
     with pytest.raises(Fenced):
         mappings.append_mappings(LINK, [row(ONE, 0)])
     assert holdings.take([(ONE, 1)]) == {ONE}
@@ -49,8 +49,8 @@ def test_what_is_held_is_written_with_its_generation_and_claimed_once(store: Sto
 
 
 def test_what_was_let_go_of_is_not_written_and_taken_again_anew(store: Store) -> None:
-    holdings = Holdings(LINK, store)
-    mappings = HeldMappings(store, holdings)
+    holdings = PartitionClaims(LINK, store)
+    mappings = ClaimedMappings(store, holdings)
     holdings.take([(ONE, 1), (TWO, 1)])
     before = holdings.claims()
     holdings.drop([ONE])
@@ -65,13 +65,13 @@ def test_what_was_let_go_of_is_not_written_and_taken_again_anew(store: Store) ->
 
 
 def test_one_of_two_workers_is_fenced_by_the_other(store: Store) -> None:
-    early, late = Holdings(LINK, store), Holdings(LINK, store)
+    early, late = PartitionClaims(LINK, store), PartitionClaims(LINK, store)
     early.take([(ONE, 1), (TWO, 1)])
     late.take([(ONE, 1)])
     with pytest.raises(Fenced) as fenced:
-        HeldMappings(store, early).append_mappings(LINK, [row(ONE, 0), row(TWO, 0)])
+        ClaimedMappings(store, early).append_mappings(LINK, [row(ONE, 0), row(TWO, 0)])
     assert fenced.value.partitions == (ONE,)
-    HeldMappings(store, late).append_mappings(LINK, [row(ONE, 5)])
+    ClaimedMappings(store, late).append_mappings(LINK, [row(ONE, 5)])
     assert store.mappings(LINK, ONE, 1) == [row(ONE, 5)]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.topics.cluster_identity import Sight, same_cluster
+from drkit.mirror.topics.cluster_identity import ClusterIdentity, same_cluster
 
 
-def sight(port: int, topics: dict[str, str | None], cluster_id: str = "4L6g3nShT-eMCtK--X86sw") -> Sight:
-    return Sight(cluster_id, frozenset({("127.0.0.1", port)}), topics)
+def sight(port: int, topics: dict[str, str | None], cluster_id: str = "4L6g3nShT-eMCtK--X86sw") -> ClusterIdentity:
+    return ClusterIdentity(cluster_id, frozenset({("127.0.0.1", port)}), topics)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def sight(port: int, topics: dict[str, str | None], cluster_id: str = "4L6g3nShT
         "one empty: not told apart yet",
     ],
 )
-def test_same_cluster(one: Sight, other: Sight, same: bool | None) -> None:
+def test_same_cluster(one: ClusterIdentity, other: ClusterIdentity, same: bool | None) -> None:
     assert same_cluster(one, other) is same
     assert same_cluster(other, one) is same

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.mirror.workers.leader_lease import WorkerLease, known_dead, lease_name, this_process
+from drkit.mirror.workers.leader_lease import LeaderLease, known_dead, lease_name, this_process
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -44,7 +44,7 @@ def test_an_owner_that_can_not_be_judged_counts_as_alive(owner: str) -> None:
 
 
 def test_a_lease_is_taken_renewed_and_given_up(store: Store) -> None:
-    lease = WorkerLease(store, LINK)
+    lease = LeaderLease(store, LINK)
     assert not lease.valid()
     assert lease.take()
     assert lease.valid()
@@ -57,7 +57,7 @@ def test_a_lease_is_taken_renewed_and_given_up(store: Store) -> None:
 
 
 def test_a_lease_that_another_worker_took_is_lost(store: Store) -> None:
-    lease = WorkerLease(store, LINK)
+    lease = LeaderLease(store, LINK)
     assert lease.take()
     store.acquire_lease(lease_name(LINK), "somebody else", 10, now() + timedelta(seconds=60))
     assert not lease.renew()
@@ -67,7 +67,7 @@ def test_a_lease_that_another_worker_took_is_lost(store: Store) -> None:
 
 
 def test_a_lease_that_another_worker_took_and_gave_back_is_lost_too(store: Store) -> None:
-    lease = WorkerLease(store, LINK)
+    lease = LeaderLease(store, LINK)
     assert lease.take()
     store.acquire_lease(lease_name(LINK), "somebody else", 10, now() + timedelta(seconds=60))
     store.release_lease(lease_name(LINK), "somebody else")
@@ -79,13 +79,13 @@ def test_a_lease_that_another_worker_took_and_gave_back_is_lost_too(store: Store
 def test_a_dead_workers_lease_is_broken_at_once(store: Store) -> None:
     host, _, _, token = this_process().rsplit(":", 3)
     store.acquire_lease(lease_name(LINK), f"{host}:999999999:1:{token}", 3600, now())
-    lease = WorkerLease(store, LINK)
+    lease = LeaderLease(store, LINK)
     assert lease.take()
 
 
 def test_a_living_workers_lease_is_respected(store: Store) -> None:
     store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab", 3600, now())
-    lease = WorkerLease(store, LINK, ttl_seconds=0.1)
+    lease = LeaderLease(store, LINK, ttl_seconds=0.1)
     assert not lease.take()
     assert lease.holder == "elsewhere:1:1:ab"
     assert not lease.valid()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drkit.kafka.protocol import records
 from drkit.kafka.protocol.coalescing import scan
-from drkit.mirror.engine.batch_splitter import Hole, Rules, Run, TooLarge, pieces
+from drkit.mirror.engine.batch_splitter import Hole, RecordRun, Rules, TooLarge, pieces
 from tests.support.batches import batch_bytes, control_bytes, retouched, thinned
 
 pytestmark = pytest.mark.usefixtures("joining")
@@ -33,7 +33,7 @@ def _told(cut) -> list[tuple[object, ...]]:
     ]
 
 
-def _bodies(run: Run) -> list[bytes]:
+def _bodies(run: RecordRun) -> list[bytes]:
     plain = memoryview(records.decompress(run.attributes & 7, run.payload))
     return [bytes(r.body) for r in records.read_plain(plain, run.records_count, 0, run.base_timestamp)]
 
@@ -101,7 +101,7 @@ def test_markers_and_aborted_transactions_are_holes():
         ("hole", 93),
     ]
     everything = _cut(*parts, aborted=[(5, 0)], rules=RULES._replace(committed=False))
-    assert sum(each.records_count for each in everything if isinstance(each, Run)) == 90
+    assert sum(each.records_count for each in everything if isinstance(each, RecordRun)) == 90
 
 
 def test_a_batch_emptied_by_the_cleaner_is_a_hole():
@@ -133,7 +133,7 @@ def test_every_record_kept_is_sent_once_in_its_order(keep, position, apart):
     cut = _cut(thinned(sorted(keep)), position=position, rules=RULES if apart else TOGETHER)
     sent, at = [], position
     for each in cut:
-        if isinstance(each, Run):
+        if isinstance(each, RecordRun):
             assert each.source_first >= at
             gaps = dict(each.gaps)
             offset = each.source_first

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.runtime import progress as module
-from drkit.mirror.runtime.progress import Progress
-from drkit.mirror.workers.claims import HeldMappings, Holdings
+from drkit.mirror.runtime.progress import MirrorProgress
+from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced, Unreachable
 from drkit.model.offsets import Watermark
@@ -35,8 +35,8 @@ class Engine:
         self.ended: list[RangeDigest] = []
         self.open: list[RangeDigest] = []
 
-    def positions(self) -> dict[TopicPartition, Position]:
-        return {TP: Position(5, 5), OTHER: Position(5, 5)}
+    def positions(self) -> dict[TopicPartition, PartitionProgress]:
+        return {TP: PartitionProgress(5, 5), OTHER: PartitionProgress(5, 5)}
 
     def leader_epochs(self, _: object) -> dict[TopicPartition, int]:
         return {}
@@ -49,10 +49,10 @@ class Engine:
 class World:
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.holdings = Holdings(LINK, store)
+        self.holdings = PartitionClaims(LINK, store)
         self.engine = Engine()
-        held = HeldMappings(store, self.holdings)
-        self.progress = Progress(LINK, None, None, held, self.engine, committed=True, range_digests=True)  # type: ignore[arg-type]  # no clusters are asked
+        held = ClaimedMappings(store, self.holdings)
+        self.progress = MirrorProgress(LINK, None, None, held, self.engine, committed=True, range_digests=True)  # type: ignore[arg-type]  # no clusters are asked
 
     def begin(self, *, epoch: int = 1, target_start: int = 0) -> None:
         self.holdings.take([(TP, epoch), (OTHER, epoch)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drkit.kafka.client.record_probe import NOTHING, Peeked, Place
+from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.kafka.client.unexpired_records import CLOCKS_MS, retention_of
 from drkit.mirror.health import purge_watch as module
 from drkit.mirror.health.problems import Problems
@@ -51,8 +51,8 @@ class Cluster:
     def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return {tp: next((o for o, stamp in sorted(self.stamps.items()) if stamp >= ms), None) for tp, ms in at.items()}
 
-    def peek(self, places: Iterable[Place], **_: Any) -> dict[Place, Peeked]:
-        return {p: next((Peeked(o) for o in sorted(self.stamps) if o >= p.offset), NOTHING) for p in places}
+    def peek(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
+        return {p: next((ProbedRecord(o) for o in sorted(self.stamps) if o >= p.offset), NOTHING) for p in places}
 
     def start_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.start)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.runtime.range_digests import _CREDIT, _ROW_RECORDS, MOST_BYTES, MOST_RECORDS, Ranges
+from drkit.mirror.runtime.range_digests import _CREDIT, _ROW_RECORDS, MOST_BYTES, MOST_RECORDS, RangeDigests
 from drkit.model.digests import DIGEST_MASK, RangeDigest
 from drkit.model.topology import TopicPartition
 
@@ -22,8 +22,8 @@ def ended() -> deque[RangeDigest]:
 
 
 @pytest.fixture
-def ranges(ended: deque[RangeDigest]) -> Ranges:
-    return Ranges(TP, 2, ended)
+def ranges(ended: deque[RangeDigest]) -> RangeDigests:
+    return RangeDigests(TP, 2, ended)
 
 
 def test_batches_that_follow_each_other_are_one_range(ranges, ended) -> None:
@@ -101,7 +101,7 @@ def test_a_range_that_grows_long_is_kept_whatever_came_before(ranges, ended) -> 
 )
 def test_every_range_sums_up_exactly_the_batches_between_its_ends(steps) -> None:
     ended: deque[RangeDigest] = deque()
-    ranges = Ranges(TP, 0, ended)
+    ranges = RangeDigests(TP, 0, ended)
     source = target = 0
     appended: list[tuple[int, int, int, int | None]] = []
     for count, hole, matched, digest in steps:

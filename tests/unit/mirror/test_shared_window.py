@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.engine.shared_window import SharedInFlight
 
 
@@ -10,7 +10,7 @@ def test_acknowledgements_count_wherever_they_land() -> None:
     window = SharedInFlight(100, 500)
     first, second = window.send(103, 503), window.send(105, 505)
     assert window.acknowledge(second, 530) == 0, "the first is not known yet"
-    assert window.position == Position(100, 500)
+    assert window.position == PartitionProgress(100, 500)
     assert window.acknowledge(first, 520) == 5
     assert window.position.source_through == 105
     assert window.position.target_end >= 521
@@ -22,9 +22,9 @@ def test_holes_keep_the_newest_place_known() -> None:
     mark = window.send(2, 12)
     window.hole(5)
     assert window.acknowledge(mark, 90) == 2
-    assert window.position == Position(5, 91)
+    assert window.position == PartitionProgress(5, 91)
     window.hole(9)
-    assert window.position == Position(9, 91)
+    assert window.position == PartitionProgress(9, 91)
 
 
 def test_a_stopped_window_counts_nothing() -> None:
@@ -32,7 +32,7 @@ def test_a_stopped_window_counts_nothing() -> None:
     mark = window.send(2, 2)
     window.stop("told so")
     assert window.acknowledge(mark, 1) == 0
-    assert window.position == Position(0, 0)
+    assert window.position == PartitionProgress(0, 0)
 
 
 def test_an_answer_that_names_an_older_place_stands_for_another_worker_s_batch() -> None:
@@ -40,10 +40,10 @@ def test_an_answer_that_names_an_older_place_stands_for_another_worker_s_batch()
     window = SharedInFlight(100, 500)
     mark = window.send(103, 503)
     assert window.acknowledge(mark, 499) == 0
-    assert window.position == Position(100, 500)
+    assert window.position == PartitionProgress(100, 500)
     assert "500 or above is said to be at 499" in str(window.stopped)
     window = SharedInFlight(100, 500)
     first, second = window.send(101, 501), window.send(102, 502)
     assert window.acknowledge(first, 510) == 1
     assert window.acknowledge(second, 505) == 0
-    assert window.position == Position(101, 511)
+    assert window.position == PartitionProgress(101, 511)

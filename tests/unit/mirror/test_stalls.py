@@ -7,7 +7,7 @@ import pytest
 from drkit.mirror.engine.interface import NOT_MOVING, RECORD_REJECTED
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.stalls import CALM_SECONDS, SECONDS, SILENT_SECONDS, TRIES, Stalls
-from drkit.mirror.health.watchdog import Sight
+from drkit.mirror.health.watchdog import PartitionObservation
 from drkit.model.link_state import Problem
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -25,7 +25,7 @@ class World:
         self.stalls = Stalls(LINK, self.problems, lambda _: "a broker", lambda: self.at)
 
     def look(self, through: int = 10, end: int = 20, *, healthy: bool = True) -> list[Problem]:
-        sight = Sight(TP, through, end, fresh=True, held=False)
+        sight = PartitionObservation(TP, through, end, fresh=True, held=False)
         self.stalls.look([sight], {TP: (through, through)}, healthy=healthy)
         return self.store.problems(LINK)
 

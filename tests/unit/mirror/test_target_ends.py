@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drkit.mirror.engine.interface import Position
+from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.model.topology import Link, LinkId, TopicPartition
 
@@ -28,7 +28,7 @@ def watch(**link: Any) -> tuple[TargetEnds, Target]:
 
 def test_a_log_that_ends_below_what_was_acknowledged_has_lost_it() -> None:
     ends, target = watch()
-    at = {TP: Position(100, 100), OTHER: Position(50, 50)}
+    at = {TP: PartitionProgress(100, 100), OTHER: PartitionProgress(50, 50)}
     assert ends.look(at, at) == []
     assert ends.look(at, at) == []
     target.ends[TP] = 40
@@ -39,18 +39,18 @@ def test_a_log_that_ends_below_what_was_acknowledged_has_lost_it() -> None:
 
 def test_only_partitions_that_rest_and_are_mirrored_are_asked_for() -> None:
     ends, target = watch()
-    at = {TP: Position(100, 100), OTHER: Position(50, 50)}
+    at = {TP: PartitionProgress(100, 100), OTHER: PartitionProgress(50, 50)}
     ends.look(at, at)
     assert target.asked == []
-    ends.look(at | {TP: Position(101, 101)}, at)
+    ends.look(at | {TP: PartitionProgress(101, 101)}, at)
     assert target.asked == [{OTHER}]
-    ends.look(at | {TP: Position(101, 101)}, [TP])
+    ends.look(at | {TP: PartitionProgress(101, 101)}, [TP])
     assert target.asked[-1] == {TP}
 
 
 def test_what_has_no_leader_now_is_not_judged() -> None:
     ends, target = watch()
-    at = {TP: Position(100, 100)}
+    at = {TP: PartitionProgress(100, 100)}
     ends.look(at, at)
     del target.ends[TP]
     assert ends.look(at, at) == []

@@ -9,7 +9,7 @@ import pytest
 from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
-from drkit.mirror.topics.topic_snapshot import Look
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId
@@ -74,7 +74,7 @@ class World:
             self.problems.cleared()
             infos = {name: TopicInfo(name, known, 1, 1, internal=False) for name, known in self.target_ids.items()}
             states = self.store.topic_states(LINK.id)
-            look = Look({}, infos, states, {}, {}, 3, self.others)
+            look = TopicSnapshot({}, infos, states, {}, {}, 3, self.others)
             stay = self.deletions.look(look, [topic for topic in gone if topic in states])
             self.at += seconds
         return stay

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.health.watchdog import Sight, Watchdog
+from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
 from drkit.model.errors import ExitCode
 from drkit.model.topology import LinkId, TopicPartition
 
 TP = TopicPartition("flights", 3)
-WAITING = Sight(TP, 100, 250, fresh=True, held=False)
+WAITING = PartitionObservation(TP, 100, 250, fresh=True, held=False)
 
 
 class Clock:
@@ -23,7 +23,7 @@ class Clock:
         return self.at
 
 
-def looks(*sights: tuple[float, Sight, bool]) -> list[bool]:
+def looks(*sights: tuple[float, PartitionObservation, bool]) -> list[bool]:
     clock = Clock()
     watchdog = Watchdog(30, clock)
     found = []
@@ -48,7 +48,7 @@ def test_it_is_stuck_after_its_patience_and_not_before() -> None:
     ],
     ids=["moved", "caught up", "held", "source not seen", "an outage"],
 )
-def test_anything_else_begins_the_clock_anew(between: tuple[float, Sight, bool]) -> None:
+def test_anything_else_begins_the_clock_anew(between: tuple[float, PartitionObservation, bool]) -> None:
     after = replace(between[1], held=False, fresh=True, source_end=300)
     assert looks((0, WAITING, True), between, (35, after, True), (49, after, True)) == [False] * 4
     assert looks((0, WAITING, True), between, (35, after, True), (65.1, after, True))[-1]

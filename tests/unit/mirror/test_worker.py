@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.mirror.workers import worker as module
-from drkit.mirror.workers.leader_lease import WorkerLease, lease_name
+from drkit.mirror.workers.leader_lease import LeaderLease, lease_name
 from drkit.mirror.workers.worker import SLEEP_SECONDS, Worker
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
@@ -35,7 +35,7 @@ class Made:
     def __init__(self, store: Store) -> None:
         self.joined = False
         self.slept = 0
-        self.lease = WorkerLease(store, LINK)
+        self.lease = LeaderLease(store, LINK)
         self.worker = Worker(store, LINK, self.lease, joined=lambda: self.joined, mirrored=lambda: 3, slept=self._sleep)
 
     def _sleep(self) -> None:
@@ -57,7 +57,7 @@ def make(store: Store) -> Iterator[Callable[[], Made]]:
 
 
 def dead_owner(store: Store) -> str:
-    host, _, _, token = WorkerLease(store, LINK).owner.rsplit(":", 3)
+    host, _, _, token = LeaderLease(store, LINK).owner.rsplit(":", 3)
     return f"{host}:999999999:1:{token}"
 
 

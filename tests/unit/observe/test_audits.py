@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
-from drkit.model.audit import AuditResult, Basis, Counts
+from drkit.model.audit import AuditResult, Counts, PlacementBasis
 from drkit.model.errors import Unreachable
 from drkit.model.topology import LinkId
 from drkit.observe.audits import AuditCollector, last_audits
@@ -17,7 +17,7 @@ BAD = Counts(source_records=5, target_records=3, matched=3, lost=2)
 
 
 def result(link: str, counts: Counts) -> AuditResult:
-    return AuditResult(LinkId.parse(link), counts, (), (), 0, "/x/findings.parquet", Basis.MAPPING, FIRST, 1.0)
+    return AuditResult(LinkId.parse(link), counts, (), (), 0, "/x/findings.parquet", PlacementBasis.MAPPING, FIRST, 1.0)
 
 
 def test_the_last_audit_of_each_link_is_a_metric():

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.engine.interface import Incident, PartitionStart, Position, Stopped
+from drkit.mirror.engine.interface import Incident, PartitionProgress, PartitionStart, Stopped
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed import engine
 from drkit.seed.engine import SparkEngine
-from drkit.seed.wire import Line, rows_document, start_document, start_from
+from drkit.seed.wire import DriverConnection, rows_document, start_document, start_from
 from tests.support.wait import wait_until
 
 TP = TopicPartition("t", 0)
@@ -39,11 +39,11 @@ class HandJobs:
     def close(self) -> None:
         """None runs by itself."""
 
-    def take(self, number: int) -> tuple[str, Line]:
+    def take(self, number: int) -> tuple[str, DriverConnection]:
         """The id of the task given so many others before, and a line for it."""
         wait_until(lambda: len(self.given) > number, what="a task")
         name, port, key, _ = self.given[number]
-        return name, Line(self.host, port, key)
+        return name, DriverConnection(self.host, port, key)
 
 
 class Made:
@@ -103,12 +103,12 @@ def test_rows_are_kept_before_a_task_goes_on_and_progress_is_seen(made: Made) ->
     assert line.ask("rows", task=name, rows=rows_document([row])) == {"failed": "no. never."}
 
     assert line.ask("beat", task=name, **beat(generation, 60))["valid"] > 0
-    assert made.engine.positions() == {TP: Position(60, 60)}
+    assert made.engine.positions() == {TP: PartitionProgress(60, 60)}
     made.may = False
     assert line.ask("beat", task=name, **beat(generation, 60))["valid"] == 0
     handed = [start_document(PartitionStart(TP, "t", 1, 100, 100, 0, 1_000), generation, 0)]
     line.ask("done", task=name, handed=handed, **beat(generation, 100))
-    assert made.engine.positions() == {TP: Position(100, 100)}
+    assert made.engine.positions() == {TP: PartitionProgress(100, 100)}
     assert made.engine.moved() == 100
     assert made.engine.drain(1.0)
     assert line.ask("beat", task=name, **beat(generation, 100))["over"]
@@ -184,7 +184,7 @@ def test_rows_of_partitions_that_are_still_a_task_s_are_kept_beside_those_of_one
 def test_a_lost_partition_is_told_only_when_its_rows_are_in_the_store_or_never_will_be(made: Made) -> None:
     name, line = made.jobs.take(0)
     line.ask("work", task=name)
-    rows, asked, go_on = Line("127.0.0.1", made.jobs.given[0][1], made.jobs.given[0][2]), Event(), Event()
+    rows, asked, go_on = DriverConnection("127.0.0.1", made.jobs.given[0][1], made.jobs.given[0][2]), Event(), Event()
 
     def slow(kept: Any) -> None:
         asked.set()

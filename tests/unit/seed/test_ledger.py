@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionStart, Position
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionProgress, PartitionStart
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
-from drkit.seed.ledger import Ledger
+from drkit.seed.ledger import SeedLedger
 from drkit.seed.ranges import share_out
 from drkit.seed.wire import incident_document, notice_document, start_document, start_from
 
@@ -30,8 +30,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger(clock: Clock) -> Ledger:
-    made = Ledger(clock)
+def ledger(clock: Clock) -> SeedLedger:
+    made = SeedLedger(clock)
     made.start([begin(A), begin(B)])
     made.set_ends({A: 100, B: 60})
     return made
@@ -41,7 +41,7 @@ def begin(tp: TopicPartition, source: int = 0, **more: Any) -> PartitionStart:
     return PartitionStart(tp, "t", 1, source, source + 5, 5, 1_000_000, producer_id=9, sequence=source, **more)
 
 
-def give(ledger: Ledger, most: int = 50) -> str:
+def give(ledger: SeedLedger, most: int = 50) -> str:
     """One task with all that is ready; it has begun and may produce."""
     name = ledger.give([each for task in share_out(ledger.ready(), 9, most) for each in task])
     assert ledger.take_up(name) is not None
@@ -56,20 +56,20 @@ def said(*parts: tuple[TopicPartition, int, int], **more: Any) -> dict[str, Any]
     return {"parts": rows, **told, **more}
 
 
-def incidents(ledger: Ledger) -> list[Incident]:
+def incidents(ledger: SeedLedger) -> list[Incident]:
     found = []
     while not ledger.incidents.empty():
         found.append(ledger.incidents.get())
     return found
 
 
-def test_a_partition_goes_on_from_exactly_where_its_task_handed_it_over(ledger: Ledger) -> None:
+def test_a_partition_goes_on_from_exactly_where_its_task_handed_it_over(ledger: SeedLedger) -> None:
     name = give(ledger)
     assert ledger.ready() == []
     assert ledger.running() == 1
     left = replace(begin(A, 70), delta=7, sequence=4)  # it read beyond its range
     ledger.done(name, [start_document(left, 1, 0), start_document(begin(B, 60), 2, 0)])
-    assert ledger.positions() == {A: Position(70, 75), B: Position(60, 65)}
+    assert ledger.positions() == {A: PartitionProgress(70, 75), B: PartitionProgress(60, 65)}
     assert [(each.tp, each.first, each.until) for each in ledger.ready()] == [(A, 70, 100)]
     following = ledger.give(ledger.ready())
     (work,) = ledger.take_up(following) or []
@@ -77,14 +77,14 @@ def test_a_partition_goes_on_from_exactly_where_its_task_handed_it_over(ledger: 
     assert incidents(ledger) == []
 
 
-def test_what_was_not_handed_over_is_looked_for(ledger: Ledger) -> None:
+def test_what_was_not_handed_over_is_looked_for(ledger: SeedLedger) -> None:
     name = give(ledger)
     ledger.done(name, [start_document(begin(A, 100), 1, 0)])
     assert [(each.tp, each.kind) for each in incidents(ledger)] == [(B, IncidentKind.UNCERTAIN)]
     assert ledger.ready() == []
 
 
-def test_a_lost_task_keeps_its_partitions_until_it_can_not_produce_any_more(ledger: Ledger, clock: Clock) -> None:
+def test_a_lost_task_keeps_its_partitions_until_it_can_not_produce_any_more(ledger: SeedLedger, clock: Clock) -> None:
     name = give(ledger)
     ledger.beat(name, said((A, 1, 40)))
     clock.at = 1.0
@@ -102,17 +102,17 @@ def test_a_lost_task_keeps_its_partitions_until_it_can_not_produce_any_more(ledg
     assert [(each.tp, each.first) for each in ledger.ready()] == [(A, 45)]
 
 
-def test_a_late_word_changes_nothing(ledger: Ledger) -> None:
+def test_a_late_word_changes_nothing(ledger: SeedLedger) -> None:
     name = give(ledger)
     ledger.start([begin(A, 10)])
     answer = ledger.beat(name, said((A, 1, 90), (B, 2, 20)))
     assert answer["drop"] == [["t", 0]]
-    assert ledger.positions() == {A: Position(10, 15), B: Position(20, 25)}
+    assert ledger.positions() == {A: PartitionProgress(10, 15), B: PartitionProgress(20, 25)}
     assert ledger.keep(name, [A, B]) == {B}
     assert ledger.take_up(name) is None  # another attempt at it
 
 
-def test_incidents_notices_and_orders_pass(ledger: Ledger) -> None:
+def test_incidents_notices_and_orders_pass(ledger: SeedLedger) -> None:
     name = give(ledger)
     incident = Incident(A, IncidentKind.REJECTED, "too large", "Raise it")
     notice = Notice(B, "offsets_differ", "a hole", "Nothing")
@@ -133,14 +133,14 @@ def test_incidents_notices_and_orders_pass(ledger: Ledger) -> None:
 
 
 def test_an_empty_partition_is_given_out_only_to_be_filled(clock: Clock) -> None:
-    ledger = Ledger(clock)
+    ledger = SeedLedger(clock)
     ledger.start([begin(A, 50), begin(B, 50, fill_to=50)])
     assert ledger.endless() == [A, B]
     ledger.set_ends({A: 50, B: 50})
     assert [each.tp for each in ledger.ready()] == [B]
 
 
-def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(ledger: Ledger, clock: Clock) -> None:
+def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(ledger: SeedLedger, clock: Clock) -> None:
     for round_number, moved in enumerate((10, 0, 0)):
         name = give(ledger)
         counted = EngineStatistics(records=moved, batches_rebuilt={"aborted": 1}).document()
@@ -156,7 +156,7 @@ def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(le
     assert ledger.tasks_given == 3
 
 
-def test_waiting_for_spark_is_noticed_only_while_nothing_runs(ledger: Ledger, clock: Clock) -> None:
+def test_waiting_for_spark_is_noticed_only_while_nothing_runs(ledger: SeedLedger, clock: Clock) -> None:
     assert ledger.idle_seconds() == 0
     name = ledger.give(ledger.ready())
     clock.at = 30.0
@@ -167,7 +167,7 @@ def test_waiting_for_spark_is_noticed_only_while_nothing_runs(ledger: Ledger, cl
 
 def test_tasks_that_ran_side_by_side_are_one_loss(clock: Clock) -> None:
     """An executor that dies takes all of its tasks with it, and those not heard of before are noticed in turn."""
-    ledger = Ledger(clock)
+    ledger = SeedLedger(clock)
     places = [TopicPartition("t", number) for number in range(9)]
 
     def begin_all() -> list[str]:
@@ -194,7 +194,7 @@ def test_tasks_that_ran_side_by_side_are_one_loss(clock: Clock) -> None:
     assert ledger.losses == 1
 
 
-def test_no_partition_is_looked_at_while_rows_of_it_may_still_land(ledger: Ledger, clock: Clock) -> None:
+def test_no_partition_is_looked_at_while_rows_of_it_may_still_land(ledger: SeedLedger, clock: Clock) -> None:
     name = give(ledger)
     assert ledger.keep(name, [A]) == {A}
     assert ledger.keep(name, [A, B]) == {A, B}
@@ -215,7 +215,7 @@ def test_no_partition_is_looked_at_while_rows_of_it_may_still_land(ledger: Ledge
     assert [each.tp for each in incidents(ledger)] == [B], "what was to be told is out of date"
 
 
-def give_anew(ledger: Ledger) -> str:
+def give_anew(ledger: SeedLedger) -> str:
     ledger.start([begin(A), begin(B)])
     ledger.set_ends({A: 100, B: 60})
     return give(ledger)

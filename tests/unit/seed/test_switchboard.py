@@ -11,7 +11,7 @@ import pytest
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.seed import switchboard, wire
 from drkit.seed.switchboard import Switchboard
-from drkit.seed.wire import Line
+from drkit.seed.wire import DriverConnection
 from drkit.seed.wire import tune as wire_tune
 
 KEY = b"k" * 32
@@ -38,7 +38,7 @@ def desk() -> Iterator[Desk]:
 
 
 def test_a_task_is_answered_and_its_end_is_told(desk: Desk) -> None:
-    line = Line("127.0.0.1", desk.board.port, KEY)
+    line = DriverConnection("127.0.0.1", desk.board.port, KEY)
     assert line.ask("work", task="seed-1") == {"heard": "work", "over": False}
     assert line.ask("beat", task="seed-1", parts=[1])["heard"] == "beat"
     line.close()
@@ -47,7 +47,10 @@ def test_a_task_is_answered_and_its_end_is_told(desk: Desk) -> None:
 
 
 def test_another_attempt_that_is_sent_away_ends_nobody(desk: Desk) -> None:
-    again, rows = Line("127.0.0.1", desk.board.port, KEY), Line("127.0.0.1", desk.board.port, KEY)
+    again, rows = (
+        DriverConnection("127.0.0.1", desk.board.port, KEY),
+        DriverConnection("127.0.0.1", desk.board.port, KEY),
+    )
     assert again.ask("work", task="again")["over"]
     assert rows.ask("rows", task="seed-1")["heard"] == "rows"
     again.close()
@@ -58,10 +61,10 @@ def test_another_attempt_that_is_sent_away_ends_nobody(desk: Desk) -> None:
 
 def test_who_does_not_know_the_key_is_not_heard(desk: Desk) -> None:
     with pytest.raises(Unreachable, match=r"can't reach drkit's driver at 127\.0\.0\.1"):
-        Line("127.0.0.1", desk.board.port, b"x" * 32)
+        DriverConnection("127.0.0.1", desk.board.port, b"x" * 32)
     with socket.create_connection(("127.0.0.1", desk.board.port)) as there:
         there.sendall(b"\x00\x00\x00\x10" + b"g" * 16)
-    assert Line("127.0.0.1", desk.board.port, KEY).ask("beat", task="seed-1")["heard"] == "beat"
+    assert DriverConnection("127.0.0.1", desk.board.port, KEY).ask("beat", task="seed-1")["heard"] == "beat"
     assert len(desk.heard) == 1
 
 
@@ -75,7 +78,7 @@ def test_a_line_that_is_cut_without_a_word_is_noticed_by_both_ends(desk: Desk, m
     tuned: list[socket.socket] = []
     for module in (switchboard, wire):
         monkeypatch.setattr(module, "tune", lambda line: (wire_tune(line), tuned.append(line.dup())))
-    line = Line("127.0.0.1", desk.board.port, KEY)
+    line = DriverConnection("127.0.0.1", desk.board.port, KEY)
     line.ask("rows", task="seed-1")
     assert len(tuned) == 2
     for each in tuned:

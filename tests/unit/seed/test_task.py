@@ -10,14 +10,14 @@ import pytest
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.batch_engine import BatchEngine
-from drkit.mirror.engine.interface import PartitionStart, Position, Stopped, Withdrawn
+from drkit.mirror.engine.interface import PartitionProgress, PartitionStart, Stopped, Withdrawn
 from drkit.mirror.engine.throttle import Throttle
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed import task
 from drkit.seed.task import _Task
-from drkit.seed.wire import Line, start_document
+from drkit.seed.wire import DriverConnection, start_document
 
 TP = TopicPartition("t", 0)
 START = PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)
@@ -52,8 +52,8 @@ class Engine:
     def start(self, _: Any) -> None:
         """Nothing is read."""
 
-    def positions(self) -> dict[TopicPartition, Position]:
-        return {TP: Position(100 if self.reached else 0, 100)}
+    def positions(self) -> dict[TopicPartition, PartitionProgress]:
+        return {TP: PartitionProgress(100 if self.reached else 0, 100)}
 
     def round(self, _: float) -> list[Any]:
         self.looks += 1
@@ -94,7 +94,7 @@ class Engine:
 
 def made(driver: Driver, throttle: Throttle | None = None, valid: float = 5.0) -> _Task:
     order = {"valid": valid, "share": None, "work": [start_document(START, 1, 100)]}
-    line, admin = cast("Line", driver), cast("ClusterAdmin", None)
+    line, admin = cast("DriverConnection", driver), cast("ClusterAdmin", None)
     return _Task("seed-1", line, line, order, time.monotonic(), admin, throttle or Throttle(None))
 
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from functools import partial
 
 from drkit.kafka.protocol.filler import ZSTD, NotFiller, filler_count, filler_payload
-from drkit.mirror.engine.batch_splitter import Run
-from drkit.mirror.engine.engine_state import Flow
+from drkit.mirror.engine.batch_splitter import RecordRun
+from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import IncidentKind
-from drkit.mirror.engine.leader_routing import Placement
+from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
@@ -44,7 +44,7 @@ class PartitionAligner:
     """
 
     def __init__(
-        self, partition: BatchPartition, begin: int, end: int, flow: Flow, placement: Placement, trim: Trim
+        self, partition: BatchPartition, begin: int, end: int, flow: EngineState, placement: LeaderRouting, trim: Trim
     ) -> None:
         self._partition = partition
         self._begin = begin
@@ -85,7 +85,7 @@ class PartitionAligner:
         partition = self._partition
         count = filler_count(partition.limit, self._end - partition.next_target)
         stamp, source = int(time.time() * 1000), partition.next_source
-        run = Run(source, source, count, ZSTD, stamp, stamp, filler_payload(count))
+        run = RecordRun(source, source, count, ZSTD, stamp, stamp, filler_payload(count))
         partition.fill(run)
         self._flow.memory.wait([partition.queue[-1]])
         if (sender := self._placement.offer(partition)) is not None:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.topics.topic_snapshot import Look, ReadyTopic
+from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
 from drkit.model.topology import Link, TopicPartition
@@ -48,7 +48,7 @@ class Aligning:
             self._topics = set(self._store.notes(self._link.id, ALIGNING))
         return self._topics
 
-    def begin(self, look: Look, topics: Iterable[str]) -> None:
+    def begin(self, look: TopicSnapshot, topics: Iterable[str]) -> None:
         """Note those of these topics (about to be created) that are to be aligned before they are compacted."""
         compacted = [topic for topic in topics if is_compacted(look.source_settings.get(topic, {}))]
         tps = [TopicPartition(topic, number) for topic in compacted for number in range(look.source[topic].partitions)]
@@ -105,7 +105,7 @@ class Aligning:
         if self.topics:
             self._forget(sorted(self.topics))
 
-    def give_back(self, look: Look) -> None:
+    def give_back(self, look: TopicSnapshot) -> None:
         """Topics that are aligned, and have the clean-up policy that is due, get their own settings back.
 
         Not on a way back, where all settings follow: once the configuration names this direction.

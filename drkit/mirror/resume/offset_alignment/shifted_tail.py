@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Found(Protocol):
+class ShiftedTail(Protocol):
     """A record as a consumer gives it."""
 
     def offset(self) -> int | None:
@@ -35,7 +35,7 @@ class Realigned:
 
 
 def realign(
-    pairs: Iterator[tuple[Found | None, Found | None, bool]],
+    pairs: Iterator[tuple[ShiftedTail | None, ShiftedTail | None, bool]],
     *,
     source_offset: int,
     source_end: int,
