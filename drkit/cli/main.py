@@ -7,7 +7,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -17,30 +17,31 @@ from drkit import __version__
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.errors import ConfigError, ExitCode
 
-VERBS = (
-    "demo",
-    "lab",
-    "lab_load",
-    "mirror",
-    "status",
-    "doctor",
-    "translate",
-    "link",
-    "endpoint",
-    "failover",
-    "failback",
-    "reprotect",
-    "fence",
-    "resume",
-    "abandon",
-    "runs",
-    "store",
-    "audit",
-    "salvage",
-    "drill",
-    "serve",
-)
-"""Modules of drkit.cli, in the order of `drkit --help`; each has `register(app)`."""
+VERBS = {
+    "demo": "Play a disaster and its end on real clusters with real data; exit 0 only if every claim holds.",
+    "lab": "Real Kafka clusters and Cassandra on this machine, for trying and testing.",
+    "mirror": "Mirror records, topics and group positions; exact after any stop.",
+    "status": "Show links, lag in records and seconds, delta, group positions, the recovery point now.",
+    "doctor": "Check whether a failover now would succeed, and at what loss.",
+    "translate": "Say what a source position is on the target: a group's captured ones, or any offset.",
+    "link": "Pause and resume a link or one of its topics.",
+    "endpoint": "Print where clients connect: to a cluster, or to the one that serves a link (or a group's link) now.",
+    "failover": "Move consumer groups to another cluster: plan, show, act, prove.",
+    "failback": "Salvage, scrub and re-seed the old primary, audit it, move the groups back, turn the link round.",
+    "reprotect": "Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are.",
+    "fence": "Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence.",
+    "resume": "Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again.",
+    "abandon": "End a run where it stands: by the clusters, the link and the fence, also where its journal is damaged.",
+    "runs": "List runs, or show one: each stage, its evidence, whether its hash chain holds.",
+    "store": "Fill a lost store anew from the copy that a target cluster keeps.",
+    "audit": "Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.",
+    "salvage": "Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.",
+    "drill": "Rehearse: play an experiment on real clusters and judge it.",
+    "serve": "Serve the status page, its JSON and Prometheus metrics; read-only, without authentication.",
+}
+"""The verbs in the order of `drkit --help`, each with its summary. Each is a module of drkit.cli.verbs."""
+
+_MODULES = {"lab": ("lab", "lab_load")}  # verbs that are more than one module; each has `register(app)`
 
 _JSON = re.compile(r"(--output|-o)[ =]?json\b")
 _COLLECT_AFTER = (
@@ -64,8 +65,23 @@ def _root(
     """Options before the verb; each is handled by its own callback."""
 
 
-def application(verbs: Sequence[str] = VERBS) -> typer.Typer:
+def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
     """The command line with these verbs."""
+    app = _empty()
+    for module in (each for verb in verbs for each in _MODULES.get(verb, (verb,))):
+        importlib.import_module(f"drkit.cli.verbs.{module}").register(app)
+    return app
+
+
+def listing() -> typer.Typer:
+    """The command line that lists all verbs and loads none: for `drkit --help`, `--version` and unknown verbs."""
+    app = _empty()
+    for verb, summary in VERBS.items():
+        app.command(verb, help=summary)(lambda: None)
+    return app
+
+
+def _empty() -> typer.Typer:
     app = typer.Typer(
         name="drkit",
         help="Disaster-recovery failover toolkit for Apache Kafka: mirror, fail over, fail back, audit, rehearse.",
@@ -75,18 +91,18 @@ def application(verbs: Sequence[str] = VERBS) -> typer.Typer:
         rich_markup_mode="rich",
     )
     app.callback()(_root)
-    for verb in verbs:
-        importlib.import_module(f"drkit.cli.verbs.{verb}").register(app)
     return app
 
 
-def needed(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The verbs to load for these arguments: the one that is called, all where none is (help, completion, a typo).
+def application_for(arguments: Sequence[str]) -> typer.Typer:
+    """The command line for these arguments: with the verb that is called, or all of them where the shell completes.
 
-    Loading them all takes most of a second, which a failover at night needn't wait for.
+    Loading them all takes more than a second, which a failover at night needn't wait for.
     """
+    if "_DRKIT_COMPLETE" in os.environ:
+        return application()
     verb = arguments[0] if arguments else ""
-    return tuple(each for each in VERBS if each.split("_", maxsplit=1)[0] == verb) or VERBS
+    return application((verb,)) if verb in VERBS else listing()
 
 
 def _run(app: typer.Typer, arguments: Sequence[str]) -> None:
@@ -110,7 +126,7 @@ def main() -> None:
     """Entry point. A reader that went away (`drkit runs | head`) and Ctrl-C while loading are not errors."""
     gc.set_threshold(*_COLLECT_AFTER)
     try:
-        _run(application(needed(sys.argv[1:])), sys.argv[1:])
+        _run(application_for(sys.argv[1:]), sys.argv[1:])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -17,7 +17,7 @@ from drkit.model.errors import ConfigError
 from drkit.model.link_state import LinkControl, TopicState
 from drkit.model.topology import Link, LinkId
 
-link_app = typer.Typer(no_args_is_help=True, help="Hold a link or one of its topics, and let it go on.")
+link_app = typer.Typer(no_args_is_help=True, help="Pause and resume a link or one of its topics.")
 
 LinkArgument = Annotated[str, typer.Argument(help="The link, as source->target (quote it).", metavar="L")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="One topic, by its name on the source.", metavar="T")]

@@ -56,7 +56,7 @@ def resume(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Go on where a run was interrupted; a stage whose outcome isn't journaled is carried out again."""
+    """Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again."""
     with command(config, output, verbose) as run, spark_verb():
         if take_back and unplanned:
             raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")

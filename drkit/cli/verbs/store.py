@@ -32,7 +32,9 @@ _SHOWN = 10
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    store = typer.Typer(name="store", help="drkit's memory: recover it.", no_args_is_help=True)
+    store = typer.Typer(
+        name="store", help="Fill a lost store anew from the copy that a target cluster keeps.", no_args_is_help=True
+    )
     store.callback()(_about)
     store.command("recover")(recover)
     app.add_typer(store)

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from drkit import __version__
-from drkit.cli.main import VERBS, application, needed
+from drkit.cli.main import VERBS, application, listing
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
@@ -46,7 +46,7 @@ def drkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_every_verb_of_the_contract_is_there():
     commands = get_command(application()).commands
     assert set(CONTRACT) <= set(commands)
-    assert set(VERBS) - {"lab_load"} == set(CONTRACT)
+    assert set(VERBS) == set(CONTRACT)
 
 
 def test_every_command_helps_and_takes_the_common_options():
@@ -114,8 +114,25 @@ def test_a_mirror_that_cannot_start_says_so_in_one_line(tmp_path):
     assert "none.toml" in json.loads(done.stdout)["error"]["what"]
 
 
-def test_only_the_verb_that_is_called_is_loaded():
-    assert needed(["mirror", "--until-caught-up"]) == ("mirror",)
-    assert needed(["lab", "load", "flights"]) == ("lab", "lab_load")
+def test_only_the_verb_that_is_called_is_loaded(tmp_path):
+    loaded = (
+        "import sys; from drkit.cli.main import application_for; application_for(sys.argv[1:]); print(*sys.modules)"
+    )
+
+    def modules(*arguments: str) -> set[str]:
+        command = [sys.executable, "-c", loaded, *arguments]
+        return set(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split())
+
+    called = modules("translate", "--config", "none.toml")
+    assert "drkit.cli.verbs.translate" in called
+    assert "drkit.cli.verbs.failover" not in called
     for arguments in ([], ["--help"], ["mirrr"]):
-        assert needed(arguments) == VERBS
+        assert not {each for each in modules(*arguments) if each.startswith(("drkit.cli.verbs", "kafka", "cassandra"))}
+
+
+def test_the_list_of_verbs_is_what_they_say_themselves(tmp_path):
+    commands = get_command(application()).commands
+    assert {verb: commands[verb].get_short_help_str(200) for verb in VERBS} == VERBS
+    listed = get_command(listing()).commands
+    assert {verb: each.get_short_help_str(200) for verb, each in listed.items()} == VERBS
+    assert "No such command 'failver'" in drkit("failver", cwd=tmp_path).stderr
