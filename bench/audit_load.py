@@ -12,7 +12,7 @@ from bench.wire import Connection
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
 from drkit.kafka.protocol.records import RawRecord, build, read
-from drkit.mirror.runtime.range_digests import RangeDigests
+from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.model.digests import RangeDigest
 from drkit.model.topology import TopicPartition
 

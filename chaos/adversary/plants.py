@@ -89,12 +89,12 @@ def trimmed_without_proof() -> None:
         return begun
 
     _put("drkit.mirror.resume.offset_alignment.fill_decision:FillDecision._begun", make)
-    _put("drkit.kafka.protocol.filler:FillerTrimmer._stranger", _answers(None))
+    _put("drkit.kafka.client.filler:FillerTrimmer._stranger", _answers(None))
 
 
 def filler_stays() -> None:
     """What an alignment has filled isn't removed."""
-    _put("drkit.kafka.protocol.filler:FillerTrimmer.trim", _answers(None))
+    _put("drkit.kafka.client.filler:FillerTrimmer.trim", _answers(None))
 
 
 def problems_not_heeded() -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from drkit.audit.read.log_tasks import FAILED
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.filler import FillerTrimmer
 from drkit.kafka.config.portable_config import unpacked
-from drkit.kafka.protocol.filler import FillerTrimmer
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Stopped, Withdrawn
 from drkit.mirror.engine.throttle import Throttle

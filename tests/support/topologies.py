@@ -15,7 +15,7 @@ from typing import Any
 from drkit.config import load_config
 from drkit.lab import Lab
 from drkit.mapping import Translator
-from drkit.mirror.runtime.control import link_to_run
+from drkit.mirror.control import link_to_run
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.link_state import Problem
 from drkit.model.topology import Link, LinkId

@@ -12,7 +12,7 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.directory_epochs import adopt_epoch
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.runtime.control import accept_recreated, go_on, pause
+from drkit.mirror.control import accept_recreated, go_on, pause
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import LinkControl, TopicState
 from drkit.model.topology import Link, LinkId

@@ -21,7 +21,7 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, Outpu
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
 from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
-from drkit.mirror.runtime.control import link_to_run
+from drkit.mirror.control import link_to_run
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.mirror.runtime.process_tuning import serve_the_data_path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drkit.failover.stages.stage import StageContext
-from drkit.kafka.protocol.filler import FillerTrimmer
+from drkit.kafka.client.filler import FillerTrimmer
 from drkit.model.alignment import Alignment
 from drkit.model.errors import Refused
 from drkit.store.alignments import alignments, forget_alignments

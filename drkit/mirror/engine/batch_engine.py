@@ -37,9 +37,9 @@ from drkit.mirror.engine.interface import (
 )
 from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.mirror.engine.sequencer import Sequencer
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
-from drkit.mirror.runtime.range_digests import RangeDigests
 from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition

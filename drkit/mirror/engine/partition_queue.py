@@ -18,9 +18,9 @@ from drkit.kafka.protocol.record_batch import header, next_sequence
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark
 from drkit.mirror.engine.interface import Incident, PartitionStart
+from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.mirror.engine.shared_window import SharedInFlight
 from drkit.mirror.engine.source_epochs import SourceEpochs
-from drkit.mirror.runtime.range_digests import RangeDigests
 from drkit.model.offsets import OffsetMapping
 
 LARGEST_MATCH = 1_000

@@ -9,8 +9,8 @@ from datetime import timedelta
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import NOT_MOVING, Engine
 from drkit.mirror.health.problems import Problems
+from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.progress import MirrorProgress
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem

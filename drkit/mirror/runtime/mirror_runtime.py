@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from drkit.config import Config
 from drkit.kafka.alteration.alteration import Alteration
+from drkit.mirror.control import check_not_held, read_orders
 from drkit.mirror.engine.interface import Engine
-from drkit.mirror.runtime.control import check_not_held, read_orders
 from drkit.mirror.runtime.events import MirrorEvent, OnEvent
 from drkit.mirror.runtime.session import MirrorReport, Options, Session
 from drkit.mirror.workers.leader_lease import LeaderLease
@@ -34,7 +34,7 @@ class MirrorRuntime:
 
     Args:
         config: the clusters.
-        link: the link to run (`drkit.mirror.runtime.control.link_to_run` finds the direction).
+        link: the link to run (`drkit.mirror.control.link_to_run` finds the direction).
         store: drkit's memory.
         topic_seconds: time between looks at the topics.
         patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.

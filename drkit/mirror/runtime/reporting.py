@@ -19,10 +19,10 @@ from drkit.mirror.engine.interface import Engine
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
+from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.runtime.canary import Canary
 from drkit.mirror.runtime.events import OnEvent, ProgressEvent
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.progress import MirrorProgress
 from drkit.mirror.runtime.statistics import Rates
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError

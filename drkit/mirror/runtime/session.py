@@ -26,6 +26,7 @@ from functools import partial
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.engine.interface import (
     NOT_MOVING,
     RECORD_REJECTED,
@@ -43,17 +44,16 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.target_end_watch import TargetEnds
+from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.resume.partition_resume import Resumed
 from drkit.mirror.runtime.catch_up import CatchUp
-from drkit.mirror.runtime.control import Orders, check_not_held, read_orders
 from drkit.mirror.runtime.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.runtime.mapping_writer import MappingWriter
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.progress import MirrorProgress
+from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.runtime.reporting import Reporting, RunView
 from drkit.mirror.topics.change_permission import ChangePermission
 from drkit.mirror.topics.topic_sync import TopicSync
-from drkit.mirror.transform.pipeline_factory import PipelineFactory
 from drkit.mirror.workers.assignment import Assignment
 from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from drkit.mirror.runtime.control import read_orders
+from drkit.mirror.control import read_orders
 from drkit.model.errors import Unreachable
 from drkit.model.topology import Link
 from drkit.store.api import LinkStore

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from drkit.config.schema import ClusterConfig
 from drkit.mirror.engine.interface import Engine, PartitionProgress
-from drkit.mirror.runtime.progress import MirrorProgress
+from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.mirror.workers.assignment import Assignment
 from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims

@@ -20,7 +20,7 @@ import pytest
 
 from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
 from drkit.kafka.protocol.record_batch import CRC_FROM
-from drkit.mirror.runtime import range_digests
+from drkit.mirror.engine import range_digests
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit import DEVIATIONS, AuditResult
 from drkit.store import open_store

@@ -13,7 +13,7 @@ from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.kafka.protocol.records import RawRecord as Encoded
 from drkit.kafka.protocol.records import build, read
 from drkit.lab import Lab
-from drkit.mirror.runtime import range_digests
+from drkit.mirror.engine import range_digests
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit import Verdict
 from drkit.model.digests import Uncovered

@@ -15,8 +15,8 @@ from drkit.failover.positions.positions import Strategy
 from drkit.failover.run.machine import StageOutcome, State
 from drkit.failover.run.ports import AuditVerdict
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.kafka.protocol.filler import FillerTrimmer
-from drkit.mirror.runtime.control import go_on
+from drkit.kafka.client.filler import FillerTrimmer
+from drkit.mirror.control import go_on
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.link_state import Direction
 from drkit.model.standby import ALIGNING, OWN_SETTINGS

@@ -9,10 +9,10 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.protocol.filler import FillerTrimmer
+from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mapping import Translator
+from drkit.mirror.control import accept_recreated, go_on
 from drkit.mirror.engine.interface import NOT_MOVING
-from drkit.mirror.runtime.control import accept_recreated, go_on
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition

@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from drkit.mirror.runtime.control import link_to_run
+from drkit.mirror.control import link_to_run
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.mirror.workers.leader_lease import LeaderLease, lease_name

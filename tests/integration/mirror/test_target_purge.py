@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from drkit.mapping import Translator
-from drkit.mirror.runtime.control import go_on
+from drkit.mirror.control import go_on
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition

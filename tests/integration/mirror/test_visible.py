@@ -14,7 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from drkit.mirror.runtime.control import Orders
+from drkit.mirror.control import Orders
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.mirror.runtime.session import Session
 from drkit.model.clock import now

@@ -19,7 +19,7 @@ from drkit.audit.read.offset_ranges import Span, shared_whole
 from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import Batch, parse
-from drkit.mirror.runtime.range_digests import RangeDigests
+from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.model.audit import PlacementBasis
 from drkit.model.digests import RangeDigest, Uncovered
 from drkit.model.offsets import OffsetMapping

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from drkit.kafka.client.filler import ZSTD, filler_count, filler_payload, is_filler
 from drkit.kafka.protocol import records
-from drkit.kafka.protocol.filler import ZSTD, filler_count, filler_payload, is_filler
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
 
 PRODUCER = 7

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from drkit.mirror.control import go_on, link_to_run, pause, read_orders
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.runtime.control import go_on, link_to_run, pause, read_orders
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl, Problem

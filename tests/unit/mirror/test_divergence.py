@@ -8,8 +8,8 @@ from drkit.kafka.protocol.coalescing import CoalescedRun
 from drkit.mapping.invert import invert_watermark
 from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.engine.source_epochs import SourceEpochs
+from drkit.mirror.progress import _joined, _Tracked
 from drkit.mirror.resume.source_divergence import divergence
-from drkit.mirror.runtime.progress import _joined, _Tracked
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.runtime.progress import _ENDS_KEPT, SeenEnds
+from drkit.mirror.progress import _ENDS_KEPT, SeenEnds
 
 START = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
 

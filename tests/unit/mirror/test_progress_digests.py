@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from drkit.mirror import progress as module
 from drkit.mirror.engine.interface import PartitionProgress
-from drkit.mirror.runtime import progress as module
-from drkit.mirror.runtime.progress import MirrorProgress
+from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced, Unreachable

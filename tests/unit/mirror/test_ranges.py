@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.runtime.range_digests import _CREDIT, _ROW_RECORDS, MOST_BYTES, MOST_RECORDS, RangeDigests
+from drkit.mirror.engine.range_digests import _CREDIT, _ROW_RECORDS, MOST_BYTES, MOST_RECORDS, RangeDigests
 from drkit.model.digests import DIGEST_MASK, RangeDigest
 from drkit.model.topology import TopicPartition
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from drkit.kafka.protocol.filler import ZSTD, NotFiller, filler_count, filler_payload
+from drkit.kafka.client.filler import ZSTD, NotFiller, filler_count, filler_payload
 from drkit.mirror.engine.batch_splitter import RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import IncidentKind
@@ -25,7 +25,7 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
 
 Trim = Callable[[TopicPartition, int, int, int], None]
-"""Removes filler of a target partition: as `drkit.kafka.protocol.filler.FillerTrimmer.trim`."""
+"""Removes filler of a target partition: as `drkit.kafka.client.filler.FillerTrimmer.trim`."""
 
 _KEEP = "To keep them: `drkit link resume` it with --accept-recreated; then offsets differ"
 _LANDED_SECONDS = 0.002

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drkit.kafka.admin.leader_epochs import EpochEnd
-from drkit.kafka.protocol.filler import filler_count
+from drkit.kafka.client.filler import filler_count
 from drkit.mapping import ResumePoint
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.health.problems import Problems

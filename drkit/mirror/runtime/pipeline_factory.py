@@ -14,7 +14,8 @@ from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.alteration.alteration import Alteration
-from drkit.kafka.protocol.filler import FillerTrimmer
+from drkit.kafka.client.filler import FillerTrimmer
+from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.engine.producer_id import LinkProducer
@@ -24,7 +25,6 @@ from drkit.mirror.resume.altered_tail import AlteredTailVerifier
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.mirror.resume.shared_target import ProvenanceReader, SharedResumer
 from drkit.mirror.resume.tail_verification import TailVerifier
-from drkit.mirror.runtime.control import Orders
 from drkit.mirror.topics.topology_check import TopologyGuard
 from drkit.model.topology import Link
 from drkit.store.api import MappingStore, Store
