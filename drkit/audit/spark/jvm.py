@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,6 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 import drkit
-from drkit.audit.spark.class_archive import ClassArchive
 from drkit.model.errors import DrkitError
 
 LOG = "jvm.log"
@@ -90,7 +89,6 @@ class Jvm:
     process: subprocess.Popen[bytes]
     port: int
     secret: str
-    archive: ClassArchive | None = None
 
     def connect(self) -> Any:
         """A py4j gateway to it."""
@@ -129,10 +127,7 @@ def launch_jvm(
     """
     find_home: Any = _find_spark_home  # untyped in PySpark
     home = Path(pyspark.__file__).parent if local else Path(find_home())
-    archive = ClassArchive.of(java_home, home / "jars") if local else None
-    command = [str(home / "bin" / "spark-submit")]
-    if archive is not None:
-        command = _java(settings, java_home, home, archive.options(folder))
+    command = _java(settings, java_home, home) if local else [str(home / "bin" / "spark-submit")]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     address = folder / "gateway"
@@ -164,17 +159,17 @@ def launch_jvm(
         launch.began(process)
     try:
         _await(process, address)
-        return Jvm(process, *_read_address(address), archive)
+        return Jvm(process, *_read_address(address))
     except BaseException:
         _kill(process)
         raise
 
 
-def _java(settings: Mapping[str, str], java_home: Path, home: Path, options: Sequence[str]) -> list[str]:
-    """What `spark-submit` would run with these settings; `options`: further ones of the JVM."""
+def _java(settings: Mapping[str, str], java_home: Path, home: Path) -> list[str]:
+    """What `spark-submit` would run with these settings."""
     more = settings.get("spark.driver.extraClassPath")
     command = [str(java_home / "bin" / "java"), "-cp", os.pathsep.join(filter(None, [more, str(home / "jars" / "*")]))]
-    command += [*_FLAGS, *options]
+    command += _FLAGS
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     return [*command, f"-Xmx{settings['spark.driver.memory']}", "org.apache.spark.deploy.SparkSubmit"]

@@ -211,8 +211,6 @@ def stop_session(*, gently: bool = True) -> None:
                 alive.jvm.end()
             alive.jvm.kill()
             _forget_gateway()
-        if gently and alive.jvm.archive is not None:
-            alive.jvm.archive.make(alive.folder)
         alive.owned.remove()
 
 
