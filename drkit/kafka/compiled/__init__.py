@@ -76,7 +76,7 @@ def numba_cache() -> Path:
     """
     digest = hashlib.sha256(version("numba").encode())
     here = Path(__file__).parent
-    for source in (*sorted(here.glob("*.py")), here.parent / "batch.py"):
+    for source in (*sorted(here.glob("*.py")), here.parent / "protocol" / "record_batch.py"):
         digest.update(source.read_bytes())
     return cache_dir() / "numba" / digest.hexdigest()[:16]
 

@@ -17,7 +17,7 @@ def test_the_archive_is_drkit_and_makes_itself_again(tmp_path: Path) -> None:
     made = code_archive(tmp_path)
     with zipfile.ZipFile(made) as archive:
         names = archive.namelist()
-    assert {"drkit/seed/task.py", "drkit/kafka/schemas/ConsumerGroupDescribeRequest.json"} <= set(names)
+    assert {"drkit/seed/task.py", "drkit/kafka/admin/schemas/ConsumerGroupDescribeRequest.json"} <= set(names)
     assert not [name for name in names if "__pycache__" in name]
 
     elsewhere = tmp_path / "elsewhere"
