@@ -31,8 +31,8 @@ soak: setup ## random faults on clusters of three brokers, judged by an independ
 adversary: setup ## seeded runs of what real clusters do to logs, minimised (ARGS="--seed 1 --runs 20"; see docs/soak.md)
 	$(BIN)/python -m chaos.adversary $(ARGS)
 
-test: setup lint ## set up, then run every check and every test but the long ones
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+test: setup lint ## set up, then run every check and every test but the long ones, three files at a time (PYTEST_ARGS="…" instead)
+	$(BIN)/python -m pytest -m "not long" $(or $(PYTEST_ARGS),-n 3 --dist loadfile)
 
 test-long: setup ## the tests that take minutes each: more faults, more seeds, soaks
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
