@@ -91,7 +91,8 @@ def test_it_writes_what_the_mirror_would_have_written(
     (tmp_path / "again").mkdir()
     other = Mirrored(lab, tmp_path / "again", mirrored.prefix)
     try:
-        other.configure(f'offsets = "{offsets}"\npolicy = "prefix"')
+        # another link: with the same patterns its copy on the target would be taken for this one's
+        other.configure(f'offsets = "{offsets}"\npolicy = "prefix"\nexclude_topics = ["none"]')
         mirrored_there = other.catch_up()
         assert mirrored_there.caught_up
         assert mirrored_there.records == report.records
