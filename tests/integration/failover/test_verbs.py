@@ -227,7 +227,7 @@ def test_a_changed_journal_is_not_believed(own, orders):
     )
     journal = document(own, "runs", done["run"], code=1, schema="runs")
     assert journal["chain"]["intact"] is False
-    assert "does not follow" in journal["chain"]["problem"]
+    assert "broken at entry" in journal["chain"]["problem"]
     refused = drkit(own, "resume", done["run"], "--yes", code=1)
     assert "is broken" in refused.stderr
 
