@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from drkit.mapping.doubts import heed
 from drkit.mapping.rows import conflict, records_between
 from drkit.mapping.translate import translate, unavailable
-from drkit.model.link_state import Problem
-from drkit.model.offsets import OffsetMapping, Translation, Watermark
+from drkit.model.link_state import SOURCE_TRUNCATED, Problem
+from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
 
@@ -52,7 +52,8 @@ class Translator:
         self._target_logs: Mapping[TopicPartition, tuple[int, int]] = {}
         self._watermarks: dict[TopicPartition, Watermark] | None = None
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._problems: list[Problem] | None = None
+        self._problems: Sequence[Problem] | None = None
+        self._unseen: Collection[TopicPartition] = ()
 
     def observe_target(self, look: Callable[[], Mapping[TopicPartition, tuple[int, int]]]) -> None:
         """Heed where the target's logs begin and end now, by source partition: what the store knows of that is as old
@@ -62,12 +63,24 @@ class Translator:
         self._all_watermarks()
         self._target_logs = look()
 
+    def heed_problems(self, problems: Sequence[Problem], unseen: Collection[TopicPartition]) -> None:
+        """Heed these problems rather than those on record: somebody has just looked at the source (after the
+        watermarks were read). `unseen`: partitions of a source that lost something, and may have lost more since:
+        nothing of them is exact."""
+        self._problems, self._unseen = problems, unseen
+
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
         """Where `source_offset` of `tp` (the source's name) is on the target, and how surely: problems count."""
         answer = self._by_rows(tp, source_offset)
         if self._problems is None:
             self._problems = self._store.problems(self._link)
-        return heed(answer, self._problems, tp, lambda offset: self._by_rows(tp, offset))
+        answer = heed(answer, self._problems, tp, lambda offset: self._by_rows(tp, offset))
+        if tp not in self._unseen or answer.certainty is not Certainty.EXACT:
+            return answer
+        why = next(
+            (p.reason for p in self._problems if p.kind == SOURCE_TRUNCATED and (p.topic, p.partition) == tp), None
+        )
+        return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why)
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
         partition = self._partition(tp)

@@ -48,7 +48,7 @@ class Watermark:
     `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
     `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's; None
     where it isn't known. A source that doesn't know that epoch, or in whose log it ends below, has lost what was
-    mirrored (`drkit.mirror.resume.source_divergence`).
+    mirrored (`drkit.kafka.admin.source_divergence`).
     """
 
     topic: str

@@ -16,6 +16,7 @@ from datetime import datetime
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.admin.source_divergence import SeenProblems, with_divergence_now
 from drkit.mapping.translator import Translator
 from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
@@ -216,6 +217,9 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.partitions()  # watermarks before ends, or logs that grow would seem to have lost something
     source, target = _both_ends(clusters, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
+    seen = _looked_again_at_source(clusters, link, control, watermarks, topics, problems, at, running=running)
+    problems = seen.problems
+    translator.heed_problems(problems, seen.unseen)
     if not running and (control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}):
         starts = LogStarts(source.start, target.start)
         problems = with_unseen_purges(clusters, store, link, watermarks, starts, problems, at)
@@ -230,6 +234,12 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, problems, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
+    )
+    partitions = tuple(
+        replace(each, mirrored_through=None, lag_records=None, lag_seconds=None)
+        if TopicPartition(each.topic, each.partition) in seen.unseen
+        else each
+        for each in partitions
     )
     partitions += tuple(
         _not_yet_mirrored(link, tp, source, target) for tp in sorted(source.end) if tp not in watermarks
@@ -258,6 +268,32 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         recovery_point=_recovery_point(partitions),
         workers=tuple(workers),
         statistics=tuple(fresh(worker_statistics(store, link.id), at)),
+    )
+
+
+def _looked_again_at_source(
+    clusters: Clusters,
+    link: Link,
+    control: LinkControl | None,
+    watermarks: Mapping[TopicPartition, Watermark],
+    topics: Mapping[str, TopicState],
+    problems: Sequence[Problem],
+    at: datetime,
+    *,
+    running: bool,
+) -> SeenProblems:
+    """What stands still, and where no mirror fetches all of it, compared with the source as it is now."""
+    if control is not None and control.direction not in {Direction.ACTIVE, Direction.PAUSED}:
+        return SeenProblems(list(problems))
+    resting = not running or (control is not None and control.direction is Direction.PAUSED)
+    return with_divergence_now(
+        lambda: clusters.admin(link.id.source, may_be_gone=True),
+        link.id,
+        watermarks,
+        topics,
+        problems,
+        at,
+        everywhere=resting and not link.inverse,
     )
 
 

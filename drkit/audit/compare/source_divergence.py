@@ -1,7 +1,7 @@
 """Where the source may no longer have what a mirror read of it: there, what the mirror kept proves nothing of it.
 
 A source that lost records and has grown again since looks whole by its log's end. Its history of leader epochs
-tells (`drkit.mirror.resume.source_divergence` says why); where it doesn't (any more), what a mirror noted when it could
+tells (`drkit.kafka.admin.source_divergence` says why); where it doesn't (any more), what a mirror noted when it could
 be seen does. Where neither can tell, nothing is proven.
 """
 

@@ -6,7 +6,7 @@ The store says; the target is asked only where its logs begin and end, and for n
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -20,12 +20,15 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, Outpu
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.admin.source_divergence import with_divergence_now
 from drkit.mapping import Translator
+from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
 from drkit.observe.status import logs_by_source
+from drkit.store.workers import live_workers
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +139,7 @@ def _links(run: Invocation, selected: str | None) -> list[Link]:
     return found
 
 
-def _translator(run: Invocation, link: Link, tps: Iterable[TopicPartition]) -> Translator:
+def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) -> Translator:
     """Of a link; with where the target's logs of these partitions (of the source) begin and end, if it says so soon."""
     there = [TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in tps]
 
@@ -151,9 +154,36 @@ def _translator(run: Invocation, link: Link, tps: Iterable[TopicPartition]) -> T
                 return {}
         return logs_by_source(link, starts, ends)
 
-    translator = Translator(run.store(), link.id)
+    store = run.store()
+    translator = Translator(store, link.id)
     translator.observe_target(look)
+    _look_again_at_source(run, link, translator, tps)
     return translator
+
+
+def _look_again_at_source(run: Invocation, link: Link, translator: Translator, tps: Collection[TopicPartition]) -> None:
+    """What stands still, and where no mirror is at work all of these partitions, compared with the source as it is now:
+    it may have lost more than what is on record."""
+    store, at = run.store(), now()
+    control, lease = store.link_control(link.id), store.lease(f"mirror:{link.id}")
+    if control is not None and control.direction not in {Direction.ACTIVE, Direction.PAUSED}:
+        return
+    by_store = store.time()
+    running = (lease is not None and lease.expires_at > by_store) or any(live_workers(store, link.id, by_store))
+    resting = not running or (control is not None and control.direction is Direction.PAUSED)
+    marks = {tp: mark for tp in tps if (mark := translator.watermark(tp)) is not None}
+    seconds = _GLANCE_SECONDS
+    with Clusters(run.config.clusters, timeout_seconds=seconds, patience_seconds=seconds) as clusters:
+        seen = with_divergence_now(
+            lambda: clusters.admin(link.id.source, may_be_gone=True),
+            link.id,
+            marks,
+            store.topic_states(link.id),
+            store.problems(link.id),
+            at,
+            everywhere=resting and not link.inverse,
+        )
+    translator.heed_problems(seen.problems, seen.unseen)
 
 
 def _of_groups(

@@ -21,12 +21,13 @@ from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.transaction_gap import without_empty_gaps
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.source_divergence import with_divergence_now
 from drkit.kafka.groups.group_admin import GroupListing
 from drkit.kafka.groups.unmovable_groups import read_unmovable
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
-from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, TopicState
+from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.transactions import TransactionHistory
@@ -126,7 +127,7 @@ def observe(
         committed=_committed(link, target),
         members=target.members,
         source_members=source.members,
-        problems=tuple(estate.store.problems(link.id)),
+        problems=_problems_now(estate, link, memory, source),
         mirror=memory.mirror,
         notes=source.notes,
         past=memory.past,
@@ -136,6 +137,26 @@ def observe(
         unmovable=_unmovable(estate, link, source),
         transactions=_transactions(estate, link, target, partitions),
     )
+
+
+def _problems_now(estate: ClusterContext, link: Link, memory: _Memory, source: _Side) -> tuple[Problem, ...]:
+    """What is on record, with where both sides part now: of what stands still a source may have lost more since, and
+    where no mirror is at work nobody has looked. A source that is gone, or was failed away from, isn't asked."""
+    problems = estate.store.problems(link.id)
+    open_still = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    if not source.view.reachable or not open_still:
+        return tuple(problems)
+    resting = memory.mirror is None or (memory.control is not None and memory.control.direction is Direction.PAUSED)
+    seen = with_divergence_now(
+        lambda: estate.admin(link.id.source, may_be_gone=True),
+        link.id,
+        memory.watermarks,
+        memory.topics,
+        problems,
+        now(),
+        everywhere=resting and not link.inverse,
+    )
+    return tuple(seen.problems)
 
 
 def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:

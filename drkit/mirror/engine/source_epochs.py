@@ -1,6 +1,6 @@
 """Of which leader epoch a source's batches are, as they were read: what tells a log that lost its tail. Pure.
 
-The pair (offset, epoch of the batch below it) is what a log is compared by (`drkit.mirror.resume.source_divergence`): a
+The pair (offset, epoch of the batch below it) is what a log is compared by (`drkit.kafka.admin.source_divergence`): a
 Fetch carries that of the next offset to be read, a watermark keeps that of what is mirrored. Never one for the other:
 an epoch that was only read would claim more than is on the target.
 """

@@ -19,7 +19,7 @@ What is out of the ordinary:
 
 | kind | found by | then |
 |---|---|---|
-| `source_truncated` | the source lost what was mirrored (`.divergence`) | stands still until an operator decides |
+| `source_truncated` | the source lost what was mirrored (`divergence`) | stands still until an operator decides |
 | `foreign_writer` | the target holds what the mirror didn't write | stands still |
 | (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
 | `records_misplaced` | the mirror's own records stand below their place | a new row, copied anew behind them |
@@ -35,6 +35,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine.interface import PartitionStart
@@ -42,7 +43,6 @@ from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.misplaced_records import Misplaced, MisplacedRecords
 from drkit.mirror.resume.offset_alignment.fill_decision import FillDecision, Observed
-from drkit.mirror.resume.source_divergence import KIND, divergence
 from drkit.mirror.resume.tail_verification import Tail, TailVerifier
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.alignment import Alignment

@@ -6,6 +6,7 @@
     resume                       where partitions go on (and why not)
     observe, save                log ends; watermarks
     target                       what the target has lost (`drkit.mirror.health.target_end_watch`, `purge_watch`)
+    source                       what the source loses of what stands still (`drkit.mirror.health.source_cut_watch`)
     groups, transactions         positions of consumer groups; what they commit in transactions
     report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
@@ -42,6 +43,7 @@ from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_S
 from drkit.mirror.groups.transaction_watch import TransactionWatch
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
+from drkit.mirror.health.source_cut_watch import SourceCutWatch
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.mirror.progress import MirrorProgress
@@ -180,6 +182,7 @@ class Session:
         )
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
+        self._source_cuts = SourceCutWatch(link.id, self._source, store, self._problems)
         self._catch_up = CatchUp(
             link.id,
             store,
@@ -205,6 +208,7 @@ class Session:
             self._resume,
             Periodic("observe", 1.0, self._progress.observe, self._ending),
             Periodic("target", 1.0, self._watch_target, self._ending),
+            Periodic("source", 2.0, self._watch_source, self._ending),
             self._save,
             self._groups,
             *((self._watching,) if link.committed and not options.until_caught_up else ()),
@@ -461,6 +465,10 @@ class Session:
             self._incidents.put(incident)
             self._resume.wake()
         self._purges.look(self._progress.current())
+
+    def _watch_source(self) -> None:
+        if self._worker.valid() and self._worker.leads():
+            self._source_cuts.look()
 
     def _capture_groups(self) -> None:
         if self._worker.leads() and self._remembered:  # a store that has forgotten the link is to be recovered first

@@ -6,13 +6,17 @@ position when somebody looks at its end. Here the broker's disk is cut while it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from drkit.audit.compare.range_proof import choose
 from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
+from drkit.failover.plan.take_snapshot import observe
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.audit import AuditRequest
 from drkit.model.digests import Uncovered
@@ -39,6 +43,29 @@ def write(mirrored: Mirrored, topic: str, values: list[bytes]) -> None:
 
 def named(what: str, first: int, last: int) -> list[bytes]:
     return [b"%s-%d" % (what.encode(), number) for number in range(first, last)]
+
+
+def cut_again(mirrored: Mirrored, topic: str, kept: int, grown: int) -> None:
+    """A second time, further down; it grows as far as that no end tells."""
+    with stopped(mirrored.lab, "primary-1") as disk:
+        assert disk.cut(topic, 0, kept) == kept
+    write(mirrored, topic, named("third", kept, grown))
+    assert mirrored.source.end(topic) == grown
+
+
+def said(mirrored: Mirrored, topic: str, offset: int) -> tuple[Any, ...]:
+    """What status says is mirrored, and is missing, and translate of a position."""
+    told = mirrored.drkit("status", "--output", "json")
+    (link,) = json.loads(told.stdout)["links"]
+    (partition,) = (each for each in link["partitions"] if each["topic"] == topic)
+    place = mirrored.drkit("translate", "--topic", f"{topic}:0", "--offset", str(offset), "--output", "json")
+    (position,) = json.loads(place.stdout)["positions"]
+    return (
+        partition["mirrored_through"],
+        partition["lag_records"],
+        position["translation"],
+        position["target_offset"],
+    )
 
 
 def cut(mirrored: Mirrored, *topics: str, grow: bool = True) -> None:
@@ -128,6 +155,27 @@ def test_a_running_mirror_reads_nothing_of_a_log_that_was_cut(mirrored: Mirrored
         wait_until(lambda: mirrored.problems(KIND), what="the problem")
     assert running.error is None
     assert_stands_still(mirrored, topic)
+
+
+def test_a_second_cut_further_down_under_a_standing_problem(mirrored: Mirrored) -> None:
+    """A running mirror looks again at what stands still; while none runs, status and translate look themselves."""
+    topic = mirrored_topic(mirrored, "twice")
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        cut(mirrored, topic)
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+        cut_again(mirrored, topic, 700, GROWN)
+        wait_until(lambda: mirrored.problems(KIND)[0].unsure_from == 700, what="the lower place")
+        assert said(mirrored, topic, 800) == (700, GROWN - 700, "conservative", 700)
+    assert running.error is None
+    assert "lost offsets 700 to 999" in mirrored.problems(KIND)[0].reason
+    cut_again(mirrored, topic, 400, 450)
+    assert said(mirrored, topic, 500) == (400, 50, "conservative", 400)
+    with ClusterContext(mirrored.config, mirrored.store) as estate:
+        (problem,) = observe(estate, mirrored.link).problems
+    assert problem.unsure_from == 400
+    assert mirrored.problems(KIND)[0].unsure_from == 700, "a look writes nothing"
+    assert values(mirrored, topic) == named("first", 0, THROUGH)
 
 
 def test_a_former_leader_that_comes_back_with_a_longer_log(mirrored: Mirrored) -> None:

@@ -19,8 +19,8 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.leader_epochs import KeptEpochs
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.source_divergence import divergence
 from drkit.lab import Lab
-from drkit.mirror.resume.source_divergence import divergence
 from drkit.model.audit import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place

@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs
+from drkit.kafka.admin.source_divergence import divergence
 from drkit.kafka.protocol.coalescing import CoalescedRun
 from drkit.mapping.invert import invert_watermark
 from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.engine.source_epochs import SourceEpochs
 from drkit.mirror.progress import _joined, _Tracked
-from drkit.mirror.resume.source_divergence import divergence
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 

@@ -1,0 +1,236 @@
+"""Whether a source lost what was mirrored of it, told by leader epochs; never guessed. Pure, but for
+`look_at_source`.
+
+A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that point again, its
+end says nothing; its history of leader epochs (KIP-101) does. A watermark keeps the leader epoch of the last batch
+below its `source_through`. On a source that is whole that epoch is known and ends there or above. Where it ends below,
+a leader was elected that hadn't got the records between (an unclean election), and what stands at their offsets now, on
+the source, are others. Where it isn't known although the log is long enough, an older log came back.
+
+    mirrored        0 ─── epoch 3 ─── 80 ─── epoch 3 ─── 100        source_through 100, leader_epoch 3
+    source now      0 ─── epoch 3 ─── 80 ─── epoch 4 ─────────── 130        epoch 3 ends at 80: 20 lost
+    or              0 ─── epoch 2 ───────────────── 110 ─ epoch 4 ── 130        epoch 3 isn't known: some lost
+
+While a partition is read, the broker itself compares with each Fetch (KIP-595) and gives nothing of a log that differs;
+before it is read, wherever it goes on, this is asked. A leader without any history of epochs (old log formats) proves
+nothing: no divergence is claimed.
+
+What was found is not what stays: a source may be cut again, further down. So whoever says how much of a partition is
+mirrored looks again (`look_at_source`): the mirror at what stands still
+(`drkit.mirror.health.source_cut_watch`), a status, a translation and a failover's snapshot themselves. A place is only
+ever lowered (`lowered`): a history that retention took away shows less than was seen, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_of
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, Problem, TopicState
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
+
+KIND = SOURCE_TRUNCATED
+"""Kind of the problem; the partition stands still until an operator decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A partition whose source lost what was mirrored of it, through offset `through` - 1 and from `kept` on.
+
+    `epoch`: the leader epoch of the last batch mirrored; None where only the log's end tells.
+    """
+
+    tp: TopicPartition
+    through: int
+    target_end: int
+    kept: KeptEpochs
+    epoch: int | None
+
+    def reason(self, link: LinkId) -> str:
+        """What happened, for the problem."""
+        first, last = self.kept.offset, self.through - 1
+        if self.epoch is None:
+            why = f"its log ends at {first} there"
+        elif self.kept.exact:
+            why = f"leader epoch {self.epoch} ends at {first} there, and other records may stand in their place"
+        else:
+            why = f"its log there doesn't know leader epoch {self.epoch}, in which the last of them was written"
+        lost = f"offsets {first} to {last}" if first <= last else f"offsets below {self.through}"
+        also = "" if self.kept.exact else ", and maybe earlier ones,"
+        return f"{self.tp} on {link.source} lost {lost}{also} after they were mirrored: {why}"
+
+    @property
+    def unsure(self) -> tuple[int, None]:
+        """The source offsets whose place on the target isn't exact (`Problem.unsure_from`)."""
+        return (self.kept.offset if self.kept.exact else 0, None)
+
+    def remedy(self, link: LinkId) -> str:
+        """What to do, for the problem."""
+        return (
+            f"The lost records are on {link.target} only. Find out why {link.source} lost them (an unclean leader "
+            f"election, a disk?). To continue with what {link.target} holds: `drkit failover --to {link.target}`. To "
+            f"continue with what {link.source} has: `drkit link resume '{link}' --topic {self.tp.topic} "
+            f"--accept-recreated` mirrors the whole topic again, behind what {link.target} holds of it "
+            f"({self.target_end} offsets of "
+            f"partition {self.tp.partition}, which stay); to have exactly the source's records there, delete the topic "
+            f"on {link.target} first"
+        )
+
+
+def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Divergence | None:
+    """Whether a source lost something of what was mirrored.
+
+    Args:
+        mirrored: the watermark.
+        end: what the source's leader answers for the watermark's leader epoch; None where that isn't known.
+        log_end: the source's high watermark.
+    """
+    epoch = mirrored.leader_epoch
+    if epoch is not None and end is not None and end.end >= 0:
+        kept = kept_of(mirrored.source_through, epoch, end)
+        return None if kept is None else _divergence(mirrored, kept, epoch)
+    if log_end < mirrored.source_through:
+        return _divergence(mirrored, KeptEpochs(log_end, exact=True), None)
+    return None
+
+
+def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Divergence:
+    return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLook:
+    """What a look at the source's logs showed.
+
+    `seen`: the partitions that could be judged; `diverged`: those of them that lost what was mirrored. `why`: why
+    others could not be judged.
+    """
+
+    seen: frozenset[TopicPartition] = frozenset()
+    diverged: Mapping[TopicPartition, Divergence] = field(default_factory=dict)
+    why: str = "no leader answers for it, or its topic there isn't the one that was mirrored"
+
+
+def look_at_source(
+    source: ClusterAdmin, marks: Mapping[TopicPartition, Watermark], topics: Mapping[str, TopicState]
+) -> SourceLook:
+    """Compare the source's logs as they are now with what was mirrored of them.
+
+    A cluster that doesn't answer has nothing judged. Of a topic that isn't the mirrored one, or not of the watermark's
+    epoch, no log is compared: that is another finding. Few requests, however many partitions there are.
+
+    Args:
+        source: the cluster.
+        marks: watermarks, read before.
+        topics: what is known of the topics.
+    """
+    try:
+        there = source.topics({tp.topic for tp in marks}, denied=set())
+        same = {
+            tp: mark
+            for tp, mark in marks.items()
+            if (state := topics.get(tp.topic)) is not None
+            and state.epoch == mark.epoch
+            and (found := there.get(tp.topic)) is not None
+            and found.topic_id == state.source_topic_id
+        }
+        if not same:
+            return SourceLook()
+        ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in same.items() if mark.leader_epoch is not None})
+        silent = [tp for tp, mark in same.items() if mark.leader_epoch is None or (tp in ends and ends[tp].end < 0)]
+        log_ends = source.end_offsets(silent, committed=False, partial=True) if silent else {}
+    except (Unreachable, AuthenticationError, Refused) as error:
+        return SourceLook(why=str(error))
+    diverged = {}
+    for tp, mark in same.items():
+        if tp in ends or tp in log_ends:
+            found_now = divergence(mark, ends.get(tp), log_ends.get(tp, mark.source_through))
+            if found_now is not None:
+                diverged[tp] = found_now
+    # a log without epochs shows a loss only until it has grown again
+    return SourceLook(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged)
+
+
+def standing(marks: Mapping[TopicPartition, Watermark], problems: Iterable[Problem]) -> dict[TopicPartition, Watermark]:
+    """The partitions that stand still because of a problem: nobody fetches of these, so no broker compares. Not those
+    of topics that were made anew: nothing of them counts as mirrored."""
+    halted = [problem for problem in problems if problem.halted]
+    whole = {problem.topic for problem in halted if problem.partition is None}
+    single = {TopicPartition(problem.topic, problem.partition) for problem in halted if problem.partition is not None}
+    anew = {problem.topic for problem in halted if problem.kind in RECREATED}
+    return {tp: mark for tp, mark in marks.items() if (tp.topic in whole or tp in single) and tp.topic not in anew}
+
+
+def lowered(link: LinkId, found: Divergence, problems: Iterable[Problem], at: datetime) -> Problem | None:
+    """The problem of a divergence that was just seen; None where what is on record says as much already."""
+    tp = found.tp
+    known = next((p for p in problems if p.kind == KIND and (p.topic, p.partition) == (tp.topic, tp.partition)), None)
+    first, end = found.unsure
+    if known is not None and known.unsure_from is not None and known.unsure_from <= first:
+        return None
+    since = at if known is None else known.since
+    reason, remedy = found.reason(link), found.remedy(link)
+    return Problem(
+        KIND, tp.topic, tp.partition, reason, remedy, halted=True, since=since, unsure_from=first, unsure_until=end
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProblems:
+    """Problems as they are after a look at the source. `unseen`: partitions whose source has lost something, and of
+    which nobody can say now whether it has lost more since."""
+
+    problems: list[Problem]
+    unseen: frozenset[TopicPartition] = frozenset()
+
+
+def with_divergence_now(
+    source: Callable[[], ClusterAdmin],
+    link: LinkId,
+    marks: Mapping[TopicPartition, Watermark],
+    topics: Mapping[str, TopicState],
+    problems: Sequence[Problem],
+    at: datetime,
+    *,
+    everywhere: bool,
+) -> SeenProblems:
+    """The problems on record, with where both sides part now.
+
+    Args:
+        source: connects to the source; called only where there is something to look at.
+        link: the link.
+        marks: its watermarks, as far as they are of interest.
+        topics: what is known of its topics.
+        problems: those on record.
+        at: now.
+        everywhere: no mirror is at work that would see a loss; else only what stands still is looked at.
+    """
+    wanted = dict(marks) if everywhere else standing(marks, problems)
+    if not wanted:
+        return SeenProblems(list(problems))
+    try:
+        look = look_at_source(source(), wanted, topics)
+    except (Unreachable, AuthenticationError) as error:
+        look = SourceLook(why=str(error))
+    fresh = [each for found in look.diverged.values() if (each := lowered(link, found, problems, at)) is not None]
+    places = {(problem.topic, problem.partition) for problem in fresh}
+    kept = []
+    unseen = set()
+    for problem in problems:
+        tp = None if problem.partition is None else TopicPartition(problem.topic, problem.partition)
+        if problem.kind != KIND:
+            kept.append(problem)
+        elif (problem.topic, problem.partition) in places:
+            continue
+        elif tp is not None and tp in wanted and tp not in look.seen:
+            unseen.add(tp)
+            why = f"{problem.reason}; whether {link.source} has lost more of it since isn't known: {look.why}"
+            kept.append(replace(problem, reason=why))
+        else:
+            kept.append(problem)
+    return SeenProblems(kept + fresh, frozenset(unseen))
