@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from confluent_kafka import Consumer, ShareConsumer
+from confluent_kafka import Consumer, Message, ShareConsumer
 
 from drkit.config import ClusterConfig
 from drkit.failover.positions.group_history import PastPosition, positions_at
@@ -134,9 +134,16 @@ def test_a_share_group_is_named_as_unavailable(
     topic, group = mirrored.name("t"), mirrored.name("share")
     fill(mirrored, topic)
     consumer = ShareConsumer({"bootstrap.servers": mirrored.source.bootstrap, "group.id": group, "log_level": 0})
+    producer = mirrored.source.producer()
+
+    def received() -> list[Message]:  # a new share group begins at the topic's end
+        producer.produce(topic, value=b"shared")
+        assert producer.flush(20) == 0
+        return list(consumer.poll(0.3))
+
     try:
         consumer.subscribe([topic])
-        wait_until(lambda: list(consumer.poll(0.2)), 60, "records of the share group")
+        wait_until(received, 60, "records of the share group")
         assert listed_type(groups, group) == "share"
         with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.unmovable_groups"):
             assert mirrored.catch_up().caught_up
