@@ -123,7 +123,7 @@ def test_what_a_killed_rehearsal_left_is_removed_and_a_failing_one_cleans_up(own
     killing = f"""
 import os, signal, sys
 from pathlib import Path
-from drkit.failover.plan.planner import Request, make_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.rehearsal import rehearse
 from tests.support.estates import open_link
 own = open_link(Path({str(own.config_path)!r}), {own.name!r})
@@ -131,7 +131,7 @@ def watch(stage, record, text):
     if stage == "commit" and record is not None:
         os.kill(os.getpid(), signal.SIGKILL)
 with own.estate() as estate:
-    rehearse(estate, make_plan(estate, Request("dr")), watch=watch)
+    rehearse(estate, make_plan(estate, PlanRequest("dr")), watch=watch)
 """
     before = production(own)
 

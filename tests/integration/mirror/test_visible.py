@@ -152,7 +152,7 @@ def test_a_partition_that_its_engine_forgets_ends_the_run(mirrored: Mirrored, mo
 
 _BLOCKED = """
 import sys, threading
-from drkit.cli import stuck
+from drkit.cli.wiring import watchdog_exit
 from drkit.mirror.runtime.session import Session
 
 round_once = Session._round
@@ -165,7 +165,7 @@ def blocks(self):
     return round_once(self)
 
 Session._round = blocks
-stuck.wait_for.__kwdefaults__["grace_seconds"] = 2.0
+watchdog_exit.wait_for.__kwdefaults__["grace_seconds"] = 2.0
 from drkit.cli.main import application
 application()()
 """
