@@ -1,6 +1,6 @@
 """The durable memory of drkit: mapping rows, watermarks, group positions, link state, journal.
 
-`api.py` states the protocols; `sqlite.py` and `cassandra.py` are the two homes. Open one with
+`api.py` states the protocols; `sqlite/` and `cassandra/` are the two homes. Open one with
 `drkit.store.open_store`.
 """
 

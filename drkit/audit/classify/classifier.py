@@ -1,6 +1,6 @@
 """What became of each residual: the audit's definitions, one after the other. Pure; the only ones there are.
 
-The first pass (`abreast.py`) leaves residuals: records of either side without an equal one at their place. Target
+The first pass (`merge_join.py`) leaves residuals: records of either side without an equal one at their place. Target
 residuals, the first reason that holds:
 
     target_appended   beyond what a sealed link mirrored
@@ -33,7 +33,7 @@ Every digest is paired as often as both sides have it, so what stays unpaired is
 of, whatever the pairing. Where several records of a partition are equal in key, value, headers and
 timestamp, which of them is which can't be known; 2 takes the explanation with the fewest movements near by.
 
-`classify` is about one partition. It asks for what residuals alone don't tell (`lookups.py`): a generator, so that the
+`classify` is about one partition. It asks for what residuals don't tell (`source_lookups.py`): a generator, so that the
 driver can answer many partitions at once, and a task one by itself.
 """
 
@@ -161,7 +161,7 @@ def classify(
         source: its source residuals, by offset.
         target: its target residuals, by offset.
         stretches: what matched at its place.
-        runs: what was paired already, in long runs (`displaced.py`); not of a compacted topic.
+        runs: what was paired already, in long runs (`displaced_runs.py`); not of a compacted topic.
 
     Yields:
         requests; each is to be sent its answer.

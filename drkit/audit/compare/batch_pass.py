@@ -1,6 +1,6 @@
 """The first pass in Spark's tasks: what a mirror forwarded untouched is proven equal without decoding a record.
 
-Tasks read both sides' parts of a partition abreast and compare them (`abreast.py`); nothing is shuffled. What they
+Tasks read both sides' parts of a partition abreast and compare them (`merge_join.py`); nothing is shuffled. What they
 hand over is small: stretches of matched records, and the few that have no equal one at their place. Where these are
 many, they stay in tasks (`compare.MEMORY_BUDGET`).
 """

@@ -44,7 +44,7 @@ def reconcile(
 ) -> list[Reconciled]:
     """Compare ranges of different partitions, all in one go.
 
-    What stands on the target behind the last mirrored record is no range's: `behind.py` looks at that.
+    What stands on the target behind the last mirrored record is no range's: `behind_mirror.py` looks at that.
 
     Raises:
         LogMoved: retention moved the logs faster than they could be read.

@@ -1,6 +1,6 @@
 """Kafka's logs as a Spark data source of drkit's own: one row a record (Python Data Source API).
 
-An audit doesn't use it: it reads both sides in one task (`abreast.py`), so what it compares is never a row of Spark's.
+An audit reads both sides in one task instead (`merge_join.py`), so what it compares is never a row of Spark's.
 
 `drkit-records` decodes: one row a record, and one for each stretch of offsets that can't be read. It reads committed
 records, in tasks of about equal many offsets, and yields Arrow. What tasks need (how to reach the

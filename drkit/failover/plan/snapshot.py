@@ -1,4 +1,4 @@
-"""A snapshot of everything a failover decides on. Frozen values; `observe.py` fills them.
+"""A snapshot of everything a failover decides on. Frozen values; `take_snapshot.py` fills them.
 
 Topics and partitions go by their names on the link's source. An offset that isn't known is None:
 the cluster didn't answer, or the topic isn't there.

@@ -1,4 +1,4 @@
-"""`--consistent`: reading what the cut needs to know of both clusters. What it means is decided in `consistency.py`."""
+"""`--consistent`: reading what the cut needs to know of both clusters; `consistent_cut.py` decides what it means."""
 
 from __future__ import annotations
 

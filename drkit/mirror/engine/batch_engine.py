@@ -3,7 +3,7 @@
     fetcher per source broker ──▶ admission ───────▶ partition queue ──▶ sender per target broker
     (.batch_reader)               (.batch_admission)  (.batch_partition)  (.batch_writer)
 
-Which broker reads and writes what is in `.batch_placement`, what they share in `.batch_flow`. What is in
+Which broker reads and writes what is in `leader_routing.py`, what they share in `engine_state.py`. What is in
 memory is bounded by `buffer_bytes`, counted from the read to the acknowledgement.
 
 Work is per batch, not per record; where a batch must be taken apart, and why, is in

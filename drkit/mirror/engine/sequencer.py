@@ -1,7 +1,7 @@
 """Admission: what was read gets its place on the target, and the mapping rows it needs are made durable first.
 
 Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
-it in the meantime; the others go on. Where the link alters records, that comes first (`.batch_alteration`).
+it in the meantime; the others go on. Where the link alters records, `alteration_thread.py` comes first.
 """
 
 from __future__ import annotations
