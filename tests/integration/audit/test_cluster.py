@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.audit.read.log_source import read_records
+from drkit.audit.read.log_source import reached, read_records
 from drkit.audit.read.offset_ranges import Span
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, spark_session, stop_session
@@ -228,7 +228,7 @@ def test_plans_show_no_secret(spark):
         }
     )
 
-    frame = read_records(spark_session(spark), "primary", cluster, [Span(0, "t", 0, 0, 10, 10)])
+    frame = read_records(spark_session(spark), reached("primary", cluster), [Span(0, "t", 0, 0, 10, 10)])
 
     execution = frame._jdf.queryExecution()
     for shown in (execution.toString(), execution.simpleString(), execution.explainString(modes(frame))):

@@ -13,7 +13,8 @@ from drkit.failover.positions.positions import Selection
 from drkit.failover.run.document import plan_document
 from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty
-from drkit.observe.readiness import Outcome, readiness
+from drkit.observe.check import CheckOutcome
+from drkit.observe.readiness import readiness
 from drkit.observe.status import observing
 from tests.support.estates import mirror, texts, without_primary
 from tests.support.wait import wait_until
@@ -63,9 +64,9 @@ def test_a_share_group_is_in_plan_json_status_and_doctor(own):
         assert (json_row["translation"], json_row["target_offset"]) == ("unavailable", None)
     with observing(own.config, None) as clusters:
         checks = {check.name: check for check in readiness(own.config, own.store, own.link, clusters).checks}
-    assert checks[f"share group {group}"].outcome is Outcome.WARN
+    assert checks[f"share group {group}"].outcome is CheckOutcome.WARN
     assert "--reset-offsets" in checks[f"share group {group}"].remedy
-    assert checks["group positions translatable"].outcome is Outcome.OK
+    assert checks["group positions translatable"].outcome is CheckOutcome.OK
     shown = json.loads(drkit("status", "--config", str(own.config_path), "--output", "json").stdout)
     (row,) = [each for each in shown["links"][0]["groups"] if each["group"] == group]
     assert (row["topic"], row["type"], row["translation"]) == (topic, "share", "unavailable")

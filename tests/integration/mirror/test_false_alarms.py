@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from drkit.model.offsets import Certainty
-from drkit.observe.readiness import Check, Outcome, readiness
+from drkit.observe.check import Check, CheckOutcome
+from drkit.observe.readiness import readiness
 from drkit.observe.status import LinkStatus, link_statuses, observing
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
@@ -74,8 +75,8 @@ def test_offsets_that_differ_and_conservative_positions_are_no_alarm(mirrored: M
         assert [problem.kind for problem in seen.problems] == ["offsets_differ"]
         assert [group.translation for group in seen.groups] == [Certainty.CONSERVATIVE]
         found = checks(mirrored)
-        assert found["problem: offsets_differ"].outcome is Outcome.OK
-        assert found["group positions translatable"].outcome is Outcome.OK
+        assert found["problem: offsets_differ"].outcome is CheckOutcome.OK
+        assert found["group positions translatable"].outcome is CheckOutcome.OK
         assert "1 of 1 are conservative" in found["group positions translatable"].reason
 
 
@@ -93,4 +94,4 @@ def test_a_dead_canary_is_no_reason_against_a_failover(mirrored: Mirrored) -> No
             mirrored.source.create(canary)
         (problem,) = wait_until(lambda: mirrored.problems("topic_recreated"), what="a canary that is dead")
         assert (problem.topic, problem.halted) == (canary, True)
-        assert checks(mirrored)["problem: topic_recreated"].outcome is Outcome.WARN
+        assert checks(mirrored)["problem: topic_recreated"].outcome is CheckOutcome.WARN

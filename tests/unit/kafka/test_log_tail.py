@@ -109,7 +109,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     def fetch(places: dict[str, list[object]], **_options: object) -> dict[TopicPartition, int]:
         return {TopicPartition(topic, each.partition): each.offset for topic, all_ in places.items() for each in all_}
 
-    monkeypatch.setattr(log_tail, "Stream", lambda *_args, **_options: broker)
+    monkeypatch.setattr(log_tail, "DataClient", lambda *_args, **_options: broker)
     monkeypatch.setattr(log_tail, "Fetch", fetch)
     return broker
 
