@@ -112,7 +112,7 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
     if not status.source_reachable:
         ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
-        loss = f"a failover now loses {point.records:,} records or more (the source does not answer{ago})"
+        loss = f"a failover now loses {counted(point.records, 'record')} or more (the source does not answer{ago})"
         return Check(name, CheckOutcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
     loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
     missed = []
@@ -157,7 +157,7 @@ def _positions_fresh(status: LinkStatus) -> Check:
         )
     oldest = min(group.captured_at for group in groups)
     age = (now() - oldest).total_seconds()
-    text = f"{len(groups):,} positions, the oldest captured {age:.1f} s ago"
+    text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
     if age > STALE_POSITIONS_SECONDS:
         return Check(
             name, CheckOutcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?"

@@ -12,6 +12,9 @@ import trustme
 KEY_PASSWORD = "keysecret"  # noqa: S105 - of keys made for one test run
 """Of the clients' keys."""
 
+SCRAM = "SCRAM-SHA-512"
+"""The mechanism of the listener `scram`."""
+
 _AS_USER = "RULE:.*CN=([a-z]+).*/$1/"
 """A client's certificate for `CN=mirror` makes it the user `mirror`, as its password does."""
 
@@ -58,8 +61,9 @@ def make_certificates(folder: Path) -> Pem:
 
 
 def tls_listeners(pem: Pem, users: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Listeners of a lab (`Lab.up`): `tls` with users and passwords, `mtls` with clients' certificates, and two
-    like `tls` with a certificate that no client should take: `expired`, and `elsewhere`, made out to another host.
+    """Listeners of a lab (`Lab.up`): `tls` with users and passwords, `scram` with users that an administrator makes
+    later (SCRAM-SHA-512), `mtls` with clients' certificates, and two like `tls` with a certificate that no client
+    should take: `expired`, and `elsewhere`, made out to another host.
     """
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
@@ -76,6 +80,12 @@ def tls_listeners(pem: Pem, users: dict[str, str]) -> dict[str, dict[str, str]]:
         "tls": with_passwords("broker"),
         "expired": with_passwords("expired"),
         "elsewhere": with_passwords("elsewhere"),
+        "scram": {
+            "security.protocol": "SASL_SSL",
+            "sasl.enabled.mechanisms": SCRAM,
+            "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            **_keystore(pem, "broker"),
+        },
         "mtls": {
             "security.protocol": "SSL",
             "ssl.client.auth": "required",

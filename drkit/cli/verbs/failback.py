@@ -26,6 +26,7 @@ from drkit.failover.run.ports import Ports
 from drkit.failover.run.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
+from drkit.model.wording import counted
 from drkit.seed.checks import seed_port
 
 ClusterIdOption = Annotated[
@@ -161,7 +162,7 @@ def _act(
         what = f"{plan.live.alias} becomes the source for good" if kept else f"Groups move back to {plan.target.alias}"
         asked = confirm(run, plan.target.alias, f"{what}; nothing is deleted", yes=yes)
     else:
-        what = f"{len(plan.topics)} topics of {plan.target.alias} are deleted and seeded anew"
+        what = f"On {plan.target.alias}, {counted(len(plan.topics), 'topic')} will be deleted and seeded anew"
         asked = confirm(run, known, what, yes=yes, ask="its cluster id")
     printer = StagePrinter(run.writer.log)
     try:

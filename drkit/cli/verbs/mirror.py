@@ -27,6 +27,7 @@ from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.mirror.runtime.process_tuning import serve_the_data_path
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import counted
 from drkit.observe import words
 from drkit.observe.workers import LiveCollector, LiveLink, serve_live
 
@@ -262,7 +263,9 @@ class _Listener:
                     self._said[event.link] = event.at.timestamp()
                     self._writer.log.print(_headline(event))
             elif isinstance(event, DoneEvent):
-                self._writer.log.print(Text(f"{event.link}: ended in order, {event.records:,} records mirrored"))
+                self._writer.log.print(
+                    Text(f"{event.link}: ended in order, {counted(event.records, 'record')} mirrored")
+                )
 
     def error(self, link: LinkId, error: DrkitError) -> None:
         """Say how a link's runtime ended."""

@@ -25,6 +25,7 @@ from drkit.cli.wiring.context import (
 from drkit.cli.wiring.output import OutputMode
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty
+from drkit.model.wording import counted
 from drkit.observe import words
 from drkit.observe.document import status_document
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, link_statuses
@@ -111,7 +112,7 @@ def _headline(status: LinkStatus) -> Text:
     if point.records is None:
         line.append("recovery point unknown", "dim")
     else:
-        line.append(f"{status.loss_means}: {point.records:,} records, {_seconds(point.seconds)}")
+        line.append(f"{status.loss_means}: {counted(point.records, 'record')}, {_seconds(point.seconds)}")
     for alias, reachable in (
         (status.link.id.source, status.source_reachable),
         (status.link.id.target, status.target_reachable),
@@ -123,7 +124,8 @@ def _headline(status: LinkStatus) -> Text:
     if len(status.workers) > 1:
         for each in status.workers:
             line.append(
-                f"\n  worker {each.owner}: {each.partitions} partitions{', leads' if each.leads else ''}", "dim"
+                f"\n  worker {each.owner}: {counted(each.partitions, 'partition')}{', leads' if each.leads else ''}",
+                "dim",
             )
     for worker in status.statistics:
         line.append(

@@ -23,6 +23,7 @@ from drkit.failover.run.machine import Kind, StageOutcome
 from drkit.failover.run.run_record import Plan
 from drkit.failover.run.runner import RunResult
 from drkit.model.clock import iso
+from drkit.model.wording import counted
 
 _ROWS = 20
 _LIMITS = 3
@@ -52,7 +53,7 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
     elif plan.kind is Kind.FAILBACK:
         groups = len({position.group for position in plan.positions})
         console.print(
-            f"{len(plan.positions)} positions of {groups} groups move back; "
+            f"{counted(len(plan.positions), 'position')} of {counted(groups, 'group')} move back; "
             f"where to is known once {plan.target.alias} is up to date"
         )
     for warning in plan.warnings:
@@ -84,7 +85,9 @@ def print_result(
         print_evidence(console, result.evidence, missed, unproven)
     facts = result.machine.facts
     if facts.salvage_path:
-        console.print(f"salvaged    {facts.salvaged:,} records in {escape(facts.salvage_path)}", soft_wrap=True)
+        console.print(
+            f"salvaged    {counted(facts.salvaged or 0, 'record')} in {escape(facts.salvage_path)}", soft_wrap=True
+        )
     if facts.audit_detail:
         console.print(f"audit       {facts.audit}: {escape(facts.audit_detail)}")
     if facts.endpoint and result.error is None:
@@ -114,7 +117,7 @@ def print_evidence(
 ) -> None:
     """RPO, RTO and the fence, in numbers; objectives that were missed, and those that can't be judged."""
     more = " or more" if evidence.rpo_lower_bound else ""
-    rpo = "not known" if evidence.rpo_records is None else f"{evidence.rpo_records:,} records{more}"
+    rpo = "not known" if evidence.rpo_records is None else f"{counted(evidence.rpo_records, 'record')}{more}"
     age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
     basis = f"{evidence.rpo_basis} {iso(evidence.observed_at)}" if evidence.observed_at else evidence.rpo_basis
     console.print(f"lost (RPO)  [bold]{rpo}[/]{age}  [dim]{basis}[/]")
@@ -259,7 +262,7 @@ def _expected_loss(console: Console, plan: FailoverPlan) -> None:
     style = "bold green" if loss.records == 0 and not loss.lower_bound else "bold yellow"
     age = f", the oldest up to {loss.seconds:.1f} s old" if loss.seconds else ""
     more = " or more" if loss.lower_bound else ""
-    console.print(f"expected loss [{style}]{loss.records:,} records{more}[/]{age} [dim](as last observed)[/]")
+    console.print(f"expected loss [{style}]{counted(loss.records, 'record')}{more}[/]{age} [dim](as last observed)[/]")
 
 
 def _cluster(view: ClusterView) -> Text:

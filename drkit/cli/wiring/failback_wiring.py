@@ -24,6 +24,7 @@ from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
+from drkit.model.wording import counted
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
@@ -88,7 +89,7 @@ class _Mirror:
         """Mirror until caught up."""
         runtime = MirrorRuntime(self.run.config, link, self.run.store())
         report = self.carry_out(link, say, partial(runtime.run, until_caught_up=True))
-        return CaughtUp(report.records, f"{report.records:,} records brought over {link.id}")
+        return CaughtUp(report.records, f"{counted(report.records, 'record')} brought over {link.id}")
 
     def carry_out(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
         """Run a mirror to its end. `work` takes `stop` and `on_progress`."""
@@ -97,7 +98,7 @@ class _Mirror:
         def tell(event: MirrorEvent) -> None:
             if isinstance(event, ProgressEvent):
                 why = f"; waiting: {event.reason}" if event.reason else ""
-                say(f"{link.id}: {event.records:,} records, {event.lag_records:,} to go{why}")
+                say(f"{link.id}: {counted(event.records, 'record')}, {event.lag_records:,} to go{why}")
 
         if not self.run.verbose:
             logging.getLogger("drkit.librdkafka").setLevel(logging.CRITICAL)  # what matters of it, drkit says itself
@@ -206,6 +207,6 @@ def _numbers(result: AuditResult) -> str:
     bad = {name: getattr(counts, name) for name in ("lost", "duplicated", "corrupted", "reordered", "foreign")}
     named = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
     unseen = f", {counts.unseen:,} not there yet" if counts.unseen else ""
-    return f"{counts.source_records:,} records compared, {counts.matched:,} matched{unseen}" + (
+    return f"{counted(counts.source_records, 'record')} compared, {counts.matched:,} matched{unseen}" + (
         f", {named}" if named else ""
     )

@@ -152,7 +152,9 @@ class ClusterFence:
                 remedy="Grant drkit's principal DESCRIBE and READ on the link's topics, DESCRIBE on its groups",
             )
         shown = self._denied(topics, _AT_ONCE)
-        return f"writes to {len(topics)} topics are denied{shown}, {len(groups)} groups can't read"
+        return (
+            f"writes to {counted(len(topics), 'topic')} are denied{shown}, {counted(len(groups), 'group')} can't read"
+        )
 
     def _note_others(self, record: FenceRecord, rules: frozenset[Acl]) -> None:
         """Remember what somebody else has closed: it needs no rule of ours, and the fence names it all the same."""
@@ -223,7 +225,7 @@ class ClusterFence:
                     f"{probe.principal} still may write {min(writable)} through broker {node}: a super user, whom no "
                     f"rule stops? Give an ordinary writer in [clusters.{self._cluster}.fence.client]"
                 )
-            return f", shown to {probe.principal} by {len(found)} brokers"
+            return f", shown to {probe.principal} by {counted(len(found), 'broker')}"
 
     def _by_command(self, record: FenceRecord, before: FenceRecord | None) -> str:
         fence = self._config.fence

@@ -14,6 +14,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.acls import fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.fence import FenceMethod, GateState
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.wording import counted
 
 _SHOWN = 3
 
@@ -30,7 +31,7 @@ class ClosedTopics:
         more = f" and {len(self.topics) - _SHOWN} more" if len(self.topics) > _SHOWN else ""
         return (
             f"made after the fence, and closed since: {', '.join(self.topics[:_SHOWN])}{more} "
-            f"({self.offsets:,} offsets there may be nowhere else)"
+            f"({counted(self.offsets, 'offset')} there may be nowhere else)"
         )
 
 

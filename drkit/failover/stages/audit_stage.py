@@ -12,7 +12,7 @@ from drkit.failover.stages.scrub_topics import live_logs
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.topology import TopicPartition
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 
 class AuditFailed(PartlyDone):
@@ -78,9 +78,9 @@ class Audit:
                 else:
                     missing += lost_since(live, mark if same else None, rows, number)
             if missing and not still and name not in context.facts.salvage_only:
-                torn.append(f"{topic.live_topic} ({missing:,} offsets)")
+                torn.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
             elif missing:
-                retired.append(f"{topic.live_topic} ({missing:,} offsets)")
+                retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
         if torn:
             raise AuditFailed(
                 f"{and_more(torn)}: deleted or made anew on {self.live} after {self.cluster} was scrubbed",

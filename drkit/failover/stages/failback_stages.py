@@ -37,7 +37,7 @@ from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 from drkit.store.transactions import forget_transactions
 
 MIRROR_SECONDS = 60.0
@@ -294,7 +294,7 @@ class DrainBack:
         settle_watermarks(context, world)
         loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=world.lag, loss=loss)
-        left = "what was written there since" if loss.records is None else f"{loss.records:,} records or more"
+        left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
         return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
@@ -394,7 +394,7 @@ class ReverseLink:
             context.link, topics, (), free_folder(context.rooms.salvage_root / f"{context.run}-late")
         )
         context.establish(facts, context.carried)
-        said = f"{said}; {sum(kept.records.values()):,} records of these topics are kept in {kept.path}"
+        said = f"{said}; {counted(sum(kept.records.values()), 'record')} of these topics kept in {kept.path}"
         hidden = unreadable_places(kept)
         return facts, f"{said}, not what can't be read: {and_more(hidden)}" if hidden else said
 

@@ -117,7 +117,7 @@ class Translate:
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
         return StageReport(
-            StageOutcome.OK, f"{len(placed)} positions{moved}{unplaced}{trimmed}", facts, positions, places
+            StageOutcome.OK, f"{counted(len(placed), 'position')}{moved}{unplaced}{trimmed}", facts, positions, places
         )
 
 
@@ -139,7 +139,7 @@ class Commit:
 
     def explain(self) -> str:
         """What it will do."""
-        return f"commit {self.positions} positions of {self.groups} groups on {self.target}"
+        return f"commit {counted(self.positions, 'position')} of {counted(self.groups, 'group')} on {self.target}"
 
     def execute(self, context: StageContext) -> StageReport:
         """Commit group by group; what an earlier attempt did, and consumers moved on from, stays."""
@@ -163,9 +163,11 @@ class Commit:
                 remedy=f"{first.remedy}; then drkit resume {context.run}",
             )
         count = sum(len(positions) for positions in wanted.values())
-        kept = f"; {len(done)} groups were committed before" if done else ""
+        kept = f"; {counted(len(done), 'group')} committed before" if done else ""
         facts = replace(context.facts, committed=count)
-        return StageReport(StageOutcome.OK, f"{count} positions of {len(wanted)} groups{kept}", facts)
+        return StageReport(
+            StageOutcome.OK, f"{counted(count, 'position')} of {counted(len(wanted), 'group')}{kept}", facts
+        )
 
     def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[PlannedPosition]]) -> dict[str, str]:
         """Groups that an interrupted attempt committed: they stand where they should, or have read on from there."""
@@ -257,10 +259,12 @@ class Verify:
                 f"(drkit runs {context.run} has them) on by hand, then drkit resume",
             )
         facts = replace(context.facts, verified=count, verified_at=now(), places=compared.seen)
-        more = f"; {len(read_on)} groups have read on already" if read_on else ""
+        more = f"; {counted(len(read_on), 'group')} read on already" if read_on else ""
         here = f"; {compared.seen}" if standing else ""
         facts, closed = self._still_fenced(context, facts)
-        return StageReport(StageOutcome.OK, f"{count} positions read back, all as committed{more}{here}{closed}", facts)
+        return StageReport(
+            StageOutcome.OK, f"{counted(count, 'position')} read back, all as committed{more}{here}{closed}", facts
+        )
 
     def _still_fenced(self, context: StageContext, facts: Facts) -> tuple[Facts, str]:
         """The fence reaches topics that were made after it, too; what was done, "" for nothing.

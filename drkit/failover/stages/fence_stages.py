@@ -214,7 +214,8 @@ class Drain:
             left[:] = behind(world, self._ends(context))
             if left and world.mirror is None:
                 raise Refused(
-                    f"no mirror runs on {context.link.id} and {len(left)} partitions lag: {and_more(left)}",
+                    f"no mirror runs on {context.link.id}, and {counted(len(left), 'partition')} "
+                    f"{'lags' if len(left) == 1 else 'lag'}: {and_more(left)}",
                     meaning="Nothing was changed",
                     remedy=f"Run drkit mirror --link '{context.link.id}', then try again",
                 )
@@ -318,6 +319,6 @@ def settle_watermarks(context: StageContext, world: Snapshot) -> int:
 
 
 def _drained(world: Snapshot, settled: int) -> str:
-    lag = "lag not known" if world.lag is None else f"{world.lag:,} records not on {world.target.alias}"
+    lag = "lag not known" if world.lag is None else f"{counted(world.lag, 'record')} not on {world.target.alias}"
     corrected = f"; {settled} watermarks settled by the logs' ends" if settled else ""
     return f"no mirror at work; {lag}{corrected}"

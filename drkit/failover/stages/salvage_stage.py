@@ -26,7 +26,7 @@ from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class Salvage:
             return f"nothing to keep: nothing is deleted on {self.cluster}"
         count = sum(topic.only_here for topic in self.topics)
         return (
-            f"compare both logs of {len(self.topics)} topics and keep every record that {self.live} doesn't hold "
-            f"({count:,} offsets by what is known now), as Parquet and in a replayable form, and all committed offsets"
+            f"compare both logs of {counted(len(self.topics), 'topic')} and keep every record that {self.live} doesn't "
+            f"hold ({counted(count, 'offset')} by what is known now), as Parquet and in a replayable form, and all "
+            "committed offsets"
         )
 
     def execute(self, context: StageContext) -> StageReport:
@@ -122,7 +123,11 @@ def keep(
     carry = (*others, *fresh)
     context.establish(facts, carry)
     records = sum(kept.records.values())
-    return facts, carry, f"{records:,} records and {len(offsets):,} committed offsets are kept in {kept.path}"
+    return (
+        facts,
+        carry,
+        f"{counted(records, 'record')} and {counted(len(offsets), 'committed offset')} are kept in {kept.path}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +186,7 @@ def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], 
     ]
     if not gaps:
         return
-    named = [f"{topic.live_topic} {topic.gap} ({topic.only_here:,} offsets)" for topic in gaps]
+    named = [f"{topic.live_topic} {topic.gap} ({counted(topic.only_here, 'offset')})" for topic in gaps]
     raise Refused(
         f"on {live}, {and_more(named)}",
         meaning=f"After a failback these records would be in the salvage only ({facts.salvage_path})",

@@ -28,7 +28,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 _ROUNDS = 4
 
@@ -52,8 +52,8 @@ class Scrub:
             return f"nothing is deleted: all that {self.cluster} holds was mirrored, so it is only brought up to date"
         records = sum(topic.records for topic in self.topics)
         return (
-            f"on {self.cluster} ({self.cluster_id}) delete and recreate {len(self.topics)} topics "
-            f"({records:,} offsets) and delete {self.offsets} committed offsets; nothing else"
+            f"on {self.cluster} ({self.cluster_id}) delete and recreate {counted(len(self.topics), 'topic')} "
+            f"({counted(records, 'offset')}) and delete {counted(self.offsets, 'committed offset')}; nothing else"
         )
 
     def execute(self, context: StageContext) -> StageReport:
@@ -78,7 +78,8 @@ class Scrub:
         gone = self._unreadable(context, facts, {topic.topic for topic in old})
         return StageReport(
             StageOutcome.OK,
-            f"{len(ids)} topics deleted and created anew, {self.offsets} committed offsets gone{gone}",
+            f"{counted(len(ids), 'topic')} deleted and created anew, "
+            f"{counted(self.offsets, 'committed offset')} gone{gone}",
             facts,
         )
 

@@ -15,7 +15,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 OFFSETS = 100
 """How many of a partition's last offsets are looked at."""
@@ -64,7 +64,7 @@ def compare_tails(estate: ClusterContext, world: Snapshot) -> str:
             remedy=f"drkit audit --link '{link.id}' says what deviates",
         )
     gone = f", {compared.gone:,} are gone from {link.id.source} since" if compared.gone else ""
-    return f"the last {compared.equal:,} records of {len(views)} partitions are equal by checksum{gone}"
+    return f"the last {compared.equal:,} records of {counted(len(views), 'partition')} are equal by checksum{gone}"
 
 
 def last_places(views: Mapping[TopicPartition, PartitionView]) -> list[LogPosition]:

@@ -350,7 +350,7 @@ def test_the_dry_run_says_what_would_be_deleted(own, away):
     assert plan.offsets == dict.fromkeys(names.values(), 2)
     assert plan.target.cluster_id == cluster_id(own, "primary")
     assert [obstacle.waived_by for obstacle in plan.obstacles] == ["--accept-unfenced"]
-    assert any("delete and recreate 1 topics (114 offsets)" in stage.explanation for stage in plan.stages)
+    assert any("delete and recreate 1 topic (114 offsets)" in stage.explanation for stage in plan.stages)
     assert {(p.group, p.partition, p.source_offset) for p in plan.positions if p.group == names["live"]} == {
         (names["live"], 0, 80),
         (names["live"], 1, 71),

@@ -135,7 +135,7 @@ def test_a_planned_move_under_load_and_back_loses_and_duplicates_nothing(
     assert result.error is None
     assert result.evidence.fenced is True
     assert result.evidence.rpo_records == 0
-    assert "shown to User:app by 1 brokers" in str(result.machine.facts.fence_reason)
+    assert "shown to User:app by 1 broker" in str(result.machine.facts.fence_reason)
     assert load.refused[0] == "TOPIC_AUTHORIZATION_FAILED"
     assert own.values("dr", topic) == load.acked
     drained = next(stage.reason for stage in result.stages if stage.name == "drain")
@@ -237,7 +237,7 @@ def test_topics_made_after_the_fence_are_closed_too(own: OwnLink, secure_lab: La
         result = resume_run(estate, own.store.runs()[0].run, None)
     assert result.error is None
     verified = next(stage.reason for stage in result.stages if stage.name == "verify")
-    assert f"made after the fence, and closed since: {during} (1 offsets" in verified
+    assert f"made after the fence, and closed since: {during} (1 offset" in verified
     assert result.evidence.fenced is True
     assert result.machine.facts.fence_epoch == gate_record(own.store, own.link.id, "primary").epoch
     assert write(secure_lab, "primary", during) == "TOPIC_AUTHORIZATION_FAILED"

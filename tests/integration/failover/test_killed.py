@@ -135,7 +135,7 @@ def test_consumers_that_went_on_meanwhile_are_not_taken_back(fresh, tmp_path):
     assert own.committed("dr", groups[1]) == {(topic, 0): 35}
     assert own.committed("dr", groups[0])[topic, 2] == 3
     verified = next(stage for stage in result.stages if stage.name == "verify")
-    assert "1 groups have read on already" in verified.reason
+    assert "1 group read on already" in verified.reason
 
 
 def test_a_run_killed_before_it_changed_anything_makes_way_for_a_new_one(fresh, tmp_path):
