@@ -158,6 +158,7 @@ def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> i
             source_end=end,
             target_start=0,
             observed_at=now(),
+            leader_epoch=0,  # the topic's only one: without it nothing says that the source still has what was read
         )
         for tp, end in ends.items()
     ]
