@@ -1,7 +1,7 @@
 """The batch engine: record batches fetched and produced as they are, on one event loop of its own thread.
 
-    fetcher per source broker ──▶ admission ───────▶ partition queue ──▶ sender per target broker
-    (.batch_reader)               (.batch_admission)  (.batch_partition)  (.batch_writer)
+    fetcher per source broker ──▶ sequencer ──────▶ partition queue ──────▶ sender per target broker
+    (fetcher.py)                  (sequencer.py)    (partition_queue.py)    (sender.py)
 
 Which broker reads and writes what is in `leader_routing.py`, what they share in `engine_state.py`. What is in
 memory is bounded by `buffer_bytes`, counted from the read to the acknowledgement.
