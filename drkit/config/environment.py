@@ -71,9 +71,12 @@ def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | N
     """The variable that gave a key of the configuration; None: the file did."""
     inner: Any = environment
     for part in key:
-        if not isinstance(inner, Mapping) or part not in inner:
+        if isinstance(inner, Mapping) and part in inner:
+            inner = inner[part]
+        elif isinstance(inner, list) and part.isdecimal() and int(part) < len(inner):
+            inner = inner[int(part)]
+        else:
             return None
-        inner = inner[part]
     wanted = PREFIX + "__".join(key).upper()
     by_name = {name.upper(): name for name in os.environ}
     while wanted not in by_name and "__" in wanted:  # given as JSON, further up

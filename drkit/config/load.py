@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,36 @@ def find_config(path: Path | None) -> Path:
     return Path(from_env) if from_env else Path("drkit.toml")
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigSources:
+    """What a configuration is read from. `data`: what the file's `text` gives; `environment`: what variables give."""
+
+    file: Path
+    text: str
+    data: dict[str, Any]
+    environment: dict[str, Any]
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """Both, the environment over the file. It holds secrets."""
+        return _merge(self.data, self.environment)
+
+
 def load_config(path: Path | None = None) -> Config:
     """Read and check the configuration.
 
     Raises:
         ConfigError: no such file, not TOML, an unknown key, a bad value, a missing cluster; the
             message names the file, the key and what was expected.
+    """
+    return config_of(read_sources(path))
+
+
+def read_sources(path: Path | None = None) -> ConfigSources:
+    """Find and read the file and the environment; nothing but the names of variables is checked.
+
+    Raises:
+        ConfigError: no such file, not TOML, a variable that names nothing.
     """
     file = find_config(path)
     try:
@@ -45,9 +70,18 @@ def load_config(path: Path | None = None) -> Config:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}", remedy="Mend that line") from error
-    environment = from_environment(data)
+    return ConfigSources(file, text, data, from_environment(data))
+
+
+def config_of(sources: ConfigSources) -> Config:
+    """The configuration that sources give.
+
+    Raises:
+        ConfigError: an unknown key, a bad value, a missing cluster, a secret that can't be read.
+    """
+    file, data, environment = sources.file, sources.data, sources.environment
     try:
-        config = Config.model_validate(_merge(data, environment))
+        config = Config.model_validate(sources.merged)
     except ValidationError as error:
         raise ConfigError(
             _explain(file, data, environment, error), remedy="Mend the keys named; docs/configuration.md has them all"

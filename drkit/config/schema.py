@@ -60,6 +60,9 @@ CLIENT_PROPERTIES = frozenset(
 )
 """The librdkafka properties that drkit maps to every client it uses."""
 
+SECRET_PROPERTIES = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password"})
+"""Those of them whose values nothing shows."""
+
 
 def _topic_name(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) or name in {".", ".."} or is_internal(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,3 +24,12 @@ class Check:
     outcome: CheckOutcome
     reason: str
     remedy: str = ""
+
+
+def worst_outcome(checks: Iterable[Check]) -> CheckOutcome:
+    """The worst outcome of checks; ok where there is none."""
+    found = {check.outcome for check in checks}
+    for worst in (CheckOutcome.FAIL, CheckOutcome.UNKNOWN, CheckOutcome.WARN):
+        if worst in found:
+            return worst
+    return CheckOutcome.OK

@@ -19,7 +19,7 @@ from drkit.model.link_state import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import counted
-from drkit.observe.check import Check, CheckOutcome
+from drkit.observe.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.fence import FENCED
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.observe.store_safety import copy_of_store, placement
@@ -41,10 +41,7 @@ class Readiness:
     @property
     def outcome(self) -> CheckOutcome:
         """The worst outcome of the checks."""
-        for worst in (CheckOutcome.FAIL, CheckOutcome.UNKNOWN, CheckOutcome.WARN):
-            if any(check.outcome is worst for check in self.checks):
-                return worst
-        return CheckOutcome.OK
+        return worst_outcome(self.checks)
 
 
 def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> Readiness:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.views.checks_view import check_mark, print_checks
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -28,13 +28,6 @@ from drkit.model.topology import Link
 from drkit.observe.check import Check, CheckOutcome
 from drkit.observe.readiness import Readiness, readiness
 from drkit.observe.status import observing
-
-_MARK = {
-    CheckOutcome.OK: ("ok", "green"),
-    CheckOutcome.WARN: ("warn", "yellow"),
-    CheckOutcome.FAIL: ("FAIL", "bold red"),
-    CheckOutcome.UNKNOWN: ("unknown", "magenta"),
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -123,16 +116,5 @@ def _document(found: list[Readiness]) -> dict[str, Any]:
 
 def _print(console: Console, found: list[Readiness]) -> None:
     for each in found:
-        mark, style = _MARK[each.outcome]
-        console.print(Text.assemble((str(each.link.id), "bold"), "  ", (mark, style)))
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 1))
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for check in each.checks:
-            word, check_style = _MARK[check.outcome]
-            reason = Text(check.reason)
-            if check.remedy and check.outcome is not CheckOutcome.OK:
-                reason.append(f"\n→ {check.remedy}", "dim")
-            table.add_row(Text(word, check_style), check.name, reason)
-        console.print(table)
+        console.print(Text.assemble((str(each.link.id), "bold"), "  ", check_mark(each.outcome)))
+        print_checks(console, [("", check) for check in each.checks])

@@ -14,6 +14,7 @@ from drkit.cli.main import VERBS, application, listing
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
+    "config",
     "demo",
     "lab",
     "mirror",
