@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import estimate
 from bench.cases import FULL, QUICK, STEPS, Extent
 from bench.machine import describe
 from bench.progress import Screen
@@ -77,8 +76,7 @@ def _bench(
     screen = Screen()
     toolchain = ensure("kafka", "mirrormaker", "cassandra")
     results = _kept(folder / RESULTS_FILE, extent) if resume else Results(describe(toolchain), extent.name)
-    seconds = estimate.seconds(steps, extent, records, repeat)
-    screen.say(f"about {seconds / 60:.0f} min on 2 idle cores; results so far are kept in {folder / RESULTS_FILE}")
+    screen.say(f"results so far are kept in {folder / RESULTS_FILE}")
     run = Run(steps, extent, records, repeat, results, folder, toolchain, screen, began + minutes * 60)
     try:
         run.run()

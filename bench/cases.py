@@ -34,6 +34,12 @@ class BacklogCase:
         """Its topics; each has an equal share of the partitions and of the records."""
         return [f"bench-{self.name}-{number}" for number in range(self.topics)]
 
+    def records_in(self, extent: Extent, asked: int | None) -> int:
+        """How many records it gets in such a run. `asked`: for every case, instead of its own."""
+        if asked is not None:
+            return asked
+        return self.records if extent is FULL else self.quick_records
+
     @property
     def partitions_a_topic(self) -> int:
         """Partitions of each topic."""

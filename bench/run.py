@@ -15,7 +15,6 @@ from bench import lookup
 from bench.backlog import Backlog
 from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, MOVE, TRANSLATE, WARM_UP, BacklogCase, Extent, LiveCase
 from bench.clusters import Clusters
-from bench.estimate import records_of
 from bench.live import DIRECT, Live
 from bench.move import Move
 from bench.peers.bare import BARE, Bare
@@ -109,14 +108,14 @@ class Run:
 
     def _warm_up(self, backlog: Backlog, peers: Sequence[Peer]) -> None:
         """Both mirrors once, unmeasured: the brokers' code is compiled and their caches are filled."""
-        records = records_of(WARM_UP, self.extent, None)
+        records = WARM_UP.records_in(self.extent, None)
         self.screen.say("warming the brokers up: each mirror once, not measured")
         backlog.load(WARM_UP, records)
         for peer in peers:
             self._attempt(WARM_UP.name, bool, partial(backlog.run, WARM_UP, records, peer, 0))
 
     def _backlog(self, backlog: Backlog, case: BacklogCase, peers: Sequence[Peer]) -> None:
-        records = records_of(case, self.extent, self.records)
+        records = case.records_in(self.extent, self.records)
         self.screen.say(f"{case.name}: {records:,} records, {case.description}")
         if not self._attempt(case.name, bool, partial(backlog.load, case, records)):
             return

@@ -6,8 +6,7 @@ import pytest
 
 from bench.__main__ import _steps
 from bench.backlog import summary
-from bench.cases import BACKLOG, FULL, LIVE, QUICK, STEPS
-from bench.estimate import seconds
+from bench.cases import BACKLOG, LIVE, STEPS
 from bench.measure import ProcessTree
 from bench.plot import render, scale
 from bench.watch import Moment, Watched
@@ -27,16 +26,6 @@ def test_each_target_has_its_case():
     assert [case.records_a_batch for case in BACKLOG if case.named] == [1000, 150, 1]
     assert next(case for case in BACKLOG if case.named).records >= 10_000_000
     assert sum(case.named for case in LIVE) == 1
-
-
-def test_the_estimate_grows_with_the_work():
-    small = seconds(["large"], QUICK, None, 1)
-    assert small < seconds(["large"], FULL, None, 1) < seconds(["large"], FULL, None, 2)
-    assert seconds(["large"], FULL, 100_000, 1) < seconds(["large"], FULL, None, 1)
-
-
-def test_a_full_run_is_estimated_at_no_more_than_the_readme_says():
-    assert 25 * 60 < seconds(STEPS, FULL, None, 1) < 45 * 60
 
 
 def test_a_run_is_summed_up_from_its_first_to_its_last_record():

@@ -1,12 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from bench.cases import BACKLOG
 from bench.report import render as render_report
-from bench.results import TranslateRun
-from bench.table import class_verdict, grids, markdown, number, rich_table, significant
+from bench.table import class_verdict, grids, number, significant
 
 LARGE = next(case for case in BACKLOG if case.name == "large")
 TEN = next(case for case in BACKLOG if case.name == "ten")
@@ -66,34 +64,6 @@ def test_what_is_not_known_is_a_dash():
     assert number(None) == "-"
     assert significant(None) == "-"
     assert number(1234.5, 1) == "1,234.5"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(1234.5, "1,234"), (12.34, "12.3"), (1.234, "1.23"), (0.1234, "0.123"), (0.0, "0.000")]
-)
-def test_three_digits_that_mean_something(value, text):
-    assert significant(value) == text
-
-
-def test_markdown_rows_are_as_wide_as_their_head(results, backlog_run, live_run):
-    results.backlog.append(backlog_run(mapping_rows=8, mapping_bytes=250, store_growth_bytes=0))
-    results.live.append(live_run())
-    results.translate.append(TranslateRun("drkit", "a|b", 1, 1, 1, 0, 0, 0, 0))
-    for grid in grids(results):
-        assert {len(row) for row in grid.rows} == {len(grid.columns)}
-        assert grid.left <= set(grid.columns)
-        assert markdown(grid).count("\n| ") == len(grid.rows) + 2
-    assert "a\\|b" in markdown(next(grid for grid in grids(results) if "Translated" in grid.title))
-
-
-def test_the_terminal_shows_the_same_cells(results, backlog_run):
-    results.backlog.append(backlog_run())
-    console = Console(width=250, record=True, quiet=True)
-    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
-    with console.capture() as captured:
-        console.quiet = False
-        console.print(rich_table(grid))
-    assert all(cell in captured.get() for cell in grid.rows[0])
 
 
 def test_the_report_names_machine_and_failures(results):
