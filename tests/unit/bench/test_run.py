@@ -66,7 +66,9 @@ def test_a_scale_spans_whole_decades():
 
 
 def test_a_process_tree_counts_its_children():
-    program = "import subprocess,sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    # the kernel counts in ticks of 10 ms: what takes less may count as nothing
+    busy = "import time\nwhile time.process_time() < 0.05: pass\nprint(1, flush=True); input()"
+    program = f"import subprocess,sys; subprocess.run([sys.executable, '-c', {busy!r}])"
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdout.readline() == b"1\n"  # the grandchild runs
