@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from drkit.model.clock import iso, now
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.wording import counted
@@ -73,11 +74,16 @@ def _link(status: LinkStatus) -> str:
     if status.reason:
         lines.append(f'<p class="warn">{escape(status.reason)}</p>')
     lines.extend(
-        f'<p class="bad">{escape(problem.topic)}: {escape(problem.reason)}. {escape(problem.remedy)}</p>'
+        f'<p class="bad">{_place(problem)}{escape(problem.reason)}. {escape(problem.remedy)}</p>'
         for problem in status.problems
     )
     lines.append(_workers(status.statistics) + _partitions(status.partitions) + _groups(status.groups) + "</section>")
     return "".join(lines)
+
+
+def _place(problem: Problem) -> str:
+    where = " ".join(filter(None, (words.place(problem), "(halted)" if problem.halted else "")))
+    return f"<b>{escape(where)}</b> " if where else ""
 
 
 def _workers(workers: Sequence[WorkerStatistics]) -> str:

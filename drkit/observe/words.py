@@ -1,14 +1,23 @@
-"""A worker's numbers in the words that people read, the same on the page and on the terminal."""
+"""Numbers of workers and places of problems as people read them, the same on the page and on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from drkit.model.link_state import Problem
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 
+_WHOLE_LINK = "*"
 _STEP = 1000.0
 _WORTH_SAYING = 2.0
 _IN_SECONDS = 10.0
+
+
+def place(problem: Problem) -> str:
+    """`orders:3`, `orders`, or nothing where it is about the whole link."""
+    if problem.topic == _WHOLE_LINK:
+        return ""
+    return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
 
 
 def short(worker: str) -> str:

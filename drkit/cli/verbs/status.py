@@ -97,10 +97,9 @@ def render_link(status: LinkStatus, *, verbose: bool = False) -> RenderableType:
     if status.groups:
         parts.append(_groups(status.groups, verbose=verbose))
     for problem in status.problems:
-        where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-        where = "" if where == "*" else f" {where}"  # it is about the whole link
-        halted = " [bold red](halted)[/]" if problem.halted else ""
-        parts.append(Text.from_markup(f"[red]!{where}[/]{halted} ") + Text(f"{problem.reason}. {problem.remedy}"))
+        where = " ".join(filter(None, ("!", words.place(problem))))
+        halted = (" (halted)", "bold red") if problem.halted else ""
+        parts.append(Text.assemble((where, "red"), halted, f" {problem.reason}. {problem.remedy}"))
     return Group(*parts, Text())
 
 

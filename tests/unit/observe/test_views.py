@@ -150,6 +150,16 @@ def test_names_are_escaped_on_the_page():
     assert "i" not in Text(page).tags
 
 
+def test_the_page_names_the_place_of_a_problem_and_whether_it_stands_still():
+    whole = Problem("fenced", "*", None, "dr is closed", "lift it", halted=False, since=now())
+    one = Problem("retention_gap", "flights", 3, "gone", "look", halted=True, since=now())
+    text = page_text(render_page([snapshot(problems=(whole, one), recovery_point=RecoveryPoint(1, 0.8))]))
+    assert "* " not in text
+    assert "dr is closed. lift it" in text
+    assert "flights:3 (halted) gone. look" in " ".join(text.split())
+    assert "1 record ·" in text
+
+
 def test_a_thousand_partitions_show_the_worst_and_say_how_many_more():
     many = tuple(partition(n, lag=n) for n in range(1000))
     text = page_text(render_page([snapshot(partitions=many)]))
