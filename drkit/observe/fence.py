@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from drkit.model.acls import Acl, fence_rules_kind
+from drkit.model.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.fence import FENCES, FenceMethod, GateState, mark_of, newest, serving_cluster
 from drkit.model.link_state import LinkControl, Problem
 from drkit.model.topology import Link
@@ -13,6 +13,8 @@ from drkit.store.api import Store
 
 FENCED = "fenced"
 """Kind of the problem that a cluster that clients are to use is closed to them; it is looked for at each look."""
+UNFENCED = "unfenced"
+"""Kind of the problem that a cluster that was failed away from lets its clients in; looked for at each look, too."""
 _OVER = frozenset({"closed", "cancelled", "abandoned"})
 
 
@@ -45,6 +47,38 @@ def fence_problem(
         None,
         f"{cluster} is closed to its clients{whose}, and they are to use it{seen}",
         _remedy(store, link, None if record is None else record.run),
+        halted=False,
+        since=at if record is None else record.at,
+    )
+
+
+def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at: datetime) -> Problem | None:
+    """The source of a link that was failed away from answers, and nothing keeps its clients out; None: it is closed,
+    or it isn't known.
+
+    Args:
+        store: its notes.
+        link: a configured link that is sealed.
+        rules: the access rules on the source, which answers; None: they can't be seen.
+        at: now.
+    """
+    source = link.id.source
+    record = newest(store.notes(link.id, FENCES), source)
+    if record is not None and record.means is FenceMethod.COMMAND:
+        if record.state in {GateState.CLOSED, GateState.STANDBY}:
+            return None
+    elif (
+        rules is None
+        or mark_of(link) in rules
+        or any(link.covers_topic(topic) for topic in topics_denied(rule.key for rule in rules))
+    ):
+        return None
+    return Problem(
+        UNFENCED,
+        "*",
+        None,
+        f"{source} answers and is not fenced: what clients write there never reaches {link.id.target}",
+        f"drkit fence --link '{link.id}' closes it to its clients",
         halted=False,
         since=at if record is None else record.at,
     )

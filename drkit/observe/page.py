@@ -9,7 +9,6 @@ from drkit.model.clock import iso, now
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty
 from drkit.model.statistics import WorkerStatistics
-from drkit.model.wording import counted
 from drkit.observe import words
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
@@ -59,7 +58,11 @@ def render_page(statuses: Sequence[LinkStatus], error: str | None = None, *, ref
 
 def _link(status: LinkStatus) -> str:
     point = status.recovery_point
-    loss = "unknown" if point.records is None else f"{counted(point.records, 'record')} · {_seconds(point.seconds)}"
+    loss = (
+        "unknown"
+        if point.records is None
+        else f"{words.loss(point.records, lower_bound=point.lower_bound)} · {_seconds(point.seconds)}"
+    )
     tone = _TONE.get(status.state, "warn")
     lines = [
         f'<section><h2>{escape(str(status.link.id))} <span class="{tone}">{escape(status.state)}</span></h2>',

@@ -23,8 +23,10 @@ from drkit.observe.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.fence import FENCED
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.observe.store_safety import copy_of_store, placement
+from drkit.observe.words import loss, short
 from drkit.store.api import Store
 
+_AWAY = frozenset({"sealed", "reversed"})
 STALE_POSITIONS_SECONDS = 10.0
 """Group positions are captured every second; older than this they are behind."""
 
@@ -51,6 +53,8 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
         Unreachable: the store doesn't answer: without it a failover by mapping can't be made.
     """
     status = link_statuses(config, store, [link], clusters=clusters)[0]
+    if status.state in _AWAY:
+        return _of_failed_over(config, store, link, clusters, status)
     checks = [
         _mirror(status),
         _objectives(status, config.objectives),
@@ -73,6 +77,42 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
     return Readiness(link, tuple(checks), point.records, point.seconds)
 
 
+def _of_failed_over(config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus) -> Readiness:
+    """A link that was failed over: its groups are at work on the target, so nothing is to be made ready for a failover.
+
+    What is asked is whether the target serves, and what stands on the source.
+    """
+    copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=False))
+    placed = placement(config, link, clusters)
+    checks = (_mirror(status), _left_behind(status), *_problems(status), _serving(status), placed, copied)
+    return Readiness(link, checks, None, None)
+
+
+def _left_behind(status: LinkStatus) -> Check:
+    """What is on the cluster that was failed away from, and not on the one that serves."""
+    name, point, ids = "left behind", status.recovery_point, status.link.id
+    if status.state == "reversed":
+        return Check(name, CheckOutcome.OK, f"a failback brings {ids.source} back: what only it held was salvaged")
+    if point.records is None:
+        return Check(name, CheckOutcome.UNKNOWN, f"what {ids.source} holds beyond {ids.target} is not known")
+    if point.records == 0 and not point.lower_bound:
+        return Check(name, CheckOutcome.OK, f"{ids.source} holds nothing that is not on {ids.target}")
+    held = loss(point.records, lower_bound=point.lower_bound)
+    why = f"on {ids.source} and not on {ids.target}: {held}"
+    keep = "`drkit failback` salvages them"
+    count = f"; once {ids.source} answers, `drkit runs RUN --audit` counts them (RUN: the failover in `drkit runs`)"
+    return Check(name, CheckOutcome.WARN, why, keep + (count if point.lower_bound else ""))
+
+
+def _serving(status: LinkStatus) -> Check:
+    name, ids = "clusters", status.link.id
+    if not status.target_reachable:
+        why = f"{ids.target} does not answer, and it serves {ids}'s clients"
+        return Check(name, CheckOutcome.FAIL, why, "Bring it back; `way out` names what else leads on")
+    both = "both answer" if status.source_reachable else f"{ids.source} does not answer"
+    return Check(name, CheckOutcome.OK, f"{ids.target} serves; {both}")
+
+
 def _asked(name: str, check: Callable[[], Check]) -> Check:
     """A check that needs a cluster: no answer is unknown, a missing right fails, as a failover would."""
     try:
@@ -87,8 +127,8 @@ def _asked(name: str, check: Callable[[], Check]) -> Check:
 
 def _mirror(status: LinkStatus) -> Check:
     name = "mirror"
-    if status.state in {"sealed", "reversed"}:
-        why = f"the link is {status.state}: it was failed over already"
+    if status.state in _AWAY:
+        why = f"the link is {status.state}: it was failed over to {status.link.id.target} already"
         return Check(name, CheckOutcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
     if status.observed_at is None:
         return Check(name, CheckOutcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
@@ -97,7 +137,7 @@ def _mirror(status: LinkStatus) -> Check:
     if status.state == "paused":
         why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
         return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{status.link.id}'")
-    return Check(name, CheckOutcome.OK, f"running as {status.worker}")
+    return Check(name, CheckOutcome.OK, f"running as {short(status.worker or '')}")
 
 
 def _objectives(status: LinkStatus, objectives: Objectives) -> Check:

@@ -35,7 +35,7 @@ from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.unmovable import UnmovableGroup
-from drkit.observe.fence import fence_problem
+from drkit.observe.fence import fence_problem, unfenced_problem
 from drkit.observe.purges import LogStarts, purged_from_target, with_unseen_purges
 from drkit.store.api import Store
 from drkit.store.unmovable import unmovable_groups
@@ -106,10 +106,14 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoint:
-    """What a failover now would lose: records not on the target, and the age of the oldest."""
+    """What a failover now would lose: records not on the target, and the age of the oldest.
+
+    `lower_bound`: the source doesn't answer, so what came since it was last seen isn't counted.
+    """
 
     records: int | None
     seconds: float | None
+    lower_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +229,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         problems = with_unseen_purges(clusters, store, link, watermarks, starts, problems, at)
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
+        unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
+        problems += [unfenced] if unfenced is not None else []
     if not link.inverse:  # the way back has no clients of its own
         serving = serving_cluster(link, None if control is None else control.direction)
         ends = source if serving == link.id.source else target
@@ -248,7 +254,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         control is not None and control.direction is Direction.REVERSED
     ):  # what the source holds now was seeded from here
         partitions = tuple(replace(each, lag_records=None, lag_seconds=None) for each in partitions)
-    state, reason = _state(control, problems, running=running, known=bool(watermarks))
+    silent = [alias for alias, ends in ((link.id.source, source), (link.id.target, target)) if not ends.reachable]
+    state, reason = _state(control, problems, silent, running=running, known=bool(watermarks))
     reasons = (reason, *(ends.reason for ends in (source, target) if ends.refused))
     return LinkStatus(
         link=link,
@@ -265,7 +272,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions),
+        recovery_point=_recovery_point(partitions, lower_bound=not source.reachable),
         workers=tuple(workers),
         statistics=tuple(fresh(worker_statistics(store, link.id), at)),
     )
@@ -479,9 +486,9 @@ def _unmovable(link: Link, groups: Sequence[UnmovableGroup]) -> Iterator[GroupSt
 
 
 def _state(
-    control: LinkControl | None, problems: Sequence[Problem], *, running: bool, known: bool
+    control: LinkControl | None, problems: Sequence[Problem], silent: Sequence[str], *, running: bool, known: bool
 ) -> tuple[str, str | None]:
-    """The link's state in the contract's words, and why where it isn't plain."""
+    """The link's state in the contract's words, and why where it isn't plain. `silent`: clusters that don't answer."""
     if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
         return control.direction.value, control.reason or None
     if control is not None and control.direction is Direction.PAUSED:
@@ -492,14 +499,17 @@ def _state(
     if harmful:
         more = f" (and {len(harmful) - 1} more)" if len(harmful) > 1 else ""
         return "degraded", harmful[0].reason + more
+    if silent:
+        return "degraded", f"the mirror runs, but {' and '.join(silent)} can't be read"
     return "mirroring", None
 
 
-def _recovery_point(partitions: Sequence[PartitionStatus]) -> RecoveryPoint:
+def _recovery_point(partitions: Sequence[PartitionStatus], *, lower_bound: bool) -> RecoveryPoint:
     if not partitions or any(each.lag_records is None for each in partitions):
         return RecoveryPoint(None, None)
     seconds = [p.lag_seconds for p in partitions]
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions),
         None if any(s is None for s in seconds) else max(s for s in seconds if s is not None),
+        lower_bound,
     )

@@ -103,7 +103,7 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
         return Check(_COPY, CheckOutcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy)
     missing = sorted(tp for tp, offsets in behind.items() if offsets is None)
     late = sum(max(0, offsets) for offsets in behind.values() if offsets is not None)
-    age = (at - copy.written_at).total_seconds()
+    age = max(0.0, (at - copy.written_at).total_seconds())  # it may have been written while this looked
     said = f"written {age:.1f} s ago, {counted(late, 'offset')} behind the store"
     if missing:
         said += f", and proves nothing of {counted(len(missing), 'partition')}, first {missing[0]}"

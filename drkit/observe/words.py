@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from drkit.model.link_state import Problem
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
+from drkit.model.wording import counted
 
 _WHOLE_LINK = "*"
 _STEP = 1000.0
@@ -18,6 +19,13 @@ def place(problem: Problem) -> str:
     if problem.topic == _WHOLE_LINK:
         return ""
     return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+
+
+def loss(records: int | None, *, lower_bound: bool) -> str:
+    """`12 records`, `12 records or more`, `not known`."""
+    if records is None:
+        return "not known"
+    return counted(records, "record") + (" or more" if lower_bound else "")
 
 
 def short(worker: str) -> str:

@@ -211,6 +211,8 @@ def stop_session(*, gently: bool = True) -> None:
                 alive.jvm.end()
             alive.jvm.kill()
             _forget_gateway()
+        # The dead JVM's objects are collected later, up to the interpreter's end: py4j logs each it can't release.
+        logging.getLogger().addFilter(_not_of_py4j)
         alive.owned.remove()
 
 
@@ -222,13 +224,15 @@ def quietly() -> Iterator[None]:
     JVM didn't answer; the errors themselves are raised all the same.
     """
     root = logging.getLogger()
+    inner = _not_of_py4j in root.filters  # the outer block goes on without noise
     root.addFilter(_not_of_py4j)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
             yield
     finally:
-        root.removeFilter(_not_of_py4j)
+        if not inner:
+            root.removeFilter(_not_of_py4j)
 
 
 def _accumulate_quietly(context: SparkContext) -> None:

@@ -22,6 +22,7 @@ from drkit.cli.wiring.context import (
 )
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.surroundings import Unfinished, advise, unfinished_runs
+from drkit.failover.recovery.way_out import NOTHING_LOST, Component
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
@@ -70,6 +71,12 @@ def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
     for each in left or [None]:
         advice = advise(estate, link, each)
         if each is None and not advice.broken:
+            return
+        if each is None and advice.way.costs == NOTHING_LOST:
+            serves = link.id.source if advice.way.serves is Component.SOURCE else link.id.target
+            yield Check(
+                "way out", CheckOutcome.OK, f"{'; '.join(advice.broken)}: clients stay on {serves}, as they are"
+            )
             return
         name = "way out" if each is None else "unfinished run"
         what = [*advice.broken] if each is None else [f"run {each.run} is {each.machine.state}", *advice.broken]

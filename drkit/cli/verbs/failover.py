@@ -191,7 +191,7 @@ def _act(
 ) -> None:
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
     if run.writer.mode is OutputMode.HUMAN:
-        print_plan(run.writer.console, plan, standing)
+        print_plan(run.writer.console, plan, standing, about_to_run=True)
     at_terminal = sys.stdin.isatty()
     asks = at_terminal and not yes and all(obstacle.waived_by in _ASKED_FOR for obstacle in standing)
     if standing and not asks:

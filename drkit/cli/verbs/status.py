@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +41,7 @@ _STATE_STYLE = {
     "reversed": "bold magenta",
 }
 _MAX_ROWS = 40
+_NUMBER = re.compile(r"\d+")
 
 
 def register(app: typer.Typer) -> None:
@@ -96,6 +99,7 @@ def render_link(status: LinkStatus, *, verbose: bool = False) -> RenderableType:
         parts.append(_partitions(status.partitions, verbose=verbose))
     if status.groups:
         parts.append(_groups(status.groups, verbose=verbose))
+        parts.extend(Padding(Text(f"· {line}", "dim"), (0, 0, 0, 1)) for line in _reasons(status.groups))
     for problem in status.problems:
         where = " ".join(filter(None, ("!", words.place(problem))))
         halted = (" (halted)", "bold red") if problem.halted else ""
@@ -111,7 +115,8 @@ def _headline(status: LinkStatus) -> Text:
     if point.records is None:
         line.append("recovery point unknown", "dim")
     else:
-        line.append(f"{status.loss_means}: {counted(point.records, 'record')}, {_seconds(point.seconds)}")
+        lost = words.loss(point.records, lower_bound=point.lower_bound)
+        line.append(f"{status.loss_means}: {lost}, {_seconds(point.seconds)}")
     for alias, reachable in (
         (status.link.id.source, status.source_reachable),
         (status.link.id.target, status.target_reachable),
@@ -139,9 +144,9 @@ def _headline(status: LinkStatus) -> Text:
 
 def _partitions(partitions: Sequence[PartitionStatus], *, verbose: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("partition")
+    table.add_column("partition", overflow="fold")
     for name in ("source end", "mirrored", "target end", "delta", "lag", "seconds"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     shown = partitions if verbose else sorted(partitions, key=lambda p: -(p.lag_records or 0))[:_MAX_ROWS]
     for each in sorted(shown, key=lambda p: (p.topic, p.partition)):
         behind = bool(each.lag_records)
@@ -161,12 +166,12 @@ def _partitions(partitions: Sequence[PartitionStatus], *, verbose: bool) -> Tabl
 
 def _groups(groups: Sequence[GroupStatus], *, verbose: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("group")
-    table.add_column("partition")
+    table.add_column("group", overflow="fold")  # the end of a name tells partitions apart
+    table.add_column("partition", overflow="fold")
     for name in ("source", "target"):
-        table.add_column(name, justify="right")
-    table.add_column("translation")
-    table.add_column("captured", justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("translation", no_wrap=True)
+    table.add_column("captured", justify="right", no_wrap=True)
     at = now()
     worst_first = sorted(groups, key=lambda g: (g.translation is Certainty.EXACT, g.group, g.topic, g.partition))
     for each in worst_first if verbose else worst_first[:_MAX_ROWS]:
@@ -176,15 +181,24 @@ def _groups(groups: Sequence[GroupStatus], *, verbose: bool) -> Table:
             f"{each.topic}:{each.partition}",
             _count(each.source_offset),
             _count(each.target_offset),
-            Text(
-                each.translation.value if exact else f"{each.translation.value}: {each.reason}",
-                "" if exact else "yellow",
-            ),
+            Text(each.translation.value, "" if exact else "yellow"),
             _age(each.captured_at, at),
         )
     if not verbose and len(groups) > _MAX_ROWS:
         table.add_row(Text(f"… {len(groups) - _MAX_ROWS} more (--verbose)", "dim"))
     return table
+
+
+def _reasons(groups: Sequence[GroupStatus]) -> Iterator[str]:
+    """Why positions are not exact; those that differ in numbers only as one of them."""
+    alike: dict[str, list[GroupStatus]] = {}
+    for each in groups:
+        if each.reason:
+            alike.setdefault(_NUMBER.sub("#", each.reason), []).append(each)
+    for found in alike.values():
+        first = found[0]
+        more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'position')} alike)"
+        yield f"{first.group} {first.topic}:{first.partition}{more}: {first.reason}"
 
 
 def _count(value: int | None) -> str:

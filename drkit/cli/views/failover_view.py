@@ -19,7 +19,7 @@ from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.run.evidence import Evidence
 from drkit.failover.run.journal import StageRecord
-from drkit.failover.run.machine import Kind, StageOutcome
+from drkit.failover.run.machine import Kind, StageOutcome, State
 from drkit.failover.run.run_record import Plan
 from drkit.failover.run.runner import RunResult
 from drkit.model.clock import iso
@@ -35,8 +35,11 @@ _MARK = {
 }
 
 
-def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) -> None:
-    """The plan: topology before and after, what each stage will do, groups by pain, what is lost."""
+def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = (), *, about_to_run: bool = False) -> None:
+    """The plan: topology before and after, what each stage will do, groups by pain, what is lost.
+
+    `about_to_run`: the flags that it needs were given, or are asked for.
+    """
     console.print(Rule(f"[bold]{plan.kind} plan[/]  [dim]{plan.digest[:12]}[/]", align="left", style="dim"))
     if isinstance(plan, FailoverPlan):
         _failover_head(console, plan)
@@ -60,7 +63,7 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = ()) 
         console.print(f"[yellow]![/] {escape(warning)}")
     for obstacle in standing:
         console.print(f"[red]✗[/] {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
-    if isinstance(plan, FailoverPlan):
+    if isinstance(plan, FailoverPlan) and not about_to_run:
         needs = sorted({o.waived_by for o in plan.obstacles if o.waived_by and o not in standing})
         if needs:
             console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
@@ -92,6 +95,10 @@ def print_result(
         console.print(f"audit       {facts.audit}: {escape(facts.audit_detail)}")
     if facts.endpoint and result.error is None:
         console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
+    if state is State.CLOSED and plan.kind is Kind.FAILBACK:
+        console.print(
+            f"next        drkit mirror --link '{plan.link}': until it runs, nothing is mirrored", soft_wrap=True
+        )
 
 
 def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, standing: Sequence[Obstacle]) -> None:

@@ -145,8 +145,8 @@ def _strategy(position: PlannedPosition) -> str:
 def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:
     ranked = sorted(positions, key=_pain)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("group", max_width=20, no_wrap=True, overflow="ellipsis")
-    table.add_column("partition", max_width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column("group", max_width=40, overflow="fold")  # the end of a name tells partitions apart
+    table.add_column("partition", max_width=40, overflow="fold")
     table.add_column("from", justify="right", no_wrap=True)
     table.add_column("to", justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)

@@ -13,7 +13,7 @@ from drkit.failover.run.machine import Kind
 from drkit.model.fence import FenceMethod, GateState
 from drkit.model.link_state import Direction
 from drkit.model.topology import TopicPartition
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 
 def warnings(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
@@ -45,8 +45,8 @@ def warnings(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         )
     if plan.only_here:
         yield (
-            f"{plan.only_here:,} offsets exist only on {link.id.source}: they are salvaged, not brought to "
-            f"{link.id.target}; `drkit salvage --replay-to` can replay them"
+            f"{counted(plan.only_here, 'offset')} only on {link.id.source}: salvaged, not brought to {link.id.target}; "
+            "`drkit salvage --replay-to` can replay what the salvage holds"
         )
     if plan.carried:
         yield (
@@ -119,7 +119,7 @@ def _gaps(sight: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
     gaps = [topic for topic in plan.topics if topic.gap]
     if not gaps:
         return
-    named = [f"{topic.live_topic} {topic.gap} ({topic.only_here:,} offsets)" for topic in gaps]
+    named = [f"{topic.live_topic} {topic.gap} ({counted(topic.only_here, 'offset')})" for topic in gaps]
     yield Obstacle(
         f"{live} lacks what only {old} still holds: {and_more(named)}",
         f"A failback makes {old} a copy of {live}: these records would be in the salvage only",

@@ -329,7 +329,7 @@ class ClusterFence:
             self._remove(record, closed - self._wanted_elsewhere(), forget=closed)
             open_to = f"; {gap}" if gap else ""
             others = len({rule.principal for rule in self._ours() if rule.permission == "deny" and not is_mark(rule)})
-            kept = f"stays closed to {others} other writers" if others else "can't be kept closed"
+            kept = f"stays closed to {counted(others, 'other writer')}" if others else "can't be kept closed"
             done = f"{self._cluster} {kept}{open_to}"
         self._keep(replace(record, detail=done))
         return done

@@ -118,8 +118,8 @@ def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
     if len(leading) > 1:
         raise ConfigError(
             f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",
-            meaning="One run moves one link",
-            remedy="One after the other: "
+            meaning="One run moves one link; a link whose source is well can stay as it is",
+            remedy="Name the one that is to move, and each other one after it: "
             + "; ".join(f"drkit failover --to {request.to} --link '{link.id}'" for link in leading),
         )
     return leading[0]

@@ -32,7 +32,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.client.small_topic import APPEND_ONLY, OwnTopic, read_topic
 from drkit.model.clock import iso
 from drkit.model.deadline import Deadline
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Refused
 from drkit.model.journal import Anchor, AnchorPlace, JournalEntry
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,12 @@ class Anchors:
                 self._topic(job.alias).append([_record(job.anchor)], Deadline.after(_ASK_SECONDS))
             except Exception as error:  # noqa: BLE001 - whatever it is: no run fails for it, and `drkit runs` tells
                 what = error.what if isinstance(error, DrkitError) else f"{type(error).__name__}: {error}"
-                self._failed(job.alias, f"the journal's head isn't anchored on {job.alias}: {what}")
+                right = (
+                    f". Give drkit's principal Create, Describe, Read and Write on topic {JOURNAL_TOPIC} there"
+                    if isinstance(error, Refused)
+                    else ""
+                )
+                self._failed(job.alias, f"the journal's head isn't anchored on {job.alias}: {what}{right}")
                 self._gone.add(job.alias)
         for topic in self._topics.values():
             topic.close()

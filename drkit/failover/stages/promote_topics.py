@@ -16,6 +16,7 @@ from drkit.model.errors import DrkitError
 from drkit.model.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link
+from drkit.model.wording import counted
 from drkit.store.api import Store
 
 _Act = Callable[[Store, Link, ClusterAdmin], "PromotionReport"]
@@ -33,7 +34,7 @@ class PromotionReport:
     def __str__(self) -> str:
         parts = []
         if self.topics:
-            parts.append(f"{self.topics} topics have their source's settings")
+            parts.append(f"{counted(self.topics, 'topic')} with the source's settings")
         if self.put or self.removed:
             parts.append(f"{self.put} access rules put, {self.removed} removed")
         if self.failures:

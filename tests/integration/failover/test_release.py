@@ -47,7 +47,7 @@ def test_the_topics_get_their_sources_settings_though_the_source_is_gone(own: Ow
         result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     (switch,) = [stage for stage in result.stages if stage.name == "switch"]
-    assert "2 topics have their source's settings" in switch.reason
+    assert "2 topics with the source's settings" in switch.reason
     names = ("message.timestamp.type", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
     for topic in (stamped, plain):
         ours, theirs = settings(own, "primary", topic), settings(own, "dr", topic)

@@ -210,6 +210,35 @@ def test_a_fence_whose_store_is_lost_is_found_by_its_mark(own: OwnLink, secure_l
     assert write(secure_lab, "primary", topic) == "written"
 
 
+def test_an_old_primary_that_is_back_and_open_is_shown_and_nobody_is_told_to_stop_the_groups_of_dr(
+    own: OwnLink, secure_lab: Lab
+) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 10))
+    group = own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+    with own.estate(without_primary(own)) as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    assert write(secure_lab, "primary", topic) == "written"
+    reader = Consumer({**own.client("dr"), "group.id": group, "enable.auto.commit": False})
+    try:
+        reader.subscribe([topic])
+        wait_until(lambda: reader.poll(0.1) or reader.assignment(), what="the group at work on dr")
+        (link,) = verb(own, "doctor", code=3, schema="doctor")["links"]
+    finally:
+        reader.close()
+    said = {check["check"]: check for check in link["checks"]}
+    assert said["left behind"]["reason"] == "on primary and not on dr: 1 record"
+    assert said["problem: unfenced"]["remedy"].startswith(f"drkit fence --link '{own.link.id}'")
+    assert "groups on the target" not in said
+    assert said["clusters"]["reason"] == "dr serves; both answer"
+
+    verb(own, "fence", schema="fence")
+    assert write(secure_lab, "primary", topic) == DENIED
+    (link,) = verb(own, "status", schema="status")["links"]
+    assert link["problems"] == []
+
+
 def test_a_damaged_journal_blocks_no_link(own: OwnLink, away: tuple[str, str], tmp_path: Path) -> None:
     topic, _group = away
     run = own.store.runs()[0].run

@@ -47,6 +47,16 @@ def test_a_few_positions_are_shown_one_by_one():
     assert sum(line.startswith("g000") for line in lines) == 6
 
 
+def test_a_long_name_keeps_its_partition():
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=10)
+    views = [replace(log.view(), partition=p) for p in range(2)]
+    stands = [position(3, group="shop.europe.billing.invoices.nightly", partition=p) for p in range(2)]
+    found = choose_positions(world(views, stands), Selection(), None)
+    lines = printed(tuple(replace(each, topic="shop.europe.billing.invoices.v2") for each in found))
+    assert all(len(line) <= 80 for line in lines)
+    assert "…" not in "".join(lines)
+
+
 def test_what_is_skipped_has_a_column_and_reasons_that_differ_in_numbers_are_one():
     log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=10)
     views = [replace(log.view(), partition=p) for p in range(2)]

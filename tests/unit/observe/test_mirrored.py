@@ -9,7 +9,7 @@ from drkit.model.link_state import Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 from drkit.observe.purges import purged_from_target
-from drkit.observe.status import PartitionStatus, _recovery_point, still_mirrored
+from drkit.observe.status import PartitionStatus, RecoveryPoint, _recovery_point, _state, still_mirrored
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 MARK = Watermark("t", 0, 1, 1_000, 1_000, 0, 1_000, 0, AT)
@@ -48,5 +48,13 @@ def test_what_was_removed_from_the_target_counts_as_far_as_the_source_holds_it(s
 def test_one_partition_that_is_not_known_makes_the_recovery_point_unknown():
     known = PartitionStatus("t", "t", 0, 0, 10, 10, 0, 10, 0, 3, 1.0)
     unknown = replace(known, lag_records=None, lag_seconds=None)
-    assert _recovery_point([known, known]).records == 6
-    assert _recovery_point([known, unknown]).records is None
+    assert _recovery_point([known, known], lower_bound=False) == RecoveryPoint(6, 1.0)
+    assert _recovery_point([known, known], lower_bound=True) == RecoveryPoint(6, 1.0, lower_bound=True)
+    assert _recovery_point([known, unknown], lower_bound=True) == RecoveryPoint(None, None)
+
+
+def test_a_mirror_that_runs_beside_a_silent_cluster_is_not_said_to_mirror():
+    state, reason = _state(None, [], ["primary"], running=True, known=True)
+    assert (state, "primary can't be read" in (reason or "")) == ("degraded", True)
+    assert _state(None, [], [], running=True, known=True) == ("mirroring", None)
+    assert _state(None, [], ["primary"], running=False, known=True)[0] == "stopped"
