@@ -20,6 +20,7 @@ from drkit.model.errors import ConfigError, ExitCode
 VERBS = {
     "config": "Show the configuration with the origin of each value, check it, print its schema.",
     "demo": "Play a disaster and its end on real clusters with real data; exit 0 only if every claim holds.",
+    "jars": "Fetch the jars of the lab ahead; the audit needs none.",
     "lab": "Real Kafka clusters and Cassandra on this machine, for trying and testing.",
     "mirror": "Mirror records, topics and group positions; exact after any stop.",
     "status": "Show links, lag in records and seconds, delta, group positions, the recovery point now.",

@@ -19,7 +19,7 @@ from drkit.model.errors import ConfigError
 PREFIX = "DRKIT_"
 CONFIG_VARIABLE = "DRKIT_CONFIG"
 
-_OWN = frozenset({CONFIG_VARIABLE, "DRKIT_CACHE_DIR", "DRKIT_COMPILED", "DRKIT_JAVA_HOME"})
+_OWN = frozenset({CONFIG_VARIABLE, "DRKIT_CACHE_DIR", "DRKIT_COMPILED", "DRKIT_JAR_REPOSITORY", "DRKIT_JAVA_HOME"})
 _TOLD = frozenset(
     f"{PREFIX}{name}"
     for name in (

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+from typer.testing import CliRunner
 
+from drkit.cli.main import application
 from drkit.lab.toolchain import Toolchain, ensure
 from drkit.lab.toolchain import cache as caching
 from drkit.lab.toolchain.lockfile import read_lock
 from drkit.model.errors import DrkitError
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 @pytest.fixture
@@ -48,6 +55,53 @@ def test_what_cannot_be_fetched_is_named_and_the_rest_is_kept(copied: Path, monk
     assert "run the same command again" in caught.value.remedy
     assert caught.value.meaning
     assert caching.missing(copied, jars) == [jars[0]]
+
+
+def fetch(*arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(application(("jars",)), ["jars", "fetch", "spark", "--output", "json", *arguments])
+    document = json.loads(done.stdout)
+    if "error" not in document:
+        jsonschema.validate(document, json.loads((SCHEMAS / "jars.schema.json").read_text()))
+    return document | {"exit_code": done.exit_code}
+
+
+def test_jars_are_fetched_ahead_from_a_repository_of_ones_own_and_only_whole_ones(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    jars = sorted(read_lock("spark").jars, key=lambda jar: jar.size)
+    own = tmp_path / "maven"
+    for jar in jars:
+        folder = own / jar.module.org.replace(".", "/") / jar.module.name / jar.module.rev
+        folder.mkdir(parents=True)
+        shutil.copyfile(caching.jar_path(toolchain.cache, jar), folder / jar.file_name)
+    changed = next(own.rglob(jars[0].file_name))
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DRKIT_JAR_REPOSITORY", own.as_uri())
+
+    missing = fetch("--dry-run")
+    assert (missing["exit_code"], len(missing["sets"][0]["missing"])) == (3, len(jars))
+    assert not (tmp_path / "cache").exists(), "a dry run makes nothing"
+
+    refused = fetch()
+    assert (refused["exit_code"], str(jars[0].module) in refused["error"]["what"]) == (1, True)
+    assert "its lock says" in refused["error"]["meaning"]
+    assert own.as_uri() in refused["error"]["remedy"]
+
+    shutil.copyfile(caching.jar_path(toolchain.cache, jars[0]), changed)
+    found = fetch("--repository", own.as_uri() + "/")
+    assert (found["exit_code"], found["sets"][0]["fetched"], found["sets"][0]["missing"]) == (0, 1, [])
+    shutil.rmtree(own)
+    again = fetch()
+    assert (again["exit_code"], again["sets"][0]["fetched"], again["repository"]) == (0, 0, own.as_uri())
+
+
+@pytest.mark.parametrize(
+    "url", ["https://me:secret@host/maven", "ftp://host/maven", "maven", "https:///maven", "http://["]
+)
+def test_what_is_no_repository_is_refused_and_not_repeated(url: str):
+    refused = fetch("--repository", url)
+    assert (refused["exit_code"], "secret" in str(refused)) == (2, False)
 
 
 def test_the_runtime_for_spark_accepts_the_argument_that_pyspark_passes(toolchain: Toolchain):

@@ -4,7 +4,8 @@
     [toolchain.java, "-cp", toolchain.classpath("kafka"), "kafka.Kafka", …]
 
 The jars are fetched by the Ivy that PySpark carries, checked against the checked-in locks
-(`locks/*.toml`) and kept in a per-user cache (`$DRKIT_CACHE_DIR` moves it).
+(`locks/*.toml`) and kept in a per-user cache (`$DRKIT_CACHE_DIR` moves it). `$DRKIT_JAR_REPOSITORY` names a Maven
+repository to take them from.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from drkit.lab.toolchain import cache as caching
 from drkit.lab.toolchain.fetch import fetch_missing
 from drkit.lab.toolchain.java import find_java_home, spark_java_home
 from drkit.lab.toolchain.lockfile import Jar, known_sets, read_lock
+from drkit.lab.toolchain.repository import chosen_repository
 
-__all__ = ["Toolchain", "ensure", "known_sets"]
+__all__ = ["Toolchain", "ensure", "known_sets", "missing_jars"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +52,35 @@ class Toolchain:
         return ":".join(str(path) for path in self.jars(name))
 
 
-def ensure(*sets: str, interrupts: Interrupts | None = None) -> Toolchain:
+def missing_jars(name: str) -> list[Jar]:
+    """The jars of a set that are not in the cache, or not whole. Every byte is read; nothing is made or fetched.
+
+    Raises:
+        ConfigError: an unknown set.
+    """
+    return caching.missing(cache_dir(), read_lock(name).jars)
+
+
+def ensure(*sets: str, interrupts: Interrupts | None = None, repository: str | None = None) -> Toolchain:
     """Make sure that these jar sets are there, fetching what is missing.
 
     Args:
         sets: names of lock files: kafka, cassandra, spark, mirrormaker.
         interrupts: where the caller already defers signals.
+        repository: the URL of a Maven repository to fetch from; None: `$DRKIT_JAR_REPOSITORY`, else the central one.
 
     Raises:
-        ConfigError: an unknown set, or DRKIT_JAVA_HOME isn't a Java 17.
+        ConfigError: an unknown set, DRKIT_JAVA_HOME isn't a Java 17, or a repository that isn't a URL.
         DrkitError: something couldn't be fetched, or the cache can't be written.
     """
-    java_home = find_java_home()
+    java_home, chosen = find_java_home(), chosen_repository(repository)
     locked = {name: read_lock(name).jars for name in sets}
     cache = cache_dir()
     caching.make_cache_dir(cache)
     jars = list(dict.fromkeys(jar for members in locked.values() for jar in members))
     if caching.missing(cache, jars):
         with interrupts or Interrupts() as waiting, caching.cache_lock(cache, waiting, _say_waiting):
-            fetch_missing(cache, java_home, jars, waiting)
+            fetch_missing(cache, java_home, jars, waiting, chosen)
     return Toolchain(java_home, spark_java_home(cache, java_home), cache, locked)
 
 

@@ -26,8 +26,12 @@ _SAY_EVERY_SECONDS = 5.0  # where stderr is no terminal and a moving bar can't b
 _NAMES_IN_ERROR = 5
 
 
-def fetch_missing(cache: Path, java_home: Path, jars: Sequence[Jar], interrupts: Interrupts) -> None:
+def fetch_missing(
+    cache: Path, java_home: Path, jars: Sequence[Jar], interrupts: Interrupts, repository: str | None = None
+) -> None:
     """Bring every jar that is missing, or not whole, into the cache. Call it with the cache locked.
+
+    `repository`: the URL of a Maven repository to take them from, in place of the central one.
 
     A jar enters the cache only after its SHA-256 matched, by a rename; so an interrupted fetch leaves
     whole jars and the next one goes on from there.
@@ -47,7 +51,7 @@ def fetch_missing(cache: Path, java_home: Path, jars: Sequence[Jar], interrupts:
         with _progress(len(wanted), len(jars)) as progress:
             task = progress.add_task("jars", total=sum(jar.size for jar in wanted))
             for number in range(_ROUNDS):
-                attempt = _Round(cache, interrupts, progress, task)
+                attempt = _Round(cache, interrupts, progress, task, repository)
                 attempt.run(java_home, wanted, work / f"round-{number}", options)
                 wanted = [jar for jar in wanted if jar not in attempt.kept]
                 if not wanted:
@@ -59,8 +63,13 @@ def fetch_missing(cache: Path, java_home: Path, jars: Sequence[Jar], interrupts:
     raise DrkitError(
         f"{len(wanted)} of {len(jars)} jars could not be fetched: {names}{more}",
         meaning="; ".join(dict.fromkeys(attempt.reasons)) or "Ivy gave no reason",
-        remedy="Check the network (the proxy variables and certificate bundles that pip uses are used here too), "
-        f"then run the same command again: what was fetched is kept in {cache}, only the rest is fetched",
+        remedy=(
+            f"See that {repository} has them, "
+            if repository is not None
+            else "Check the network (the proxy variables and certificate bundles that pip uses are used here too), "
+        )
+        + f"then run the same command again: what was fetched is kept in {cache}, only the rest is fetched. Without "
+        "this network: drkit jars fetch --repository URL",
     )
 
 
@@ -72,6 +81,7 @@ class _Round:
     interrupts: Interrupts
     progress: Progress
     task: TaskID
+    repository: str | None = None
     kept: set[Jar] = field(default_factory=set)
     reasons: list[str] = field(default_factory=list)
 
@@ -82,7 +92,7 @@ class _Round:
         fetches: list[IvyProcess] = []
         try:
             for number, share in enumerate(_shares(wanted)):
-                fetches.append(start_fetch(java, ivy, share, folder / str(number), options))
+                fetches.append(start_fetch(java, ivy, share, folder / str(number), options, self.repository))
             running, said_at = True, time.monotonic()
             while running:
                 self.interrupts.wait(_POLL_SECONDS)

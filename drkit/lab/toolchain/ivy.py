@@ -1,6 +1,7 @@
 """Ivy as a child process: fetch locked jars (several processes at once), or resolve roots for a lock.
 
-Ivy's built-in default settings find the central repository; nothing here names a registry host.
+Ivy's built-in default settings find the central repository; nothing here names a registry host. Another Maven
+repository, such as a proxy of the user's own, is given by its URL.
 """
 
 from __future__ import annotations
@@ -50,22 +51,30 @@ class IvyProcess:
         self.process.wait()
 
 
-def start_fetch(java: Path, ivy: Path, jars: Sequence[Jar], folder: Path, options: Sequence[str]) -> IvyProcess:
-    """Start an Ivy that fetches exactly these jars, none of what they depend on."""
+def start_fetch(
+    java: Path, ivy: Path, jars: Sequence[Jar], folder: Path, options: Sequence[str], repository: str | None = None
+) -> IvyProcess:
+    """Start an Ivy that fetches exactly these jars, none of what they depend on.
+
+    `repository`: the URL of a Maven repository to take them from, in place of the central one.
+    """
     folder.mkdir(parents=True)
     modules: dict[Coordinate, list[Jar]] = {}
     for jar in jars:
         modules.setdefault(jar.module, []).append(jar)
-    file = _ivy_file(folder, [_locked_dependency(module, members) for module, members in modules.items()])
-    return IvyProcess(tuple(jars), folder, _run(java, ivy, file, folder, options))
+    # Without descriptions of modules (POMs) a module has one configuration.
+    wanted = "default->master" if repository is None else "default->default"
+    file = _ivy_file(folder, [_locked_dependency(module, members, wanted) for module, members in modules.items()])
+    settings = None if repository is None else _settings_file(folder, repository)
+    return IvyProcess(tuple(jars), folder, _run(java, ivy, file, folder, options, settings))
 
 
-def _locked_dependency(module: Coordinate, jars: Iterable[Jar]) -> str:
+def _locked_dependency(module: Coordinate, jars: Iterable[Jar], wanted: str) -> str:
     artifacts = ""
     for jar in jars:
         classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
         artifacts += f'<artifact name={quoteattr(module.name)} type="jar" ext="jar"{classifier}/>'
-    return f'<dependency {_attributes(module)} transitive="false" conf="default->master">{artifacts}</dependency>'
+    return f'<dependency {_attributes(module)} transitive="false" conf="{wanted}">{artifacts}</dependency>'
 
 
 def start_resolve(
@@ -113,11 +122,26 @@ def _ivy_file(folder: Path, dependencies: Sequence[str]) -> Path:
     return file
 
 
-def _run(java: Path, ivy: Path, file: Path, folder: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
+def _settings_file(folder: Path, repository: str) -> Path:
+    """Ivy's settings for one Maven repository. Jars are all it needs to hold: each is checked against its lock."""
+    file = folder / "ivysettings.xml"
+    resolver = f'<ibiblio name="given" m2compatible="true" usepoms="false" root={quoteattr(repository)}/>'
+    file.write_text(
+        f'<ivysettings><settings defaultResolver="given"/><resolvers>{resolver}</resolvers></ivysettings>\n',
+        encoding="utf-8",
+    )
+    return file
+
+
+def _run(
+    java: Path, ivy: Path, file: Path, folder: Path, options: Sequence[str], settings: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Ivy checks each download against the repository's published checksums (its default)."""
     command = [str(java), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options]
     command += [f"-Divy.default.ivy.user.dir={folder / 'user'}", "-cp", str(ivy), "org.apache.ivy.Main"]
     command += ["-ivy", str(file), "-cache", str(folder / "cache"), "-confs", "default", "-types", "jar", "bundle"]
+    if settings is not None:
+        command += ["-settings", str(settings)]
     with (folder / "ivy.log").open("wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

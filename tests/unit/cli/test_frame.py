@@ -15,6 +15,7 @@ from drkit.cli.main import VERBS, application, listing
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
     "config",
+    "jars",
     "demo",
     "lab",
     "mirror",

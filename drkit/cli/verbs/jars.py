@@ -1,0 +1,154 @@
+"""`drkit jars fetch`: bring what runs on Java here ahead of time, from the central repository or one of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.config.cache import cache_dir
+from drkit.lab.toolchain import ensure, known_sets, missing_jars
+from drkit.lab.toolchain.java import find_java_home
+from drkit.lab.toolchain.lockfile import Jar, read_lock
+from drkit.lab.toolchain.repository import chosen_repository
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.wording import and_more, counted
+
+_USED_BY = {
+    "kafka": "drkit lab, demo and drill: brokers",
+    "cassandra": "drkit lab, demo and drill with --store cassandra",
+    "mirrormaker": "benchmarks and tests: MirrorMaker 2",
+    "spark": "benchmarks and tests: Spark's own Kafka connector",
+}
+_DEFAULT = ("kafka", "cassandra")
+_WITHOUT_JARS = (
+    "drkit audit, salvage and the bulk seed need no jars: drkit reads and writes Kafka in Spark's Python tasks. They "
+    "need PySpark and Java 17, which are installed with drkit"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """One set of jars: what was missing before, and what is missing now."""
+
+    name: str
+    jars: tuple[Jar, ...]
+    before: tuple[Jar, ...]
+    missing: tuple[Jar, ...]
+
+    @property
+    def used_by(self) -> str:
+        return _USED_BY[self.name]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    jars = typer.Typer(name="jars", help="Fetch the jars of the lab ahead; the audit needs none.", no_args_is_help=True)
+    jars.callback()(_about)
+    jars.command("fetch")(fetch)
+    app.add_typer(jars)
+
+
+def _about() -> None:
+    """Manage the jars of the lab."""
+
+
+def fetch(
+    sets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SET]...", help=f"kafka, cassandra, mirrormaker, spark (default: {' '.join(_DEFAULT)})."
+        ),
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            "--repository",
+            metavar="URL",
+            help="A Maven repository of your own, https://… or file:///… (default: $DRKIT_JAR_REPOSITORY, else the "
+            "central one).",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Fetch nothing; say what is there and what is missing.")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fetch what is missing of the lab's jars into the user's cache; again changes nothing. The audit needs none.
+
+    Each jar is checked against its SHA-256. With --dry-run: exits 0 where all is there, 3 where something is missing.
+
+    Example: `drkit jars fetch --repository https://maven.example.com/central`
+    """
+    with command(config, output, verbose) as run:
+        names = tuple(dict.fromkeys(sets or _DEFAULT))
+        unknown = [name for name in names if name not in known_sets()]
+        if unknown:
+            raise ConfigError(
+                f"there is no jar set {unknown[0]!r}", remedy=f"Known sets are: {', '.join(known_sets())}"
+            )
+        chosen = chosen_repository(repository)
+        before = {name: tuple(missing_jars(name)) for name in names}
+        java = _java() if dry_run else str(ensure(*names, repository=repository).java_home)
+        found = [
+            _Set(name, read_lock(name).jars, before[name], before[name] if dry_run else tuple(missing_jars(name)))
+            for name in names
+        ]
+        run.writer.emit(_document(found, java, chosen), lambda console: _print(console, found, java))
+        if java is None or any(each.missing for each in found):
+            run.exit(ExitCode.REFUSED)
+
+
+def _java() -> str | None:
+    try:
+        return str(find_java_home())
+    except ConfigError:
+        raise
+    except DrkitError:
+        return None
+
+
+def _document(found: Sequence[_Set], java: str | None, repository: str | None) -> dict[str, Any]:
+    return {
+        "cache": str(cache_dir()),
+        "repository": repository,
+        "java_home": java,
+        "sets": [
+            {
+                "set": each.name,
+                "used_by": each.used_by,
+                "jars": len(each.jars),
+                "bytes": sum(jar.size for jar in each.jars),
+                "present": len(each.jars) - len(each.missing),
+                "fetched": len(each.before) - len(each.missing),
+                "missing": [str(jar) for jar in each.missing],
+            }
+            for each in found
+        ],
+        "without_jars": _WITHOUT_JARS,
+    }
+
+
+def _print(console: Console, found: Sequence[_Set], java: str | None) -> None:
+    console.print(Text(f"Cache: {cache_dir()}"), soft_wrap=True)
+    console.print(Text(f"Java 17: {java or 'missing: install drkit with its dependencies'}"), soft_wrap=True)
+    for each in found:
+        size = sum(jar.size for jar in each.jars) >> 20
+        state = f"missing: {and_more([str(jar) for jar in each.missing])}" if each.missing else "all here"
+        fetched = len(each.before) - len(each.missing)
+        if fetched:
+            state += f", {fetched} fetched"
+        console.print(
+            Text.assemble((each.name, "bold"), f"  {counted(len(each.jars), 'jar')}, {size} MiB: {state}  "),
+            Text(f"({each.used_by})", "dim"),
+            soft_wrap=True,
+        )
+    console.print(Text(_WITHOUT_JARS, "dim"), soft_wrap=True)
