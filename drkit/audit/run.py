@@ -13,7 +13,7 @@ from drkit.audit.classify.foreign_keys import audit_relation, check_decoders, co
 from drkit.audit.classify.ordering import MOST_RUNS
 from drkit.audit.compare.altered_links import callables_of, unreadable_source
 from drkit.audit.compare.scope import Scope, log_starts, observe_scope
-from drkit.audit.findings.findings import count, hand_over, uncompared, unseen_before
+from drkit.audit.findings.findings import FateCounts, count, fate_counts, hand_over, uncompared, unseen_before
 from drkit.audit.read.record_frames import Reader
 from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
@@ -93,17 +93,18 @@ def _audit(
     relations = concerned(request, config)
     check_decoders(relations)
     found = judged(request, store, config, spark, "the audit", say, tasks)
+    scope = found.reader.scope
     say = described(found.reader.spark, f"audit of {request.link.id}", say)
     say("writing findings")
     with in_words("the audit"), watching(found.reader.spark, tasks):
-        partitions = count(found.reader, found.judgement)
-        total, first = hand_over(found.reader, found.judgement, path, request.run)
+        counts = fate_counts(scope, found.judgement)
+        partitions = count(scope, found.judgement, counts)
+        total, first = hand_over(found.reader, found.judgement, counts, path, request.run)
         overdue = None if request.unseen_since is None else unseen_before(found.judgement, request.unseen_since)
         related = []
         for each in relations:
             say(f"looking for orphans of {each.child} in {each.parent}")
             related.append(audit_relation(each, request, store, config, spark))
-    scope = found.reader.scope
     return AuditResult(
         link=request.link.id,
         counts=Counts.total(each.counts for each in partitions),
@@ -121,7 +122,7 @@ def _audit(
         coverage=found.judgement.comparison.coverage,
         incomplete=scope.incomplete
         + tuple(reason for _, reason in unreadable_source(scope, found.judgement.comparison.source_unreadable))
-        + _hidden_by_compaction(found.reader, found.judgement),
+        + _hidden_by_compaction(scope, counts),
         overdue=overdue,
     )
 
@@ -204,12 +205,11 @@ def refuse_altered(link: Link, what: str) -> None:
     )
 
 
-def _hidden_by_compaction(reader: Reader, judgement: Judgement) -> tuple[str, ...]:
+def _hidden_by_compaction(scope: Scope, counts: FateCounts) -> tuple[str, ...]:
     """Topics of which the source's cleaner took records that the link's callables can't be asked about any more."""
-    scope = reader.scope
     if not scope.asks_callables:
         return ()
-    found = {scope.partitions[number].topic for number in uncompared(reader, judgement)}
+    found = {scope.partitions[number].topic for number in uncompared(counts)}
     return tuple(
         f"{topic} is compacted on {scope.link.id.source}: the target holds records whose originals are gone there, and "
         "what the link would have made of them can't be known"

@@ -18,7 +18,7 @@ from drkit.audit.classify.classification import TARGET_RETIRED, Judgement, judge
 from drkit.audit.compare.altered_links import unreadable_source
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.compare.scope import PartitionScope, Scope, log_starts, observe_scope
-from drkit.audit.findings.findings import count
+from drkit.audit.findings.findings import count, fate_counts
 from drkit.audit.read.record_frames import Reader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.spark_progress import describe
@@ -212,9 +212,8 @@ def after_place(scope: PartitionScope, offset: int) -> int:
 
 def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) -> list[Reconciled]:
     describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
-    reader = Reader(spark, scope)
-    judgement = judge(reader)
-    audits = count(reader, judgement)
+    judgement = judge(Reader(spark, scope))
+    audits = count(scope, judgement, fate_counts(scope, judgement))
     first = _first(judgement)
     unknown = _unknown(scope, judgement)
     found = [

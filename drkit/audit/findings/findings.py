@@ -13,11 +13,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from drkit.audit.classify.classification import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
+from drkit.audit.classify.classification_tasks import FACTS, PAIR
 from drkit.audit.classify.classifier import Classification
 from drkit.audit.compare.record_pass import within
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.findings.findings_files import write_frame, write_rows
-from drkit.audit.findings.other_partitions import pair_findings, pair_frame
+from drkit.audit.findings.other_partitions import explained, pair_findings, pair_frame, unpaired
 from drkit.audit.read.record_frames import Reader, date_column, keep
 from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.clock import to_millis
@@ -32,23 +33,40 @@ _GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
 _OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
 
 
-def count(reader: Reader, judgement: Judgement) -> tuple[PartitionAudit, ...]:
+FateCounts = Mapping[int, Mapping[str, int]]
+"""By number of the partition and fate, within the time window; a fate that isn't there counts 0. PAIR counts records
+that were found elsewhere than at their place."""
+
+
+def fate_counts(scope: Scope, judgement: Judgement) -> FateCounts:
+    """What a judgement comes to in figures: one look, from which all other figures follow."""
+    counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for fate in judgement.settled:
+        if scope.within(fate.stamp):
+            counts[fate.p][str(fate.fate)] += 1
+    for pair in judgement.moved:
+        if scope.within(pair.stamp):
+            counts[pair.p][PAIR] += 1
+    if judgement.in_spark is not None:
+        inside = judgement.in_spark.where((F.col("fate") != FACTS) & within(scope, _stamp()))
+        for row in inside.groupBy("p", "fate").count().collect():
+            counts[row["p"]][row["fate"]] += row["count"]
+    return counts
+
+
+def count(scope: Scope, judgement: Judgement, counts: FateCounts) -> tuple[PartitionAudit, ...]:
     """The counts of every partition, within the time window.
 
     Raises:
         DrkitError: an identity between the counts doesn't hold (a defect of drkit).
     """
-    fates = _fate_counts(reader.scope, judgement)
-    paired = _paired_counts(reader.scope, judgement)
-    scope = reader.scope
     window = scope.since_ms is not None or scope.until_ms is not None
-    return tuple(
-        _partition(each, judgement, fates[each.number], paired.get(each.number, 0), window=window)
-        for each in scope.partitions
-    )
+    return tuple(_partition(each, judgement, counts[each.number], window=window) for each in scope.partitions)
 
 
-def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tuple[int, tuple[Finding, ...]]:
+def hand_over(
+    reader: Reader, judgement: Judgement, counts: FateCounts, path: Path, run: str
+) -> tuple[int, tuple[Finding, ...]]:
     """Write all findings within the time window as Parquet, none too; `run` names the audit in it.
 
     Returns:
@@ -56,17 +74,21 @@ def hand_over(reader: Reader, judgement: Judgement, path: Path, run: str) -> tup
     """
     if judgement.in_spark is None:
         few = few_findings(reader.scope, judgement.settled)
-        return _write_few(few, path, reader.scope, run), tuple(few[:MOST_FINDINGS])
-    frame = findings_frame(reader, judgement, run)
+        _write_few(few, path, reader.scope, run)
+        return len(few), tuple(few[:MOST_FINDINGS])
+    kinds = Counter({kind: sum(of[str(kind)] for of in counts.values()) for kind in FindingKind})
+    total = kinds.total()
+    frame = findings_frame(reader, judgement, run, paired=explained(kinds)) if total else None
     if frame is None:
-        return _write_few([], path, reader.scope, run), ()
-    return write_frame(frame, path), first_findings(frame)
+        _write_few([], path, reader.scope, run)
+        return 0, ()
+    write_frame(frame, path, total)
+    return total, first_findings(frame)
 
 
-def uncompared(reader: Reader, judgement: Judgement) -> set[int]:
+def uncompared(counts: FateCounts) -> set[int]:
     """The partitions with records of the target that could be compared with nothing."""
-    found = _fate_counts(reader.scope, judgement)
-    return {number for number, counts in found.items() if counts[UNCOMPARED]}
+    return {number for number, of in counts.items() if of[UNCOMPARED]}
 
 
 def unseen_before(judgement: Judgement, instant: datetime) -> int:
@@ -78,10 +100,10 @@ def unseen_before(judgement: Judgement, instant: datetime) -> int:
     return held + judgement.stayed.where((F.col("fate") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
 
 
-def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame | None:
+def findings_frame(reader: Reader, judgement: Judgement, run: str, *, paired: bool) -> DataFrame | None:
     """All findings within the time window, kept; None where there are none.
 
-    Columns as in `findings_files.SCHEMA`.
+    Columns as in `findings_files.SCHEMA`. `paired`: some of them may explain each other across partitions.
     """
     if judgement.fates is None:
         return None
@@ -115,7 +137,7 @@ def findings_frame(reader: Reader, judgement: Judgement, run: str) -> DataFrame 
         F.lit(run).alias("run"),
         F.lit(reader.scope.observed_at).cast("timestamp").alias("observed_at"),
     )
-    return pair_frame(keep(frame))
+    return pair_frame(keep(frame)) if paired else keep(unpaired(frame))
 
 
 def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
@@ -126,19 +148,6 @@ def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
     offset = F.coalesce("source_offset", "target_offset")
     first = frame.orderBy(gravity, "topic", "partition", offset, "target_offset").limit(MOST_FINDINGS)
     return tuple(_finding(row) for row in first.select(*_FINDING_FIELDS).collect())
-
-
-def _fate_counts(scope: Scope, judgement: Judgement) -> Mapping[int, Mapping[str, int]]:
-    """By partition and fate; a fate that isn't there counts 0."""
-    counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for fate in judgement.settled:
-        if scope.within(fate.stamp):
-            counts[fate.p][str(fate.fate)] += 1
-    if judgement.stayed is not None:
-        inside = judgement.stayed.where(within(scope, _stamp()))
-        for row in inside.groupBy("p", "fate").count().collect():
-            counts[row["p"]][row["fate"]] += row["count"]
-    return counts
 
 
 def few_findings(scope: Scope, settled: Iterable[Classification]) -> list[Finding]:
@@ -184,7 +193,7 @@ def _hex(first: int, second: int) -> str:
     return "".join(f"{each % (1 << 64):016x}" for each in (first, second))
 
 
-def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> int:
+def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> None:
     common = {"link": str(scope.link.id), "run": run, "observed_at": scope.observed_at}
     rows = [
         asdict(each)
@@ -193,23 +202,12 @@ def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> 
         for each in found
     ]
     write_rows(rows, path)
-    return len(rows)
 
 
-def _paired_counts(scope: Scope, judgement: Judgement) -> Mapping[int, int]:
-    if judgement.in_spark is None:
-        return Counter(pair.p for pair in judgement.moved if scope.within(pair.stamp))
-    assert judgement.pairs is not None  # noqa: S101 - there are rows in Spark
-    inside = judgement.pairs.where(within(scope, F.col("ts")))
-    return {row["p"]: row["count"] for row in inside.groupBy("p").count().collect()}
-
-
-def _partition(
-    each: PartitionScope, judgement: Judgement, fates: Mapping[str, int], paired: int, *, window: bool
-) -> PartitionAudit:
+def _partition(each: PartitionScope, judgement: Judgement, fates: Mapping[str, int], *, window: bool) -> PartitionAudit:
     tally = judgement.comparison.tallies[each.number]
     kinds = {kind.value: fates[kind.value] for kind in FindingKind}
-    matched = tally.matched_inside + paired
+    matched = tally.matched_inside + fates[PAIR]
     unreadable = kinds["unreadable"]
     extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
     aside = fates[SOURCE_RETIRED] + fates[TARGET_APPENDED] + fates[UNCOMPARED]

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 SCHEMA = StructType(
     [
@@ -49,7 +51,6 @@ SCHEMA = StructType(
 PARTITIONS = ("link", "topic")
 
 _ARROW = to_arrow_schema(SCHEMA)
-_HIVE = ds.partitioning(pa.schema([(name, pa.string()) for name in PARTITIONS]), flavor="hive")
 _ONE_FILE = 1_000_000
 
 
@@ -69,20 +70,18 @@ def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         pq.write_table(part, folder / "part-00000.parquet")
 
 
-def write_frame(frame: DataFrame, path: Path) -> int:
-    """Write findings that Spark holds, all columns of SCHEMA; returns how many they are.
+def write_frame(frame: DataFrame, path: Path, total: int) -> None:
+    """Write findings that Spark holds, all columns of SCHEMA; `total` are they.
 
     The path is this machine's, also where the session's default file system is another (HDFS).
     """
-    total = frame.count()
-    if not total:
-        write_rows([], path)
-        return 0
     files = max(1, -(-total // _ONE_FILE))
     frame.select(*SCHEMA.fieldNames()).coalesce(files).write.partitionBy(*PARTITIONS).parquet(path.as_uri())
-    return total
 
 
 def findings_dataset(path: Path) -> ds.Dataset:
     """The findings of an audit, to be read by Arrow."""
-    return ds.dataset(path, format="parquet", partitioning=_HIVE)
+    import pyarrow.dataset as ds  # noqa: PLC0415 - it loads pandas, which an audit itself doesn't need
+
+    hive = ds.partitioning(pa.schema([(name, pa.string()) for name in PARTITIONS]), flavor="hive")
+    return ds.dataset(path, format="parquet", partitioning=hive)

@@ -7,7 +7,7 @@ names the place of the other: the n-th missing record of a digest and the n-th f
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, Window
@@ -42,14 +42,24 @@ def pair_findings(found: Sequence[Finding]) -> list[Finding]:
     ]
 
 
+def explained(kinds: Mapping[FindingKind, int]) -> bool:
+    """Whether findings of these numbers may explain each other."""
+    return bool(kinds[FindingKind.FOREIGN] and any(kinds[kind] for kind in _MISSING))
+
+
+def unpaired(frame: DataFrame) -> DataFrame:
+    """Findings as a DataFrame with COLUMNS, of which none explains another."""
+    nothing = {"other_partition": F.lit(None).cast("int"), "other_offset": F.lit(None).cast("long")}
+    return frame.withColumns(nothing)
+
+
 def pair_frame(frame: DataFrame) -> DataFrame:
-    """The same of findings as a DataFrame, kept; adds COLUMNS."""
+    """The findings of a DataFrame with the places of others that explain them, kept; adds COLUMNS."""
     missing = _numbered(frame.where(F.col("kind").isin([str(kind) for kind in _MISSING])), "source_offset", "m")
     foreign = _numbered(frame.where(F.col("kind") == str(FindingKind.FOREIGN)), "target_offset", "f")
     pairs = keep(missing.join(foreign, ["topic", "digest", "nth"]).drop("digest", "nth"))
     if pairs.isEmpty():
-        nothing = {"other_partition": F.lit(None).cast("int"), "other_offset": F.lit(None).cast("long")}
-        return frame.withColumns(nothing)
+        return unpaired(frame)
     of_missing = pairs.select(
         "topic",
         F.col("m_partition").alias("partition"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from html import escape
 
-from drkit.cli.views.audit_report import STYLE
+from drkit.cli.views.report_style import STYLE
 from drkit.model.clock import date_of, iso
 from drkit.model.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 

@@ -232,6 +232,7 @@ class Logs:
             "describe": lambda *_: None,
             "_unknown": lambda *_: {},
             "judge": lambda scope: scope,
+            "fate_counts": lambda *_: {},
             "count": self.count,
             "_first": lambda scope: defaultdict(list),  # noqa: ARG005 - as it is called
         }.items():
@@ -252,7 +253,7 @@ class Logs:
         )  # fmt: skip
         return Scope(self.link, (part,), {}, {}, None, None, False, None, None, now(), ())
 
-    def count(self, scope: Scope, _: object) -> list[SimpleNamespace]:
+    def count(self, scope: Scope, *_: object) -> list[SimpleNamespace]:
         """Every record is there that the target's retention has left."""
         if self.dies:
             raise RuntimeError("killed")
