@@ -1,11 +1,11 @@
-"""What Spark's workers do for drkit's data source (`log_source.py`): read spans of a log, yield Arrow."""
+"""What Spark's workers do for a log as a DataFrame (`log_source.py`): read spans of it, yield Arrow."""
 
 from __future__ import annotations
 
 import gc
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from zipimport import zipimporter
@@ -28,19 +28,24 @@ _HEADERS_ARROW = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary()
 _RECORDS_A_BLOCK = 5_000
 
 
-def read_rows(cluster: Mapping[str, Any], spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
-    """The records of one task, as rows of `log_source.RECORD_ROW`.
+def read_rows(
+    cluster: Mapping[str, Any], tasks: Sequence[Sequence[Span]], blocks: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The records of the tasks that one is given by number, as rows of `log_source.RECORD_ROW`.
 
     Args:
         cluster: how to reach it (`log_source.reached`).
-        spans: what to read.
+        tasks: what each reads.
+        blocks: the task's, each with a column of numbers.
 
     Raises:
         RuntimeError: it failed; the text carries drkit's error.
     """
     settle()
     with failures(), opened(cluster) as reader:
-        yield from _records(reader, spans)
+        for block in blocks:
+            for number in block.column(0).to_pylist():
+                yield from _records(reader, tasks[number])
 
 
 def settle() -> None:

@@ -1,13 +1,9 @@
-"""What is read, and how it is shared out among tasks. Pure. Imports nothing: Spark loads it anew at every planning."""
+"""What is read, and how it is shared out among tasks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-
-RECORDS = "drkit-records"
-"""The format of the data source."""
-
 
 _OFFSETS_WORTH_A_TASK = 50_000
 _MOST_OFFSETS_A_TASK = 5_000_000

@@ -1,9 +1,7 @@
-"""Both sides of a scope as DataFrames, one row a record, through drkit's own data source (`log_source.py`).
+"""Both sides of a scope as DataFrames, one row a record (`log_source.py`), and work in Spark's tasks.
 
-Columns of `Reader.source`: `p` (the partition's number in the scope), `s` (offset), `e` (its place on the
-target, or the nearest below), `placed` (whether `e` is its own), `h1`, `h2` (digest), `ts` (ms), `key`,
-`null_value`. Of `Reader.target`: `p`, `t` (offset), `h1`, `h2`, `ts`, `key`, `null_value`. Both with
-`unreadable=True`: and `unreadable_until`, not null in rows that stand for offsets that can't be read.
+`p` is the partition's number in the scope, `s` an offset of the source, `e` its place on the target, or the nearest
+below, `t` an offset of the target, `h1` and `h2` the digest of the content.
 
 Only committed records are read (unless the link mirrors uncommitted ones); offsets without one (markers, aborted and
 compacted records) are simply not there. Each partition is read up to the end observed at the start, and reading fails
@@ -40,9 +38,6 @@ _ZONE_TYPES = {
 Ranges = Mapping[int, tuple[int, int]]
 """Offsets [from, until) by the number of a partition."""
 
-Pieces = Mapping[int, Sequence[tuple[int, int]]]
-"""Several ranges of offsets [from, until) by the number of a partition, ascending."""
-
 
 class Reader:
     """Reads the sides of one scope. Every call makes a new DataFrame, which reads Kafka when it is used."""
@@ -63,48 +58,40 @@ class Reader:
         """Tasks that run at a time."""
         return int(self.spark.sparkContext.defaultParallelism)
 
-    def source(self, ranges: Ranges | None = None, *, unreadable: bool = False) -> DataFrame:
-        """The source's records with their places; of these partitions and offsets only, where given."""
-        return self.source_pieces(self._source_pieces(ranges), unreadable=unreadable)
-
-    def source_pieces(self, pieces: Pieces, *, unreadable: bool = False) -> DataFrame:
-        """The same of many ranges of a partition."""
-        return self._placed(self._source_rows(pieces, unreadable=unreadable))
-
-    def target(self, ranges: Ranges | None = None, *, unreadable: bool = False) -> DataFrame:
-        """The target's records; of these partitions and offsets only, where given."""
-        return self.target_pieces(self._target_pieces(ranges), unreadable=unreadable)
-
-    def target_pieces(self, pieces: Pieces, *, unreadable: bool = False) -> DataFrame:
-        """The same of many ranges of a partition."""
-        return self._target_rows(pieces, unreadable=unreadable).select(
-            "p", F.col("offset").alias("t"), *_content_columns()
-        )
-
     def source_records(self, ranges: Ranges) -> DataFrame:
-        """The source's records with all fields: `s`, `topic`, `partition`, and those of `log_source.RECORD_ROW`."""
-        types = {"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}
-        names = self.frame(types, [(each.number, each.topic, each.partition) for each in self.scope.partitions])
-        rows = self._source_rows(self._source_pieces(ranges), unreadable=False).join(F.broadcast(names), "p")
-        return rows.withColumn("s", F.col("offset"))
+        """The source's records that can be read, of these partitions and offsets: all fields (`log_source.RECORD_ROW`),
+        `s`, `e`, `h1`, `h2`, and `topic`, `partition`."""
+        scope = self.scope
+        names = [(each.number, each.topic, each.partition) for each in scope.partitions]
+        bounds = {each.number: (each.source_from, each.source_end) for each in scope.partitions}
+        spans = _spans([each[1:] for each in names], bounds, ranges)
+        rows = read_records(self.spark, scope.source_reached(), spans).where("unreadable_until is null")
+        named = self.frame({"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}, names)
+        first, second = digest_columns()
+        return (
+            self._placed(rows)
+            .withColumns({"s": F.col("offset"), "h1": first, "h2": second})
+            .join(F.broadcast(named), "p")
+        )
 
     def target_records(self, ranges: Ranges) -> DataFrame:
-        """The target's records with all fields: those of `log_source.RECORD_ROW`."""
-        return self._target_rows(self._target_pieces(ranges), unreadable=False)
+        """The target's records, and a row for each stretch that can't be read, of these partitions and offsets: all
+        fields (`log_source.RECORD_ROW`), `t`, `h1`, `h2`."""
+        scope = self.scope
+        names = [(each.target_topic, each.partition) for each in scope.partitions]
+        bounds = {each.number: (each.target_from, each.target_end) for each in scope.partitions}
+        rows = read_records(self.spark, scope.target_reached(), _spans(names, bounds, ranges))
+        first, second = digest_columns()
+        return rows.withColumns({"t": F.col("offset"), "h1": first, "h2": second})
 
-    def _placed(self, numbered: DataFrame) -> DataFrame:
+    def _placed(self, rows: DataFrame) -> DataFrame:
+        """The source's rows with `e`."""
         delta = self._one_delta()  # offsets that were preserved, as a rule: then no zone is looked up
         if delta is not None:
-            place = F.col("offset") + F.lit(delta)
-            return numbered.select(
-                "p", F.col("offset").alias("s"), place.alias("e"), F.lit(True).alias("placed"), *_content_columns()
-            )
-        placed = self._places.join(numbered, "offset")
-        inside = (F.col("offset") >= F.col("valid_from")) & (F.col("offset") < F.col("valid_until"))
+            return rows.withColumn("e", F.col("offset") + F.lit(delta))
+        placed = self._places.join(rows, "offset")
         place = F.least(F.col("offset") + F.col("delta"), F.col("valid_until") - 1 + F.col("delta"))
-        return placed.select(
-            "p", F.col("offset").alias("s"), place.alias("e"), inside.alias("placed"), *_content_columns()
-        )
+        return placed.withColumn("e", place).drop("delta", "valid_from", "valid_until")
 
     def zone_lookup(self, cut: Mapping[int, Sequence[Zone]], bounds: Mapping[int, tuple[int, int]]) -> ZoneLookup:
         """A table to look zones up in.
@@ -124,27 +111,6 @@ class Reader:
         columns = list(zip(*rows, strict=True)) or [() for _ in types]
         arrays = [pa.array(values, kind) for values, kind in zip(columns, types.values(), strict=True)]
         return self.spark.createDataFrame(pa.table(dict(zip(types, arrays, strict=True))))
-
-    def _source_pieces(self, ranges: Ranges | None) -> Pieces:
-        bounds = {each.number: (each.source_from, each.source_end) for each in self.scope.partitions}
-        return _within(bounds, ranges)
-
-    def _target_pieces(self, ranges: Ranges | None) -> Pieces:
-        bounds = {each.number: (each.target_from, each.target_end) for each in self.scope.partitions}
-        return _within(bounds, ranges)
-
-    def _source_rows(self, pieces: Pieces, *, unreadable: bool) -> DataFrame:
-        scope = self.scope
-        names = [(each.topic, each.partition) for each in scope.partitions]
-        spans = _spans(names, pieces)
-        rows = read_records(self.spark, scope.source_reached(), spans)
-        return rows if unreadable else rows.where("unreadable_until is null")
-
-    def _target_rows(self, pieces: Pieces, *, unreadable: bool) -> DataFrame:
-        scope = self.scope
-        names = [(each.target_topic, each.partition) for each in scope.partitions]
-        rows = read_records(self.spark, scope.target_reached(), _spans(names, pieces))
-        return rows if unreadable else rows.where("unreadable_until is null")
 
     def _one_delta(self) -> int | None:
         """The delta of all offsets that are read, where it is one and each of them has its own place."""
@@ -207,22 +173,13 @@ def zone_table(
     return pa.table({name: pa.array(values, _ZONE_TYPES[name]) for name, values in columns.items()}), shifts
 
 
-def _within(bounds: Ranges, ranges: Ranges | None) -> Pieces:
-    """These ranges, cut down to the bounds; all of the bounds, where none are given."""
-    if ranges is None:
-        return {number: [both] for number, both in bounds.items()}
-    return {
-        number: [(max(low, bounds[number][0]), min(high, bounds[number][1]))] for number, (low, high) in ranges.items()
+def _spans(names: Sequence[tuple[str, int]], bounds: Ranges, ranges: Ranges) -> list[Span]:
+    """What is read of these ranges, within the bounds, for the partitions that `names` has by number."""
+    cut = {
+        number: (max(low, bounds[number][0]), min(high, bounds[number][1])) for number, (low, high) in ranges.items()
     }
-
-
-def _spans(names: Sequence[tuple[str, int]], pieces: Pieces) -> list[Span]:
-    """What is read, for the partitions that `names` has by number."""
     return [
-        Span(number, *names[number], first, until, until)
-        for number, ranges in pieces.items()
-        for first, until in ranges
-        if first < until
+        Span(number, *names[number], first, until, until) for number, (first, until) in cut.items() if first < until
     ]
 
 
@@ -280,15 +237,3 @@ def date_column(name: str) -> Column:
     """The timestamp of a column of milliseconds; null where that is no date (as `drkit.model.clock.date_of`)."""
     stamp = F.col(name)
     return F.when((stamp >= 0) & (stamp < YEAR_10000), F.timestamp_millis(stamp))
-
-
-def _content_columns() -> tuple[Column, ...]:
-    first, second = digest_columns()
-    return (
-        first.alias("h1"),
-        second.alias("h2"),
-        F.col("stamp").alias("ts"),
-        F.col("key"),
-        F.col("value").isNull().alias("null_value"),
-        F.col("unreadable_until"),
-    )

@@ -21,12 +21,14 @@ import gzip
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -37,6 +39,7 @@ from drkit.audit.read.record_frames import Reader, date_column, keep
 from drkit.audit.run import Judged, judged, refuse_altered
 from drkit.audit.salvage.salvage_class import with_standing, with_target_ends_now
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
+from drkit.audit.salvage.salvage_size import Size
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching
@@ -48,17 +51,20 @@ from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
 from drkit.store.api import Store
 
-_SALVAGED = [
-    *(kind.value for kind in (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED, FindingKind.UNREADABLE)),
-    TARGET_RETIRED,
-]
-"""What an audit calls the source's records that the target doesn't hold: all that it doesn't call matched."""
+_KINDS = {
+    **{
+        kind.value: kind.value
+        for kind in (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED, FindingKind.UNREADABLE)
+    },
+    TARGET_RETIRED: SalvageKind.RETIRED.value,
+}
+"""What an audit calls the source's records that the target doesn't hold, which is all that it doesn't call matched, and
+what a salvage calls them."""
 
 _FOLDERS_UNSYNCED = {errno.EINVAL, errno.ENOTSUP}
 """What file systems answer that can't sync a folder; the files in it are synced one by one."""
 
 REPLAY = "replay"
-_RECORDS_A_FILE = 1_000_000
 
 
 def salvage(
@@ -97,10 +103,11 @@ def salvage(
     try:
         with in_words("the salvage"), watching(found.reader.spark, tasks):
             wanted = _wanted(found)
-            counts = _counts(found, wanted)
+            names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
+            counts = {(names[p], kind): records for (p, kind), records in wanted.counts.items()}
             say("comparing them with what the target holds")
             latest = Reader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
-            standings = _write(replace(found, reader=latest), wanted, counts, staging)
+            standings = _write(replace(found, reader=latest), wanted, staging)
         if positions:
             staging.joinpath(POSITIONS).write_text(json.dumps(list(positions), indent=1) + "\n", encoding="utf-8")
         facts = _facts(request, replace(found, reader=latest), counts, standings, config)
@@ -170,33 +177,56 @@ def _free_folder(out: str) -> Path:
     return folder
 
 
-def _wanted(found: Judged) -> DataFrame:
-    """`p`, `s`, `kind` of the records to keep: every one of the source that no record of the target stands for."""
-    fates = found.judgement.fates
-    if fates is None:
-        return found.reader.spark.createDataFrame([], "p int, s long, kind string")
-    chosen = fates.where(F.col("fate").isin(_SALVAGED))
-    kind = F.when(F.col("fate") == TARGET_RETIRED, SalvageKind.RETIRED.value).otherwise(F.col("fate"))
-    return keep(chosen.select("p", "s", kind.alias("kind")))
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The records to keep (`p`, `s`, `kind`); how many there are by partition and kind; by partition, the offsets
+    [from, until) that hold them."""
+
+    frame: DataFrame
+    counts: Mapping[tuple[int, SalvageKind], int]
+    ranges: Mapping[int, tuple[int, int]]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.counts.values())
 
 
-def _counts(found: Judged, wanted: DataFrame) -> dict[tuple[str, SalvageKind], int]:
-    """How many of each kind, by `topic:partition`."""
-    names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
-    rows = wanted.groupBy("p", "kind").count().collect()
-    return {(names[row["p"]], SalvageKind(row["kind"])): row["count"] for row in rows}
+def _wanted(found: Judged) -> _Wanted:
+    """Every record of the source that no record of the target stands for."""
+    counts: Counter[tuple[int, SalvageKind]] = Counter()
+    ranges: dict[int, tuple[int, int]] = {}
+
+    def add(p: int, kind: str, records: int, low: int, high: int) -> None:
+        counts[p, SalvageKind(kind)] += records
+        known = ranges.get(p, (low, low))
+        ranges[p] = min(low, known[0]), max(high + 1, known[1])
+
+    held = [
+        (each.p, each.s, _KINDS[str(each.fate)])
+        for each in found.judgement.settled
+        if str(each.fate) in _KINDS and each.s is not None
+    ]
+    for p, s, kind in held:
+        add(p, kind, 1, s, s)
+    frame = found.reader.frame({"p": pa.int32(), "s": pa.int64(), "kind": pa.string()}, held)
+    stayed = found.judgement.stayed
+    if stayed is not None:
+        kind_of = F.coalesce(*(F.when(F.col("fate") == fate, kind) for fate, kind in _KINDS.items()))
+        more = keep(stayed.select("p", "s", kind_of.alias("kind")).where("kind is not null"))
+        for row in more.groupBy("p", "kind").agg(F.count("s"), F.min("s"), F.max("s")).collect():
+            add(*row)
+        frame = frame.unionByName(more)
+    return _Wanted(frame, counts, ranges)
 
 
-def _write(
-    found: Judged, wanted: DataFrame, counts: Mapping[tuple[str, SalvageKind], int], staging: Path
-) -> dict[SalvageClass, int]:
+def _write(found: Judged, wanted: _Wanted, staging: Path) -> dict[SalvageClass, int]:
     """Write the records; returns how many stand how to the target."""
-    bounds = wanted.groupBy("p").agg(F.min("s").alias("low"), F.max("s").alias("high")).collect()
-    ranges = {row["p"]: (row["low"], row["high"] + 1) for row in bounds}
-    files = max(1, -(-sum(counts.values()) // _RECORDS_A_FILE))
+    size = Size(wanted.total)
+    source = keep(found.reader.source_records(wanted.ranges).join(size.beside(wanted.frame), ["p", "s"]))
+    standing = with_standing(found, source, wanted.ranges, size)
     records = keep(
-        found.reader.source_records(ranges)
-        .join(with_standing(found, wanted, ranges), ["p", "s"])
+        source.join(size.beside(standing), ["p", "s"])
         .select(
             "topic",
             "partition",
@@ -213,7 +243,7 @@ def _write(
                 lambda each: F.struct(F.make_valid_utf8(each["key"].cast("string")).alias("key"), each["value"]),
             ).alias("headers"),
         )
-        .repartition(files, "topic", "partition")
+        .transform(lambda rows: size.spread(rows, "topic", "partition"))
         .sortWithinPartitions("topic", "partition", "offset")
     )
     records.write.parquet((staging / PARQUET).as_uri())
@@ -232,7 +262,7 @@ def _write(
         ).alias("headers"),
     )
     replay.write.option("ignoreNullFields", "false").json((staging / REPLAY).as_uri(), compression="gzip")
-    stand = {row["standing"]: row["count"] for row in records.groupBy("standing").count().collect()}
+    stand = {row["standing"]: row["count"] for row in size.together(records).groupBy("standing").count().collect()}
     return {standing: stand.get(standing.value, 0) for standing in SalvageClass}
 
 

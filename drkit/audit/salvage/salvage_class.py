@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,6 +18,7 @@ from drkit.audit.compare.offset_zones import FOREVER, place
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.record_frames import Reader, keep
 from drkit.audit.run import Judged
+from drkit.audit.salvage.salvage_size import Size
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.audit import FindingKind, SalvageClass, SalvageKind
@@ -37,19 +39,18 @@ def with_target_ends_now(scope: Scope, config: Config) -> Scope:
     return replace(scope, partitions=partitions)
 
 
-def with_standing(found: Judged, wanted: DataFrame, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
-    """`wanted` and, for each record, its `standing`.
+def with_standing(found: Judged, records: DataFrame, ranges: Mapping[int, tuple[int, int]], size: Size) -> DataFrame:
+    """`p`, `s` and `standing` of the records to keep.
 
-    Reads these ranges of the source, and the target from the first place in them on, or from where others wrote.
+    Reads the target from the first place of each partition's range on, or from where others wrote.
 
     Args:
         found: both sides, judged; the scope's target ends may lie beyond those that were judged.
-        wanted: `p`, `s`, `kind` of the records.
+        records: rows of `Reader.source_records` with their `kind`, kept.
         ranges: by partition number, the source offsets [from, until) that hold them.
+        size: how many they are.
     """
     reader = found.reader
-    if not ranges:
-        return wanted.withColumn("standing", F.lit(SalvageClass.NEW.value))
     others = {each.number: _others_from(each, found) for each in reader.scope.partitions}
     bounds = {}
     for each in reader.scope.partitions:
@@ -58,42 +59,44 @@ def with_standing(found: Judged, wanted: DataFrame, ranges: Mapping[int, tuple[i
             low = max(each.target_start, min(first, others[each.number]))
             if low < each.target_end:
                 bounds[each.number] = (low, each.target_end)
-    records = reader.source(dict(ranges)).join(wanted, ["p", "s"])
-    # an altered record's own place holds what it was altered to
-    begins = F.coalesce("e", F.lit(0)) + F.when(F.col("kind") == SalvageKind.CORRUPTED.value, 1).otherwise(0)
-    records = records.select("p", "s", "kind", "key", "h1", "h2", begins.alias("begins"))
     if not bounds:
-        return keep(records.select("p", "s", "kind", F.lit(SalvageClass.NEW.value).alias("standing")))
-    rows = reader.target(bounds, unreadable=True).select("p", "t", "key", "h1", "h2", "unreadable_until")
-    target = rows.where("unreadable_until is null")
-    found_there = keep(
-        target.join(records.select("p", "key").distinct(), ["p", "key"], "left_semi")
-        .unionByName(
-            target.where("key is null").join(records.select("p", "h1", "h2").distinct(), ["p", "h1", "h2"], "left_semi")
-        )
-        .unionByName(rows.where("unreadable_until is not null"))
-    )
-    hidden = found_there.groupBy("p").agg((F.max("unreadable_until") - 1).alias("hidden_at"))
-    target = found_there.where("unreadable_until is null")
+        return records.select("p", "s", F.lit(SalvageClass.NEW.value).alias("standing"))
+    there = size.together(_of_these(reader.target_records(bounds), records, size))
+    hidden = there.groupBy("p").agg((F.max("unreadable_until") - 1).alias("hidden_at"))
+    target = there.where("unreadable_until is null")
     equal = target.groupBy("p", "h1", "h2").agg(F.max("t").alias("equal_at"))
     keyed = target.where("key is not null").groupBy("p", "key").agg(F.max("t").alias("key_at"))
-    strange = _strange_keys(found)
-    return keep(
-        records.join(equal, ["p", "h1", "h2"], "left")
-        .join(keyed, ["p", "key"], "left")
-        .join(strange, ["p", "key"], "left")
-        .join(hidden, "p", "left")
+    # an altered record's own place holds what it was altered to
+    begins = F.coalesce("e", F.lit(0)) + F.when(F.col("kind") == SalvageKind.CORRUPTED.value, 1).otherwise(0)
+    return (
+        records.select("p", "s", "key", "h1", "h2", begins.alias("begins"))
+        .join(size.beside(equal), ["p", "h1", "h2"], "left")
+        .join(size.beside(keyed), ["p", "key"], "left")
+        .join(_strange_keys(found), ["p", "key"], "left")
+        .join(F.broadcast(hidden), "p", "left")
         .join(F.broadcast(_limits(reader, others)), "p")
         .select(
             "p",
             "s",
-            "kind",
             F.when(F.col("equal_at").isNotNull(), SalvageClass.IDENTICAL.value)
             .when(_later() | F.col("strange").isNotNull(), SalvageClass.CONFLICTING.value)
             .otherwise(SalvageClass.NEW.value)
             .alias("standing"),
         )
     )
+
+
+def _of_these(target: DataFrame, records: DataFrame, size: Size) -> DataFrame:
+    """Rows of the target that bear on these records, kept: of their keys, or equal where they have none; and what can't
+    be read, which may be either."""
+    keyless = F.col("key").isNull()
+    mark = F.coalesce("key", F.concat_ws(" ", "h1", "h2").cast("binary"))
+    marks = size.together(records.select("p", keyless.alias("keyless"), mark.alias("mark"))).distinct()
+    rows = target.select("p", "t", "key", "h1", "h2", "unreadable_until", keyless.alias("keyless"), mark.alias("mark"))
+    marked = rows.join(size.beside(marks.withColumn("of_these", F.lit(True))), ["p", "keyless", "mark"], "left").where(
+        "of_these or unreadable_until is not null"
+    )
+    return keep(marked.drop("of_these", "keyless", "mark"))
 
 
 def _later() -> Column:
@@ -114,14 +117,16 @@ def _strange_keys(found: Judged) -> DataFrame:
     """`p`, `key`, `strange`: keys of target records that no source record stands for, before where others write."""
     fates = found.judgement.fates
     if fates is None:
-        return found.reader.spark.createDataFrame([], "p int, key binary, strange boolean")
+        types = {"p": pa.int32(), "key": pa.binary(), "strange": pa.bool_()}
+        return F.broadcast(found.reader.frame(types, []))
     kinds = [FindingKind.FOREIGN.value, FindingKind.CORRUPTED.value]
     mine = F.col("fate") == FindingKind.CORRUPTED.value
     odd = fates.where(F.col("fate").isin(kinds) & F.col("t_key").isNotNull())
     # an altered record of its own key stands in its place, not behind it
     odd = odd.where(~mine | ~F.coalesce(F.col("t_key") == F.col("s_key"), F.lit(False)))
-    return odd.select("p", F.col("t_key").alias("key")).distinct().withColumn("strange", F.lit(True))
+    keys = odd.select("p", F.col("t_key").alias("key"), F.lit(True).alias("strange"))
+    return F.broadcast(keys.coalesce(1).distinct()) if found.judgement.stayed is None else keys.distinct()
 
 
 def _limits(reader: Reader, others: Mapping[int, int]) -> DataFrame:
-    return reader.spark.createDataFrame(sorted(others.items()), "p int, others_from long")
+    return reader.frame({"p": pa.int32(), "others_from": pa.int64()}, sorted(others.items()))

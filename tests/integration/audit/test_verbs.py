@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from drkit.audit.salvage import replay as replaying
 from drkit.audit.salvage.replay import PROVENANCE, replay
 from drkit.audit.salvage.salvage import salvage
+from drkit.audit.spark.session import spark_session
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.audit import AuditRequest, SalvageClass, SalvageKind, TopicChoice
 from drkit.model.clock import now
@@ -257,7 +258,7 @@ def sealed(bench: Bench) -> None:
     assert bench.store.set_link_control(control, expected_version=None)
 
 
-def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, unique_name, tmp_path):
+def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, unique_name, monkeypatch, tmp_path):
     """Twelve records, ten of them mirrored; then dr was failed over to and got newer values of two keys."""
     topic = bench.create(unique_name)
     source = [Record(b"k%d" % n, b"value %d" % n, STAMP + n) for n in range(16)]
@@ -272,10 +273,20 @@ def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, u
     bench.remember(topic, {0: {n: n for n in range(10)}}, target_end={0: 9})
     sealed(bench)
     request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+    context = spark_session(spark).sparkContext
+    context.setJobGroup(unique_name, "counted")
 
     result = salvage(request, bench.store, bench.config, spark)
+    jobs = len(context.statusTracker().getJobIdsForGroup(unique_name))
+    with monkeypatch.context() as patch:  # as where there are too many for the driver, and for one task
+        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
+        patch.setattr("drkit.audit.salvage.salvage_size._FEW", -1)
+        many = salvage(replace(request, out=str(tmp_path / "many")), bench.store, bench.config, spark)
 
     rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert pq.read_table(Path(many.path) / "records.parquet").to_pylist() == rows
+    assert (many.records, many.standings) == (result.records, result.standings)
+    assert jobs <= 20
     assert {row["offset"]: (row["kind"], row["standing"]) for row in rows} == {
         5: ("corrupted", "new"),
         8: ("lost", "conflicting"),
