@@ -11,9 +11,6 @@ import socket
 import struct
 from collections.abc import Callable
 
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
-from cassandra.policies import WhiteListRoundRobinPolicy
-
 from drkit.lab.layout import Node
 from drkit.lab.ports import answers
 
@@ -58,6 +55,14 @@ def cql_answers(node: Node) -> frozenset[int] | None:
     """The node's own id once it answers a CQL query."""
     if not answers(node.port):
         return None
+    from cassandra.cluster import (  # noqa: PLC0415 - 0.2 s that nobody needs who has no such node
+        EXEC_PROFILE_DEFAULT,
+        Cluster,
+        ExecutionProfile,
+        NoHostAvailable,
+    )
+    from cassandra.policies import WhiteListRoundRobinPolicy  # noqa: PLC0415 - as above
+
     profile = ExecutionProfile(
         load_balancing_policy=WhiteListRoundRobinPolicy(["127.0.0.1"]), request_timeout=_TIMEOUT_SECONDS
     )
