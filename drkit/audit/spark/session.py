@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,24 +90,38 @@ class _Alive:
 _lock = threading.RLock()
 _alive: _Alive | None = None
 _shipped: str | None = None
+_starting: tuple[SparkRuntime, Future[SparkSession]] | None = None
 
 
 @contextmanager
 def session_starting(runtime: SparkRuntime, *, brief: bool = False) -> Iterator[Callable[[], SparkSession]]:
     """Have the session start on a thread of its own while the body does something else.
 
+    Within such a block, another one for the same runtime waits for the start that is under way.
+
     Yields:
-        what waits for the session; raises as `spark_session`. Where the body fails, what has not started is ended.
+        what waits for the session; raises as `spark_session`. What has not started when the body ends is ended.
     """
+    global _starting  # noqa: PLW0603 - as the session is one a process
+    if _starting is not None and _starting[0] == runtime:
+        under_way = _starting[1]
+
+        def started() -> SparkSession:
+            under_way.result()
+            return spark_session(runtime, brief=brief)  # another one, where that has died since
+
+        yield started
+        return
     launch = Launch()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-spark-start") as pool:
-        started = pool.submit(spark_session, runtime, brief=brief, launch=launch)
+        starting = pool.submit(spark_session, runtime, brief=brief, launch=launch)
+        _starting = runtime, starting
         try:
-            yield started.result
-        except BaseException:
-            if not started.done():
+            yield starting.result
+        finally:
+            _starting = None
+            if not starting.done():  # nobody has waited for it, so nobody needs it
                 launch.call_off()
-            raise
 
 
 def spark_session(runtime: SparkRuntime, *, brief: bool = False, launch: Launch | None = None) -> SparkSession:

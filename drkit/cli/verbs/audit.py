@@ -18,7 +18,7 @@ from drkit.cli.verbs.audit_watch import register_watch
 from drkit.cli.views.audit_digest import digest_document, refuse_with_digest
 from drkit.cli.views.audit_view import of_each_kind, print_audits
 from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
-from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.spark_options import (
     NOTHING_KEPT,
@@ -41,6 +41,7 @@ from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
+    from drkit.store.api import Store
 
 _WITNESSES = 25
 MOST_FINDINGS = 1_000
@@ -127,15 +128,11 @@ def audit(
             run.writer.log.print(Text(str(missing)))
         links = flowing_links(run, link, store)
         folder = out or results_folder("audits", began)
-        from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
-
         runtime = spark_runtime(master, driver_memory, spark_conf)
         _check_table(findings_table, runtime)
         name = new_run(began)
-        results: list[AuditResult] = []
-        failures: list[Failure] = []
-        for each in links:
-            request = AuditRequest(
+        requests = [
+            AuditRequest(
                 link=each,
                 out=str(folder if len(links) == 1 else folder / str(each.id).replace("->", "-to-")),
                 topics=choices,
@@ -146,13 +143,9 @@ def audit(
                 unseen_since=unseen_since,
                 run=name,
             )
-            with told(run, f"audit {each.id}") as telling:
-                try:
-                    results.append(
-                        run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
-                    )
-                except DrkitError as error:
-                    failures.append(Failure(each.id, error))
+            for each in links
+        ]
+        results, failures = _audited(run, requests, store, runtime)
         kept = keep_run(store, name, results, failures, began) if missing is None else KeptRun(None, missing.what)
         if kept.problem is not None:
             run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
@@ -172,6 +165,28 @@ def audit(
             lambda console: print_audits(console, results, failures, kept.run, report),
         )
         run.exit(_CODES[overall(results, failures)])
+
+
+def _audited(
+    run: Invocation, requests: Sequence[AuditRequest], store: Store, runtime: SparkRuntime
+) -> tuple[list[AuditResult], list[Failure]]:
+    """Audit the links, one after the other; one that fails stands in no other's way."""
+    from drkit.audit.spark.session import session_starting  # noqa: PLC0415 - PySpark loads only where it is used
+
+    results: list[AuditResult] = []
+    failures: list[Failure] = []
+    with session_starting(runtime, brief=True):
+        from drkit.audit.run import run_audit  # noqa: PLC0415 - what it needs loads while the JVM starts
+
+        for request in requests:
+            with told(run, f"audit {request.link.id}") as telling:
+                try:
+                    result = run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
+                except DrkitError as error:
+                    failures.append(Failure(request.link.id, error))
+                else:
+                    results.append(result)
+    return results, failures
 
 
 def _refuse_before(ctx: typer.Context) -> None:

@@ -67,6 +67,16 @@ def test_what_was_started_beside_work_that_fails_is_ended(spark):
     assert {each.pid for each in psutil.Process().children(recursive=True)} <= before
 
 
+def test_a_start_that_is_under_way_is_waited_for_by_all_who_need_it(spark):
+    stop_session()
+
+    with session_starting(spark) as outer, session_starting(spark) as inner:
+        assert inner() is outer()
+
+    assert session._starting is None
+    assert spark_session(spark) is inner()
+
+
 def test_files_that_spark_leaves_are_not_in_the_way(spark, monkeypatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
 
