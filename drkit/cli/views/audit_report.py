@@ -41,8 +41,8 @@ def render_report(
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
-        f'<body><main><h1>drkit audit</h1><p class="dim legend">{legend}</p>{parts}'
-        f'<p class="dim">Run {escape(run)}. Times are UTC.</p></main></body></html>\n'
+        f'<body><main><h1>drkit audit</h1><p class="dim">Run {escape(run)}. Times are UTC.</p>'
+        f'<p class="dim legend">{legend}</p>{parts}</main></body></html>\n'
     )
 
 
@@ -60,10 +60,17 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWi
         f'<p class="big {verdict.value}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"
-        f"<h3>Topics</h3>{_topics(result)}{_relations(result)}"
+        f"<h3>Topics</h3>{_topics(result)}{_relations(result)}{_findings(result, times, shown)}</section>"
+    )
+
+
+def _findings(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWitness]) -> str:
+    if not result.findings_total:
+        return '<p class="dim">No findings.</p>'
+    return (
         f"<h3>Findings over time, by the records' timestamps</h3>{_over_time(times)}"
         f"<h3>First witnesses</h3>{_witnesses(shown)}"
-        f'<p class="dim">{_where(result)}</p></section>'
+        f'<p class="dim">All {result.findings_total:,} findings: {escape(result.findings_path)}</p>'
     )
 
 
@@ -78,18 +85,12 @@ def _topics(result: AuditResult) -> str:
         cells = "".join(
             f'<td class="n">{getattr(counts, name):,}</td>' for name in ("source_records", "target_records", "matched")
         ) + "".join(_number(kind, getattr(counts, kind)) for kind in _KINDS)
-        rows.append(f"<tr><td>{escape(topic)}{_bar(counts)}</td>{cells}</tr>")
+        rows.append(f'<tr><td class="topic">{escape(topic)}{_bar(counts)}</td>{cells}</tr>')
     return f'<div class="scroll"><table><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
 
 
 def _number(kind: str, count: int) -> str:
     return f'<td class="n bad" style="color:var(--{kind})">{count:,}</td>' if count else '<td class="n dim">0</td>'
-
-
-def _where(result: AuditResult) -> str:
-    if not result.findings_total:
-        return "No findings."
-    return f"All {result.findings_total:,} findings: {escape(result.findings_path)}"
 
 
 def _key(kind: str) -> str:
@@ -123,7 +124,7 @@ def _bar(counts: Counts) -> str:
 
 def _over_time(times: OverTime | None) -> str:
     if times is None:
-        return '<p class="dim">There are none.</p>'
+        return '<p class="dim">None of these timestamps is a date.</p>'
     topics = sorted({topic for topic, _ in times.counts})
     charts = [f"<p>{escape(topic)}</p>{_chart(times, topic)}" for topic in topics[:_TOPICS_CHARTED]]
     if len(topics) > _TOPICS_CHARTED:
@@ -151,17 +152,16 @@ def _chart(times: OverTime, topic: str) -> str:
         for when, count in (("earlier", times.earlier), ("later", times.later))
         if count
     )
+    ends = (times.first,) if times.first == times.last else (times.first, times.last)
     return (
         f'<div class="axis"><span>up to {most:,} at a time</span>{outside}</div>'
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img">{"".join(bars)}'
         f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" style="stroke:var(--line)"/></svg>'
-        f'<div class="axis"><span>{iso(times.first)}</span><span>{iso(times.last)}</span></div>'
+        f'<div class="axis">{"".join(f"<span>{iso(each)}</span>" for each in ends)}</div>'
     )
 
 
 def _witnesses(shown: Sequence[FindingWitness]) -> str:
-    if not shown:
-        return '<p class="dim">There are none.</p>'
     rows = []
     for each in shown:
         finding = each.finding
