@@ -44,6 +44,7 @@ _HIDDEN = "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore"
 """Names of properties and options whose values Spark is to show nowhere."""
 _HIDDEN_OPTIONS = "spark.sql.redaction.options.regex"
 _LOG_LINES = 40
+_DAEMON = "drkit.audit.spark.python_daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +335,8 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
     }
     if runtime.local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if runtime.at_home:
+        settings["spark.python.daemon.module"] = _DAEMON
     return settings | dict(runtime.settings)
 
 
