@@ -26,6 +26,7 @@ FAILED = "drkit-task-failed "
 _RECORD_COLUMNS = ["p", "offset", "stamp", "append_time", "key", "value", "headers", "unreadable_until"]
 _HEADERS_ARROW = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 _RECORDS_A_BLOCK = 5_000
+_settled = False
 
 
 def read_rows(
@@ -56,8 +57,10 @@ def settle() -> None:
     task, more than a short task takes. What is imported is no garbage; and archives don't change under a session, so
     their directories are kept (an importer that is needed again takes them from zipimport's cache).
     """
-    if not gc.get_freeze_count():
+    global _settled  # noqa: PLW0603 - asking gc how much is frozen counts it all, which takes 10 ms
+    if not _settled:
         gc.freeze()
+        _settled = True
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             del sys.path_importer_cache[path]
