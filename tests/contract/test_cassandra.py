@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from threading import Thread
 
 import pytest
 
@@ -126,6 +128,27 @@ def test_no_node_there_names_the_hosts_and_not_the_password():
 def test_a_name_that_does_not_resolve():
     with pytest.raises(Unreachable, match=r"no-such-host\.invalid:9042 .* host names can't be resolved"):
         open_store("cassandra://no-such-host.invalid/drkit?dc=dr")
+
+
+def test_nodes_that_accept_and_never_answer_are_given_up_together_in_one_timeout():
+    """As frozen ones do: a stopped process, behind a kernel that takes connections."""
+    with ExitStack() as frozen:
+        port = 0
+        hosts = [f"127.0.0.{last}" for last in range(2, 17)]  # one after the other would take 30 s
+        for host in hosts:
+            listening = frozen.enter_context(socket.create_server((host, port)))
+            port = listening.getsockname()[1]
+        opened = Future[Store]()
+
+        def connect() -> None:
+            try:
+                opened.set_result(open_store(f"cassandra://{','.join(hosts)}:{port}/drkit?dc=dr&timeout=2"))
+            except DrkitError as error:
+                opened.set_exception(error)
+
+        Thread(target=connect, daemon=True).start()
+        with pytest.raises(Unreachable, match=r"can't be reached: .*no answer within 2 s"):
+            opened.result(15)
 
 
 def test_a_dropped_table_is_an_error_and_no_trace(cassandra_url, link):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cassandra import (
     AuthenticationFailed,
@@ -21,16 +22,18 @@ from cassandra import (
     UnresolvableContactPoints,
 )
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.concurrent import execute_concurrent
 from cassandra.connection import ConnectionException
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
-from drkit.model.deadline import Deadline
+from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
 from drkit.store.cassandra.url import CassandraLocation
+
+T = TypeVar("T")
 
 BATCH_ROWS = 100
 """Rows of one partition per unlogged batch: 10 to 15 times the rows per second of single inserts."""
@@ -51,6 +54,7 @@ _UNANSWERED = (
     OverloadedErrorMessage,
     IsBootstrappingErrorMessage,
     ServerError,
+    TimeoutError,
 )
 
 
@@ -110,10 +114,9 @@ class CassandraSession:
         self.location = location
         self._clock = ClusterClock(wall)
         self._cluster: Cluster | None = None  # while host names are being resolved
+        with self.answered("reached"):
+            self._session = self._connected()
         try:
-            with self.answered("reached"):
-                self._cluster = self._make_cluster()
-                self._session = self._cluster.connect()
             self._compare_clocks()
         except BaseException:
             self.close()
@@ -122,7 +125,7 @@ class CassandraSession:
     def prepare(self, cql: str) -> PreparedStatement:
         """A prepared statement."""
         with self.answered("asked"):
-            return self._session.prepare(cql)
+            return self._bounded(partial(self._session.prepare, cql), "cassandra-prepare")
 
     def rows(self, statement: Any, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Rows (tuples) of a query, fetched page by page as they are taken."""
@@ -238,8 +241,56 @@ class CassandraSession:
         """Turn the driver's errors into drkit's."""
         try:
             yield
-        except (DriverException, ErrorMessage, NoHostAvailable, ConnectionException) as error:
+        except (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, TimeoutError) as error:
             raise self._explain(error, deed) from error
+
+    def _bounded(self, call: Callable[[], T], name: str) -> T:
+        """What a call of the driver comes to that has no bound of its own.
+
+        Raises:
+            TimeoutError: the timeout has passed.
+        """
+        seconds = self.location.timeout_seconds
+        try:
+            return bounded(Deadline.after(seconds), call, name)
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer within {seconds:g} s") from error
+
+    def _connected(self) -> Session:
+        """Connect within the timeout, however many nodes don't answer and whatever else connecting waits for.
+
+        The driver bounds each of its steps (a name, a node, a query), but not all of them together.
+
+        Raises:
+            TimeoutError: the timeout has passed; what was begun is released as soon as the driver's step ends.
+        """
+        made: Session | None = None
+        given_up = False
+        lock = Lock()
+
+        def connect() -> Session:
+            nonlocal made
+            self._cluster = cluster = self._make_cluster()
+            try:
+                session = cluster.connect()
+            except BaseException:
+                cluster.shutdown()
+                raise
+            with lock:
+                if not given_up:
+                    made = session
+                    return session
+            cluster.shutdown()
+            raise TimeoutError
+
+        try:
+            return self._bounded(connect, "cassandra-connect")
+        except TimeoutError:
+            with lock:
+                if made is not None:
+                    return made
+                given_up = True
+            raise
 
     def _make_cluster(self) -> Cluster:
         location = self.location
@@ -267,13 +318,15 @@ class CassandraSession:
             },
             protocol_version=ProtocolVersion.V4,  # from 3.0 to 5.0; said, or the driver tries newer ones and warns
             max_schema_agreement_wait=max(10.0, location.timeout_seconds),
-            connect_timeout=location.timeout_seconds,
+            # a share of the timeout each: nodes that don't answer leave time for one that does
+            connect_timeout=location.timeout_seconds / len(location.contact_points),
             control_connection_timeout=location.timeout_seconds,
             # the default backs off up to ten minutes: too long when a store comes back in mid-disaster
             reconnection_policy=ExponentialReconnectionPolicy(base_delay=0.5, max_delay=5.0, max_attempts=None),
             idle_heartbeat_interval=10,
             idle_heartbeat_timeout=location.timeout_seconds,
             timestamp_generator=self._clock,
+            prepare_on_all_hosts=False,  # it waits for each node in turn; one that lacks a statement is sent it later
             monitor_reporting_enabled=False,
         )
 
