@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from drkit.audit.classify.classification_tasks import FATE_ARROW, Unit, unit_rows
 from drkit.audit.classify.classifier import Classified, Limits, classify, reordered
-from drkit.audit.classify.source_lookups import MatchedRecords, SourceRequest
+from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.offset_zones import Zone, nominal, place, zones
 from drkit.audit.compare.scope import PartitionScope
@@ -64,7 +64,7 @@ class InMemory:
     target_compacted: bool = False
     aborted: bool = False
     altered: bool = False
-    requests: list[SourceRequest] = field(default_factory=list)
+    requests: list[LogRequest] = field(default_factory=list)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
@@ -144,7 +144,7 @@ class InMemory:
         assert len(set(findings)) == len(findings)
         return Counter(row["fate"] for row in rows), set(findings)
 
-    def answer(self, request: SourceRequest) -> object:
+    def answer(self, request: LogRequest) -> object:
         """As tasks do, each of which reads some of the ranges."""
         self.requests.append(request)
         answer = request.new()

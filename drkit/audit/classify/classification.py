@@ -31,7 +31,7 @@ from drkit.audit.classify.classifier import (
     classify,
     reordered,
 )
-from drkit.audit.classify.source_lookups import MatchedRecords, SourceRequest
+from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.batch_pass import compare_batches
 from drkit.audit.compare.merge_join_tasks import answer_requests
 from drkit.audit.compare.offset_zones import place
@@ -158,7 +158,7 @@ def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits])
     }
     answers: dict[int, Any] = dict.fromkeys(steps)
     while steps:
-        asked: dict[int, SourceRequest] = {}
+        asked: dict[int, LogRequest] = {}
         for number, step in list(steps.items()):
             try:
                 asked[number] = step.send(answers[number])
@@ -169,7 +169,7 @@ def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits])
     return found
 
 
-def _answers(reader: Reader, requests: Mapping[int, SourceRequest]) -> dict[int, Any]:
+def _answers(reader: Reader, requests: Mapping[int, LogRequest]) -> dict[int, Any]:
     """Read what is asked for, of many partitions at once."""
     scope = reader.scope
     answers = {number: request.new() for number, request in requests.items()}
@@ -203,7 +203,7 @@ def _too_long(classified: Sequence[Classified]) -> set[int]:
 
 def _reordered(reader: Reader, comparison: Comparison, classified: Iterable[Classified]) -> list[Classification]:
     """The records that matched at their place and are out of order."""
-    requests: dict[int, SourceRequest] = {
+    requests: dict[int, LogRequest] = {
         number: MatchedRecords(
             number,
             merged_ranges((line.s_lo, line.s_hi + 1) for line in each.aside),

@@ -23,7 +23,7 @@ from drkit.audit.classify.classifier import (
     reordered,
 )
 from drkit.audit.classify.displaced_runs import Both, DisplacedRuns
-from drkit.audit.classify.source_lookups import MatchedRecords, SourceRequest
+from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import MatchedRange, Piece
 from drkit.audit.compare.merge_join_tasks import read_piece, read_span
 from drkit.audit.read.log_tasks import failures, opened, settle
@@ -180,7 +180,7 @@ def _answered(source: BatchReader, steps: Steps, unit: Unit) -> Classified:
         return found
 
 
-def _answer(source: BatchReader, request: SourceRequest, unit: Unit) -> Any:
+def _answer(source: BatchReader, request: LogRequest, unit: Unit) -> Any:
     answer = request.new()
     piece = unit.pieces[0].source
     for first, until in merged_ranges(request.ranges(unit.log)):

@@ -33,7 +33,7 @@ Every digest is paired as often as both sides have it, so what stays unpaired is
 of, whatever the pairing. Where several records of a partition are equal in key, value, headers and
 timestamp, which of them is which can't be known; 2 takes the explanation with the fewest movements near by.
 
-`classify` is about one partition. It asks for what residuals don't tell (`source_lookups.py`): a generator, so that the
+`classify` is about one partition. It asks for what residuals don't tell (`log_lookups.py`): a generator, so that the
 driver can answer many partitions at once, and a task one by itself.
 """
 
@@ -45,9 +45,9 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from drkit.audit.classify.log_lookups import FirstEqual, LogRequest, MatchedSegments, NewestOfKeys, WantedRecord
 from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
 from drkit.audit.classify.retention import compacted_on_source, compacted_on_target
-from drkit.audit.classify.source_lookups import FirstEqual, MatchedSegments, NewestOfKeys, SourceRequest, WantedRecord
 from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.audit.compare.record_digests import Digest
@@ -144,7 +144,7 @@ class Classified:
     exact: bool = True
 
 
-Steps = Generator[SourceRequest, Any, Classified]
+Steps = Generator[LogRequest, Any, Classified]
 
 
 def classify(
@@ -234,7 +234,7 @@ class _Classifier:
 
     # pairs and order
 
-    def _pair(self, mirrored: Sequence[TargetLeft]) -> Generator[SourceRequest, Any, None]:
+    def _pair(self, mirrored: Sequence[TargetLeft]) -> Generator[LogRequest, Any, None]:
         sources, targets = _shared(self._source, mirrored)
         if not sources and not self._runs:
             return
@@ -270,7 +270,7 @@ class _Classifier:
 
     def _lines(
         self, sources: Sequence[SourceLeft], targets: Sequence[TargetLeft]
-    ) -> Generator[SourceRequest, Any, list[Line]]:
+    ) -> Generator[LogRequest, Any, list[Line]]:
         """What matched at its place, in stretches that none of these records, that may have moved, stand within."""
         shift = self._limits.shift
         torn = {row.e >> shift for row in sources} | {row.t >> shift for row in targets}
@@ -304,7 +304,7 @@ class _Classifier:
 
     # target residuals
 
-    def _left_of_target(self, target: Sequence[TargetLeft]) -> Generator[SourceRequest, Any, list[TargetLeft]]:
+    def _left_of_target(self, target: Sequence[TargetLeft]) -> Generator[LogRequest, Any, list[TargetLeft]]:
         """Target residuals that stand for no source record that there is or was: corrupted or foreign."""
         limits = self._limits
         retired = [row for row in target if self._before_source_start(row)]
@@ -438,7 +438,7 @@ class _Classifier:
         unmatched: Sequence[SourceLeft],
         strangers: Sequence[TargetLeft],
         appended: Sequence[TargetLeft],
-    ) -> Generator[SourceRequest, Any, None]:
+    ) -> Generator[LogRequest, Any, None]:
         """Fates of source records that nothing on the target stands for."""
         limits, through = self._limits, self._through
         lost: list[SourceLeft] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from drkit.audit.classify.source_lookups import SourceRequest
+from drkit.audit.classify.log_lookups import LogRequest
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece, gathered
 from drkit.audit.compare.range_proof import Provable, RangeProof, prove
 from drkit.audit.read.log_tasks import failures, opened, settle
@@ -73,7 +73,7 @@ def prove_ranges(target: Mapping[str, Any], shift: int, tasks: Iterable[Sequence
 
 
 def answer_requests(
-    cluster: Mapping[str, Any], requests: Mapping[int, SourceRequest], tasks: Iterable[Sequence[Span]]
+    cluster: Mapping[str, Any], requests: Mapping[int, LogRequest], tasks: Iterable[Sequence[Span]]
 ) -> Iterator[tuple[int, Any]]:
     """Answer requests from the spans of a task: the partition's number and the answer of each span.
 
@@ -95,7 +95,7 @@ def answer_requests(
                 yield span.number, answer
 
 
-def read_span(reader: BatchReader, span: Span, request: SourceRequest, answer: Any) -> None:
+def read_span(reader: BatchReader, span: Span, request: LogRequest, answer: Any) -> None:
     """Add to an answer what a span of the log says."""
     with closing(reader.read(span.topic, span.partition, span.first, span.until)) as answers:
         for batches in answers:

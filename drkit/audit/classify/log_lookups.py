@@ -28,7 +28,7 @@ _SHORTEST_NEEDLE = 8
 """Bytes; shorter ones would be found everywhere."""
 
 
-class SourceRequest(Protocol):
+class LogRequest(Protocol):
     """A question about the source's records of one partition."""
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
