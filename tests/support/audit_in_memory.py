@@ -14,8 +14,10 @@ from drkit.audit.classify.classification_tasks import FATE_ARROW, Unit, unit_row
 from drkit.audit.classify.classifier import Classified, Limits, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
+from drkit.audit.compare.merge_join_tasks import read_span
 from drkit.audit.compare.offset_zones import Zone, nominal, place, zones
 from drkit.audit.compare.scope import PartitionScope
+from drkit.audit.read.offset_ranges import Span
 from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.model.audit import FindingKind, PlacementBasis
@@ -64,6 +66,10 @@ class InMemory:
     target_compacted: bool = False
     aborted: bool = False
     altered: bool = False
+    source_bound: int | None = None
+    """The source's end when the audit began; None: as it is."""
+    target_bound: int | None = None
+    """The target's."""
     requests: list[LogRequest] = field(default_factory=list)
 
     @property
@@ -77,8 +83,8 @@ class InMemory:
     def scope(self) -> PartitionScope:
         return PartitionScope(
             number=0, topic="t", target_topic="t", partition=0,
-            source_start=self.source.start, source_end=self.source.end,
-            target_start=self.target.start, target_end=self.target.end,
+            source_start=self.source.start, source_end=_bound(self.source, self.source_bound),
+            target_start=self.target.start, target_end=_bound(self.target, self.target_bound),
             source_from=self.source.start, target_from=self.target.start,
             zones=self.zones, basis=PlacementBasis.MAPPING if self.places else PlacementBasis.CONTENT,
             first_place=min(self.places.values(), default=0), mirrored_through=self.through, sealed_at=None,
@@ -105,7 +111,7 @@ class InMemory:
         known = [each for each in (self.through, last) if each is not None]
         return Limits(
             number=0, zones=scope.zones, shift=SHIFT, recorded=bool(self.places), source_start=scope.source_start,
-            target_start=scope.target_start, target_end=scope.target_end,
+            source_end=scope.source_end, target_start=scope.target_start, target_end=scope.target_end,
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,
             through=max(known, default=None), watermarked=self.through is not None,
             source_compacted=self.source_compacted, target_compacted=self.target_compacted,
@@ -133,7 +139,7 @@ class InMemory:
     def in_a_task(self, *, parallel: int = 1, full: bool = False) -> tuple[Counter[str], set[Expected]]:
         """The classification as a task does it: how many rows of each kind, and the findings among them."""
         found = self.compared(parallel, full=full)
-        log = (self.source.start, self.source.end)
+        log = (self.source.start, self.scope().source_end)
         pieces = tuple(self.pieces(parallel))
         unit = Unit(self.limits(found), pieces, tuple(found.stretches), log, alone=False)
         rows = [
@@ -148,11 +154,10 @@ class InMemory:
         """As tasks do, each of which reads some of the ranges."""
         self.requests.append(request)
         answer = request.new()
-        for first, until in merged_ranges(request.ranges((self.source.start, self.source.end))):
+        log = self.target if request.of_target else self.source
+        for first, until in merged_ranges(request.ranges((self.source.start, self.scope().source_end))):
             other = request.new()
-            for batches in self.source.read(first, until):
-                for batch in batches:
-                    request.add(other, batch, first, until)
+            read_span(_Reader(log), Span(0, "t", 0, first, until, until), request, other)
             request.merge(answer, other)
         return answer
 
@@ -165,3 +170,10 @@ class _Reader:
 
     def read(self, _topic: str, _partition: int, first: int, until: int) -> Iterator[list[Batch]]:
         return self.log.read(first, until)
+
+    def end(self, _topic: str, _partition: int, _known: int) -> int:
+        return self.log.end
+
+
+def _bound(log: Log, bound: int | None) -> int:
+    return log.end if bound is None else bound

@@ -173,19 +173,19 @@ def _answers(reader: Reader, requests: Mapping[int, LogRequest]) -> dict[int, An
     """Read what is asked for, of many partitions at once."""
     scope = reader.scope
     answers = {number: request.new() for number, request in requests.items()}
-    spans = [
-        Span(number, each.topic, each.partition, first, until, until)
-        for number, request in requests.items()
-        for each in (scope.partitions[number],)
-        for first, until in merged_ranges(request.ranges(_log(each)))
-    ]
-    work = partial(
-        answer_requests,
-        scope.source_reached(),
-        dict(requests),
-    )
-    for number, answer in in_tasks(reader.spark, work, share_out(spans, wanted_tasks(spans, reader.parallel))):
-        requests[number].merge(answers[number], answer)
+    for of_target in (False, True):
+        asked = {number: request for number, request in requests.items() if request.of_target is of_target}
+        spans = [
+            Span(number, each.target_topic if of_target else each.topic, each.partition, first, until, until)
+            for number, request in asked.items()
+            for each in (scope.partitions[number],)
+            for first, until in merged_ranges(request.ranges(_log(each)))
+        ]
+        if not spans:
+            continue
+        work = partial(answer_requests, scope.target_reached() if of_target else scope.source_reached(), asked)
+        for number, answer in in_tasks(reader.spark, work, share_out(spans, wanted_tasks(spans, reader.parallel))):
+            requests[number].merge(answers[number], answer)
     return answers
 
 
@@ -259,6 +259,7 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         shift=comparison.shift,
         recorded=each.basis is PlacementBasis.MAPPING,
         source_start=each.source_start,
+        source_end=each.source_end,
         target_start=each.target_start,
         purged=each.purged,
         target_end=each.target_end,

@@ -128,7 +128,7 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
             of_source += part.source_count
             of_target += part.target_count
             if unit.alone:
-                yield from rows_of(_answered(source, classify(limits, part.source_left, (), ()), unit))
+                yield from rows_of(_answered(source, target, classify(limits, part.source_left, (), ()), unit))
             elif compacted:  # where it is asked which offsets are empty, every record counts
                 kept.source_left += part.source_left
                 kept.target_left += part.target_left
@@ -144,7 +144,7 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
         return
     yield from _pair_rows(kept.end())
     steps = classify(limits, sorted(kept.source_left), sorted(kept.target_left), unit.stretches, kept.runs)
-    found = _answered(source, steps, unit)
+    found = _answered(source, target, steps, unit)
     yield from rows_of(found)
     yield _facts(limits.number, found.through, of_source, of_target, exact=found.exact)
     unmatched = frozenset(row.s for row in kept.source_left)
@@ -169,22 +169,22 @@ def _pair_row(pair: Pair) -> Row:
     return (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
 
 
-def _answered(source: BatchReader, steps: Steps, unit: Unit) -> Classified:
+def _answered(source: BatchReader, target: BatchReader, steps: Steps, unit: Unit) -> Classified:
     """Run a classification to its end."""
     try:
         request = next(steps)
         while True:
-            request = steps.send(_answer(source, request, unit))
+            request = steps.send(_answer(target if request.of_target else source, request, unit))
     except StopIteration as done:
         found: Classified = done.value
         return found
 
 
-def _answer(source: BatchReader, request: LogRequest, unit: Unit) -> Any:
+def _answer(reader: BatchReader, request: LogRequest, unit: Unit) -> Any:
     answer = request.new()
-    piece = unit.pieces[0].source
+    piece = unit.pieces[0].target if request.of_target else unit.pieces[0].source
     for first, until in merged_ranges(request.ranges(unit.log)):
-        read_span(source, Span(unit.limits.number, piece.topic, piece.partition, first, until, until), request, answer)
+        read_span(reader, Span(unit.limits.number, piece.topic, piece.partition, first, until, until), request, answer)
     return answer
 
 

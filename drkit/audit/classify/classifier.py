@@ -43,9 +43,17 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
-from drkit.audit.classify.log_lookups import FirstEqual, LogRequest, MatchedSegments, NewestOfKeys, WantedRecord
+from drkit.audit.classify.log_lookups import (
+    FirstEqual,
+    KeysSince,
+    LogRequest,
+    MatchedSegments,
+    NewestOfKeys,
+    WantedRecord,
+)
 from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
 from drkit.audit.classify.retention import compacted_on_source, compacted_on_target
 from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
@@ -80,6 +88,7 @@ class Limits:
     shift: int
     recorded: bool
     source_start: int
+    source_end: int
     target_start: int
     target_end: int
     start_place: int
@@ -315,14 +324,18 @@ class _Classifier:
         if limits.source_compacted and target:
             keys = frozenset(row.t_key for row in target if row.t_key is not None)
             newest = (yield NewestOfKeys(keys, frozenset())) if keys else {}
-            explained = compacted_on_source(
+            explain = partial(
+                compacted_on_source,
                 [(row, self._beside.of_target(row.t)) for row in target],
-                newest,
-                limits.zones,
-                {row.s for row in self._source},
-                (limits.source_start, self._through or 0),
+                zones=limits.zones,
+                occupied={row.s for row in self._source},
+                log=(limits.source_start, self._through or 0),
                 aborted=limits.aborted,
             )
+            explained = explain(newest)
+            if keys and len(explained) < len(target):
+                since = yield KeysSince(keys, limits.source_end, of_target=False)
+                explained = explain({**newest, **dict.fromkeys(since, limits.source_end)}) if since else explained
             self._add(SOURCE_RETIRED, targets=[row for row in target if row.t in explained])
             target = [row for row in target if row.t not in explained]
         if not target:
@@ -454,19 +467,33 @@ class _Classifier:
         if limits.target_compacted and lost:
             keys = frozenset(row.s_key for row in lost if row.s_key is not None)
             newest = (yield NewestOfKeys(keys, frozenset(row.s for row in unmatched))) if keys else {}
-            explained = compacted_on_target(
+            explain = partial(
+                compacted_on_target,
                 [(row, self._beside.of_source(row.s)) for row in lost],
                 newest,
-                {row.t_key for row in strangers if row.t_key is not None},
-                {row.t_key for row in appended if row.t_key is not None},
-                {row.t for row in self._target},
-                (limits.target_start, limits.target_end),
+                _highest_of_keys(strangers),
+                occupied={row.t for row in self._target},
+                log=(limits.target_start, limits.target_end),
             )
+            written = {row.t_key for row in appended if row.t_key is not None}
+            explained = explain(written)
+            if keys and len(explained) < len(lost):
+                since = yield KeysSince(keys, limits.target_end, of_target=True)
+                explained = explain(written | since) if since else explained
             retired += [row for row in lost if row.s in explained]
             lost = [row for row in lost if row.s not in explained]
         self._add(TARGET_RETIRED, sources=retired)
         self._add(FindingKind.UNSEEN, sources=unseen)
         self._add(FindingKind.LOST, sources=lost)
+
+
+def _highest_of_keys(rows: Iterable[TargetLeft]) -> dict[bytes, int]:
+    """The highest target offset of each key."""
+    found: dict[bytes, int] = {}
+    for row in rows:
+        if row.t_key is not None:
+            found[row.t_key] = max(row.t, found.get(row.t_key, row.t))
+    return found
 
 
 def _shared(

@@ -1,4 +1,4 @@
-"""What a classification asks of the source's log beside its residuals, and how that is read. Pure but for the reader.
+"""What a classification asks of the logs beside its residuals, and how that is read. Pure but for the reader.
 
 A request is about one partition. It says which offsets must be read, takes batches, and hands over an answer; answers
 of several tasks are merged. So the same request is answered by one task or by many.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from drkit.audit.compare.merge_join import SourceLeft
 from drkit.audit.compare.offset_zones import Zone
@@ -19,7 +19,7 @@ from drkit.kafka.protocol.record_batch import MAGIC, Batch
 from drkit.kafka.protocol.record_columns import RecordColumns
 
 Offsets = Sequence[tuple[int, int]]
-"""Ranges [first, until) of source offsets, ascending and apart."""
+"""Ranges [first, until) of offsets, ascending and apart."""
 
 _MOST_NEEDLES = 128
 """Records that are looked for by their bytes; more are found faster by decoding. One takes some 15 µs a batch of 1,000
@@ -29,7 +29,15 @@ _SHORTEST_NEEDLE = 8
 
 
 class LogRequest(Protocol):
-    """A question about the source's records of one partition."""
+    """A question about the records of one partition, on one side."""
+
+    @property
+    def of_target(self) -> bool:
+        """Whether it is about the target's log."""
+
+    @property
+    def to_its_end(self) -> bool:
+        """Whether a range is read on to where the log ends by then."""
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """What of the log [first, until) must be read."""
@@ -71,6 +79,8 @@ class MatchedSegments:
     target_cuts: Sequence[int]
     unmatched: frozenset[int]
     zones: tuple[Zone, ...]
+    of_target: ClassVar[bool] = False
+    to_its_end: ClassVar[bool] = False
 
     def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
         """Those asked about."""
@@ -119,6 +129,8 @@ class FirstEqual:
     wanted: Sequence[WantedRecord]
     zones: tuple[Zone, ...]
     newest: Sequence[tuple[int, int, int]] | None = None
+    of_target: ClassVar[bool] = False
+    to_its_end: ClassVar[bool] = False
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """All of the log but what is older than every record wanted."""
@@ -165,6 +177,8 @@ class NewestOfKeys:
 
     keys: frozenset[bytes]
     without: frozenset[int]
+    of_target: ClassVar[bool] = False
+    to_its_end: ClassVar[bool] = False
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """All of the log."""
@@ -189,6 +203,35 @@ class NewestOfKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysSince:
+    """Which of these keys have records from an offset on, up to the log's end of now: {key}.
+
+    A cleaner goes by all that its log holds when it runs, also by what came after the audit had begun.
+    """
+
+    keys: frozenset[bytes]
+    since: int
+    of_target: bool
+    to_its_end: ClassVar[bool] = True
+
+    def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
+        """What begins at the offset."""
+        return [(self.since, self.since + 1)]
+
+    def new(self) -> set[bytes]:
+        """No keys."""
+        return set()
+
+    def add(self, answer: set[bytes], batch: Batch, first: int, until: int) -> None:
+        """Look in a batch."""
+        answer.update(key for key in _columns(batch, first, until).keys if key is not None and key in self.keys)
+
+    def merge(self, answer: set[bytes], other: Iterable[bytes]) -> None:
+        """Add another task's."""
+        answer.update(other)
+
+
+@dataclass(frozen=True, slots=True)
 class MatchedRecords:
     """The records in these ranges that matched at their place, in order: a list of `SourceLeft`."""
 
@@ -196,6 +239,8 @@ class MatchedRecords:
     within: Offsets
     unmatched: frozenset[int]
     zones: tuple[Zone, ...]
+    of_target: ClassVar[bool] = False
+    to_its_end: ClassVar[bool] = False
 
     def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
         """Those asked about."""

@@ -6,9 +6,10 @@ empty. So a record that is missing on a compacted side is explained only where
 - its place there is empty: nothing else stands in it, and the records around it are no closer together
   than on the other side (a record that was never written leaves no gap), each empty place explaining
   one record; and
-- a later record of its key is there, also one that was written there after a failover; or it is a tombstone
-  and nothing older of its key is left, as tombstones go too, after `delete.retention.ms`; or, on a source whose link
-  mirrors records of aborted transactions, it may have been one of these, which the cleaner takes in any case.
+- a later record of its key is there, whoever wrote it, and also where it came after the audit had begun: a cleaner goes
+  by all that its log holds when it runs; or it is a tombstone and nothing older of its key is left, as tombstones go
+  too, after `delete.retention.ms`; or, on a source whose link mirrors records of aborted transactions, it may have been
+  one of these, which the cleaner takes in any case.
 
 The newest value of a key is never explained away.
 """
@@ -28,7 +29,7 @@ from drkit.audit.compare.offset_zones import Zone
 def compacted_on_target(
     missing: Sequence[tuple[SourceLeft, Beside]],
     newest_there: Mapping[bytes, int],
-    strangers: Collection[bytes],
+    strangers: Mapping[bytes, int],
     written_since: Collection[bytes],
     occupied: Collection[int],
     log: tuple[int, int],
@@ -38,9 +39,9 @@ def compacted_on_target(
     Args:
         missing: the residuals in question.
         newest_there: by key, the highest source offset of a record that is on the target.
-        strangers: keys of target records without an equal one on the source.
-        written_since: keys of records that the target's own producers wrote after a failover; each is later than
-            whatever was mirrored.
+        strangers: keys of target records without an equal one on the source, each with the highest of their offsets.
+        written_since: keys of records behind all that is compared: what came since, and what the target's own producers
+            wrote after a failover.
         occupied: target offsets that hold a residual.
         log: the target's log [first, until).
     """
@@ -54,12 +55,14 @@ def compacted_on_target(
         if key is None or not row.placed:
             continue
         newest = newest_there.get(key)
-        superseded = key in written_since or (newest is not None and row.s < newest)
+        places = (row.e + beside.displaced_before, row.e + beside.displaced_after)
+        superseded = (
+            key in written_since or (newest is not None and row.s < newest) or strangers.get(key, -1) > max(places)
+        )
         deleted = newest is None and key not in strangers and last[key].s_null
         if superseded or deleted:
             above = None if beside.before is None else beside.before.t_hi
             below = None if beside.after is None else beside.after.t_lo
-            places = (row.e + beside.displaced_before, row.e + beside.displaced_after)
             tried.append(_Tried(row.s, places, above, below, beside.within))
     return _one_each(tried, occupied, log)
 
@@ -77,7 +80,7 @@ def compacted_on_source(
 
     Args:
         left: the residuals in question.
-        newest: by key, the highest source offset of a record.
+        newest: by key, the highest source offset of a record, or one behind all that is compared.
         zones: of the partition.
         occupied: source offsets that hold a residual.
         log: the source's log [first, until), as far as it is mirrored.

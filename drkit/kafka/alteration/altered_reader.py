@@ -47,6 +47,9 @@ class BatchReader(Protocol):
     def read(self, topic: str, partition: int, first: int, until: int) -> Generator[list[Batch], None, None]:
         """The batches that hold offsets in [first, until), in order, a list at a time."""
 
+    def end(self, topic: str, partition: int, known: int) -> int:
+        """Where the log ends now, as far as it is read; `known` is an offset up to which it reached before."""
+
 
 def packed_alteration(link: Link, where: str, source_id: str, target_id: str) -> dict[str, Any]:
     """What a link does to records, as JSON can hold it: for tasks on another machine.
@@ -108,6 +111,10 @@ class AlteredReader:
         with closing(self._reader.read(topic, partition, first, until)) as answers:
             for found in answers:
                 yield [altered for batch in found for altered in self._altered(tp, batch, first, until)]
+
+    def end(self, topic: str, partition: int, known: int) -> int:
+        """As `LogReader.end`."""
+        return self._reader.end(topic, partition, known)
 
     def _altered(self, tp: TopicPartition, batch: Batch, first: int, until: int) -> Iterator[Batch]:
         if not batch.readable:

@@ -100,6 +100,17 @@ class LogReader:
         if asked is not None:
             self._loop.run_until_complete(_let_go(asked))
 
+    def end(self, topic: str, partition: int, known: int) -> int:
+        """Where the log ends now, as far as it is read; `known` is an offset up to which it reached before.
+
+        Raises:
+            OffsetsGone: the log doesn't reach there any more.
+            Unreachable: no answer in time.
+            Refused: the cluster denies access.
+        """
+        answer = self._loop.run_until_complete(self._answer(None, topic, partition, known, known + 1, wait_ms=0))
+        return answer.stable_offset if self._committed else answer.high_watermark
+
     async def _next(
         self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
     ) -> tuple[list[Batch] | None, Awaitable[Any] | None, int]:

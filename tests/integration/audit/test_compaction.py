@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from drkit.audit.compare.scope import Scope, observe_scope
 from drkit.audit.run import run_audit
 from drkit.lab import Lab
 from drkit.model.audit import AuditRequest, AuditResult, Counts, TopicChoice
@@ -49,6 +50,10 @@ class Cleaning:
         self._bench.produce(alias, topic, 0, written)
         newest = {record.key: record for record in written}
         self._waiting[alias, topic] = sum(record.value is not None for record in newest.values())
+
+    def expect(self, alias: str, topic: str, staying: int) -> None:
+        """Have the cleaner go over a topic that holds all it is to hold; so many records stay."""
+        self._waiting[alias, topic] = staying
 
     def finish(self) -> dict[str, list[Stored]]:
         """Wait until all are clean; what is left, by topic. What closes segments has a key of its own."""
@@ -202,3 +207,46 @@ def test_what_applications_wrote_after_a_failover_takes_older_values_away_and_is
     matched = sum(each.offset < 59 for each in left)
     assert matched == len(newest) - len(since) - (source[dropped].key not in {each.record.key for each in left})
     assert (result.counts.matched, result.counts.target_retired) == (matched, 60 - matched - 1)
+
+
+@pytest.mark.parametrize("side", ["dr", pytest.param("primary", marks=pytest.mark.long)])
+def test_what_came_after_the_audit_began_takes_older_values_away_and_is_no_loss(
+    bench, audit, unique_name, monkeypatch, side
+):
+    """The cleaner comes by between the audit's look at the logs and its reading: of a target whose mirror is at work,
+    or of a source whose producers are."""
+    other = {"dr": "primary", "primary": "dr"}[side]
+    bench.create(unique_name, on=[other], config=LATER)
+    bench.create(unique_name, on=[side], config=COMPACT)
+    written = [replace(each, value=each.value or b"v") for each in records(60, rng=seeded(7), keys=12)]
+    newest = {record.key: offset for offset, record in enumerate(written)}
+    dropped, since = min(newest.values()), sorted(newest, key=newest.__getitem__)[1:7]
+    bench.produce(other, unique_name, 0, written)
+    short = [each for offset, each in enumerate(written) if offset != dropped]
+    bench.produce(side, unique_name, 0, short)
+    if side == "dr":
+        bench.remember(unique_name, {0: {offset: offset for offset in range(60)}}, target_end={0: 59})
+    else:  # what stands on the target only was never on the source
+        bench.remember(unique_name, {0: {offset: offset + (offset >= dropped) for offset in range(59)}})
+    looked: list[Scope] = []
+
+    def observed(*given, **options):
+        scope = observe_scope(*given, **options)
+        if not looked:
+            bench.produce(side, unique_name, 0, [Record(key, b"since", STAMP) for key in since])
+            cleaning = Cleaning(bench)
+            older = any(each.key == written[dropped].key for each in short)
+            cleaning.expect(side, unique_name, len(newest) - (not older))
+            cleaning.finish()
+        looked.append(scope)
+        return scope
+
+    monkeypatch.setattr("drkit.audit.run.observe_scope", observed)
+
+    result = audit(unique_name)
+
+    found = [(each.kind, each.source_offset, each.target_offset) for each in result.findings]
+    assert found == ([("lost", dropped, None)] if side == "dr" else [("foreign", None, dropped)])
+    retired = result.counts.target_retired if side == "dr" else result.counts.source_retired
+    assert retired == 60 - result.counts.matched - 1
+    assert retired > 0

@@ -171,6 +171,28 @@ def test_compaction_explains_what_a_later_record_of_the_key_replaced_and_no_more
     assert sum(each.fate == kind for each in result.fates) == len(superseded)
 
 
+@pytest.mark.parametrize(("side", "since"), [("source", True), ("target", True), ("target", False)])
+def test_a_later_record_of_the_key_takes_older_ones_away_whenever_it_came_and_whoever_wrote_it(side, since):
+    """`since`: behind the log's end of when the audit began; else somebody else's."""
+    made = [Record(b"key-%d" % (n % 50), b"value %d" % n, STAMP + n) for n in range(400)]
+    superseded = {n for n in range(300) if n % 3}
+    whole, short = Log.of(made, 20), compacted(made, superseded | {398, 399}, 20)
+    short.batches.append((400, [(STAMP + 400, b"key-49", b"newer", [])]))
+    bound = 400 if since else None
+    if side == "source":
+        logs = InMemory(short, whole, identity(400), through=400, source_compacted=True, source_bound=bound)
+        left = {("foreign", None, 398)}
+    else:
+        logs = InMemory(whole, short, identity(400), through=400, target_compacted=True, target_bound=bound)
+        left = {("lost", 398, None)} | (set() if since else {("foreign", None, 400)})
+
+    result, found = logs.classified()
+
+    assert found == left
+    assert sum(each.fate == f"{side}_retired" for each in result.fates) == len(superseded) + 1
+    assert logs.in_a_task()[1] == found
+
+
 @pytest.mark.parametrize(
     ("how", "fate"), [({"aborted": True}, "source_retired"), ({"altered": True}, "uncompared"), ({}, "foreign")]
 )
