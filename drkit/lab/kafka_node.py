@@ -70,6 +70,7 @@ def properties(
         "num.network.threads": "2",
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default is 128 MiB of heap
+        "log.cleaner.backoff.ms": "1000",  # the default has compacted topics wait for 15 s
         **extra,
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),

@@ -5,7 +5,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
@@ -17,10 +17,12 @@ from drkit.failover.run.ports import AuditVerdict
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mirror.control import go_on
+from drkit.model.clock import now, to_millis
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.link_state import Direction
 from drkit.model.standby import ALIGNING, OWN_SETTINGS
 from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.rooms import reading_ports
 from tests.support.wait import wait_until
@@ -162,6 +164,64 @@ def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_l
     own.produce("primary", topic, texts("after", 5))
     assert mirror(own) == 10
     assert own.records("primary", topic) == own.records("dr", topic)
+
+
+def rewritten(own, topic, partition, count, stamp):
+    """A key that is written so many times on dr."""
+    producer = Producer({**own.client("dr"), "linger.ms": 50})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, key=b"often", partition=partition, timestamp=stamp)
+    assert producer.flush(TIMEOUT) == 0
+
+
+def test_behind_a_large_hole_of_a_compacted_topic_offsets_differ_and_positions_go_by_the_mapping(own, tmp_path):
+    """What status says meanwhile, too: records that are brought back are none that a failover would lose."""
+    begun = to_millis(now()) - 3_600_000
+    soon_compacted = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.0001"}
+    topic = own.create("primary", "t", **soon_compacted)
+    own.produce("primary", topic, texts("before", 3), begun)
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2), begun)
+    fail_over(own)
+    for partition, count in ((0, 1_500), (1, 300)):
+        rewritten(own, topic, partition, count, begun + 1_000_000)
+    own.produce("dr", topic, texts("newest", 1))  # closes their segments
+    wait_until(lambda: sum(map(len, own.records("dr", topic).values())) == 2 * 4, what="dr's cleaner")
+    at_the_end = own.commit("dr", "at-the-end", topic, {0: 1_503, 1: 303})
+    in_a_hole = own.commit("dr", "in-a-hole", topic, {0: 700, 1: 200})
+    unread = {group: own.unread("dr", group, topic) for group in (at_the_end, in_a_hole)}
+    on_dr = own.records("dr", topic)
+    seen = {}
+
+    def look(_stage, record, _text):
+        if record is not None:
+            (found, *_back) = link_statuses(own.config, own.store, [own.link])
+            lags = {each.lag_records for each in found.partitions}
+            seen.setdefault(found.state, set()).add((found.recovery_point.records, *lags))
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        ports = reading_ports(own, tmp_path / "salvage")
+        result = run_failback(
+            estate, plan, ports, cluster_id=cluster_id(own, "primary"), accept_unfenced=True, watch=look
+        )
+
+    assert result.error is None
+    assert seen.keys() == {"sealed", "reversed", "stopped"}
+    assert seen["reversed"] == {(None, None)}
+    assert {records for records, *_ in seen["sealed"]} <= {0, 4}, "what only the primary holds, until it is scrubbed"
+    assert seen["stopped"] == {(0, 0)}
+    on_primary = own.records("primary", topic)
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert on_primary[1] == on_dr[1], "by offset: the hole is matched"
+    differ = {partition: max(on_dr[partition]) - max(on_primary[partition]) for partition in (0, 1)}
+    assert differ == {0: 1_499, 1: 0}
+    (status,) = link_statuses(own.config, own.store, [own.link])
+    assert {each.partition: each.delta for each in status.partitions} == differ
+    assert {group: own.unread("primary", group, topic) for group in unread} == unread
+    own.produce("primary", topic, texts("after", 1))
+    assert mirror(own) == 2
+    assert own.values("dr", topic) == own.values("primary", topic)
 
 
 def test_a_reseed_that_can_not_be_aligned_stops_and_says_why_and_what_it_would_have_destroyed_is_kept(
