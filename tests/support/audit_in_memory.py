@@ -155,7 +155,8 @@ class InMemory:
         self.requests.append(request)
         answer = request.new()
         log = self.target if request.of_target else self.source
-        for first, until in merged_ranges(request.ranges((self.source.start, self.scope().source_end))):
+        asked = (self.source.start, self.scope().source_end) if request.beyond is None else (request.beyond, log.end)
+        for first, until in merged_ranges(request.ranges(asked)):
             other = request.new()
             read_span(_Reader(log), Span(0, "t", 0, first, until, until), request, other)
             request.merge(answer, other)

@@ -37,6 +37,7 @@ from drkit.audit.compare.merge_join_tasks import answer_requests
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.compare.record_pass import Comparison
 from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.read.log_tasks import opened
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
 from drkit.audit.read.record_frames import Reader, in_tasks, keep
 from drkit.audit.spark.failures import LogMoved
@@ -175,18 +176,34 @@ def _answers(reader: Reader, requests: Mapping[int, LogRequest]) -> dict[int, An
     answers = {number: request.new() for number, request in requests.items()}
     for of_target in (False, True):
         asked = {number: request for number, request in requests.items() if request.of_target is of_target}
+        names = {n: scope.partitions[n].target_topic if of_target else scope.partitions[n].topic for n in asked}
+        cluster = scope.target_reached() if of_target else scope.source_reached()
+        logs = {number: _log(scope.partitions[number]) for number in asked} | _grown(scope, cluster, asked, names)
         spans = [
-            Span(number, each.target_topic if of_target else each.topic, each.partition, first, until, until)
+            Span(number, names[number], scope.partitions[number].partition, first, until, until)
             for number, request in asked.items()
-            for each in (scope.partitions[number],)
-            for first, until in merged_ranges(request.ranges(_log(each)))
+            for first, until in merged_ranges(request.ranges(logs[number]))
         ]
         if not spans:
             continue
-        work = partial(answer_requests, scope.target_reached() if of_target else scope.source_reached(), asked)
+        work = partial(answer_requests, cluster, asked)
         for number, answer in in_tasks(reader.spark, work, share_out(spans, wanted_tasks(spans, reader.parallel))):
             requests[number].merge(answers[number], answer)
     return answers
+
+
+def _grown(
+    scope: Scope, cluster: Mapping[str, Any], asked: Mapping[int, LogRequest], names: Mapping[int, str]
+) -> dict[int, tuple[int, int]]:
+    """What logs hold beyond what the audit began with, of the partitions of which that is asked."""
+    beyond = {number: request.beyond for number, request in asked.items() if request.beyond is not None}
+    if not beyond:
+        return {}
+    with opened(cluster) as reader:
+        return {
+            number: (first, reader.end(names[number], scope.partitions[number].partition, first))
+            for number, first in beyond.items()
+        }
 
 
 def _too_long(classified: Sequence[Classified]) -> set[int]:

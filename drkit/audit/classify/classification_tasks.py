@@ -183,7 +183,10 @@ def _answered(source: BatchReader, target: BatchReader, steps: Steps, unit: Unit
 def _answer(reader: BatchReader, request: LogRequest, unit: Unit) -> Any:
     answer = request.new()
     piece = unit.pieces[0].target if request.of_target else unit.pieces[0].source
-    for first, until in merged_ranges(request.ranges(unit.log)):
+    log = unit.log
+    if request.beyond is not None:
+        log = (request.beyond, reader.end(piece.topic, piece.partition, request.beyond))
+    for first, until in merged_ranges(request.ranges(log)):
         read_span(reader, Span(unit.limits.number, piece.topic, piece.partition, first, until, until), request, answer)
     return answer
 

@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 
 from drkit.audit.classify.log_lookups import (
     FirstEqual,
-    KeysSince,
+    KeysBeyond,
     LogRequest,
     MatchedSegments,
     NewestOfKeys,
@@ -334,7 +334,7 @@ class _Classifier:
             )
             explained = explain(newest)
             if keys and len(explained) < len(target):
-                since = yield KeysSince(keys, limits.source_end, of_target=False)
+                since = yield KeysBeyond(keys, limits.source_end, of_target=False)
                 explained = explain({**newest, **dict.fromkeys(since, limits.source_end)}) if since else explained
             self._add(SOURCE_RETIRED, targets=[row for row in target if row.t in explained])
             target = [row for row in target if row.t not in explained]
@@ -478,7 +478,7 @@ class _Classifier:
             written = {row.t_key for row in appended if row.t_key is not None}
             explained = explain(written)
             if keys and len(explained) < len(lost):
-                since = yield KeysSince(keys, limits.target_end, of_target=True)
+                since = yield KeysBeyond(keys, limits.target_end, of_target=True)
                 explained = explain(written | since) if since else explained
             retired += [row for row in lost if row.s in explained]
             lost = [row for row in lost if row.s not in explained]

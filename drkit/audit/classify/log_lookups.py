@@ -36,8 +36,8 @@ class LogRequest(Protocol):
         """Whether it is about the target's log."""
 
     @property
-    def to_its_end(self) -> bool:
-        """Whether a range is read on to where the log ends by then."""
+    def beyond(self) -> int | None:
+        """From here on up to the log's end of now it is asked; None: about the log that the audit began with."""
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """What of the log [first, until) must be read."""
@@ -80,7 +80,7 @@ class MatchedSegments:
     unmatched: frozenset[int]
     zones: tuple[Zone, ...]
     of_target: ClassVar[bool] = False
-    to_its_end: ClassVar[bool] = False
+    beyond: ClassVar[None] = None
 
     def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
         """Those asked about."""
@@ -130,7 +130,7 @@ class FirstEqual:
     zones: tuple[Zone, ...]
     newest: Sequence[tuple[int, int, int]] | None = None
     of_target: ClassVar[bool] = False
-    to_its_end: ClassVar[bool] = False
+    beyond: ClassVar[None] = None
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """All of the log but what is older than every record wanted."""
@@ -178,7 +178,7 @@ class NewestOfKeys:
     keys: frozenset[bytes]
     without: frozenset[int]
     of_target: ClassVar[bool] = False
-    to_its_end: ClassVar[bool] = False
+    beyond: ClassVar[None] = None
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """All of the log."""
@@ -203,20 +203,19 @@ class NewestOfKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class KeysSince:
+class KeysBeyond:
     """Which of these keys have records from an offset on, up to the log's end of now: {key}.
 
     A cleaner goes by all that its log holds when it runs, also by what came after the audit had begun.
     """
 
     keys: frozenset[bytes]
-    since: int
+    beyond: int
     of_target: bool
-    to_its_end: ClassVar[bool] = True
 
-    def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
-        """What begins at the offset."""
-        return [(self.since, self.since + 1)]
+    def ranges(self, log: tuple[int, int]) -> Offsets:
+        """All of the log; nothing where it hasn't grown."""
+        return [log] if log[1] > log[0] else []
 
     def new(self) -> set[bytes]:
         """No keys."""
@@ -240,7 +239,7 @@ class MatchedRecords:
     unmatched: frozenset[int]
     zones: tuple[Zone, ...]
     of_target: ClassVar[bool] = False
-    to_its_end: ClassVar[bool] = False
+    beyond: ClassVar[None] = None
 
     def ranges(self, log: tuple[int, int]) -> Offsets:  # noqa: ARG002 - as the protocol has it
         """Those asked about."""

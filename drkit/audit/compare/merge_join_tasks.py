@@ -97,8 +97,7 @@ def answer_requests(
 
 def read_span(reader: BatchReader, span: Span, request: LogRequest, answer: Any) -> None:
     """Add to an answer what a span of the log says."""
-    until = reader.end(span.topic, span.partition, span.first) if request.to_its_end else span.until
-    with closing(reader.read(span.topic, span.partition, span.first, until)) as answers:
+    with closing(reader.read(span.topic, span.partition, span.first, span.until)) as answers:
         for batches in answers:
             for batch in batches:
-                request.add(answer, batch, span.first, until)
+                request.add(answer, batch, span.first, span.until)
