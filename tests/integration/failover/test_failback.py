@@ -221,7 +221,7 @@ def test_behind_a_large_hole_of_a_compacted_topic_offsets_differ_and_positions_g
     assert {group: own.unread("primary", group, topic) for group in unread} == unread
     own.produce("primary", topic, texts("after", 1))
     assert mirror(own) == 2
-    assert own.values("dr", topic) == own.values("primary", topic)
+    assert [values[-1] for values in own.values("dr", topic).values()] == ["after-0-0", "after-1-0"]
 
 
 def test_a_reseed_that_can_not_be_aligned_stops_and_says_why_and_what_it_would_have_destroyed_is_kept(
