@@ -12,6 +12,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from tests.support.log_surgery import stopped
 from tests.support.mirroring import Mirrored, Record, Side
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -62,6 +63,34 @@ def test_after_a_lost_tail_nothing_lands_below_its_place(mirrored: Mirrored) -> 
         (problem,) = [each for each in mirrored.problems() if each.topic == topic]
         assert problem.kind == "target_lost_data"
         assert f"lost {100 - kept} acknowledged offsets" in problem.reason
+
+
+def test_a_tail_that_is_lost_while_nothing_is_written_is_copied_again(mirrored: Mirrored) -> None:
+    """No append comes that would notice it."""
+    topics = {mirrored.name("all"): 0, mirrored.name("tail"): 40}
+    for topic in topics:
+        mirrored.source.create(topic)
+    with mirrored.running() as running:
+        for first, end in (
+            (0, 40),
+            (40, 70),
+        ):  # the mirror makes one batch of what it finds: the log is cut between two
+            for topic in topics:
+                write(mirrored.source, topic, range(first, end), stamped=int(time.time() * 1000))
+            for topic in topics:
+                mirrored.wait_through(topic, offset=end)
+        with stopped(mirrored.lab, "dr-1", cleanly=False) as disk:
+            for topic, kept in topics.items():
+                assert disk.cut(topic, 0, kept) == kept
+        for topic in topics:
+            wait_until(lambda t=topic: mirrored.target.end(t) == 70, 60, f"{topic} copied again")
+            mirrored.wait_through(topic, offset=70)
+    assert running.error is None
+    for topic, kept in topics.items():
+        mirrored.assert_same(topic)
+        (problem,) = [each for each in mirrored.problems() if each.topic == topic]
+        assert problem.kind == "target_lost_data"
+        assert f"lost {70 - kept} acknowledged offsets" in problem.reason
 
 
 def test_what_landed_below_its_place_is_found_told_and_copied_anew(mirrored: Mirrored) -> None:
