@@ -1,9 +1,10 @@
 """Watches the target's log starts: what somebody removes there that the source still holds is told, and counted.
 
 An observation compares numbers that the mirror has anyway (both logs' starts, once a second and at each start). Only
-where the target begins beyond the place of the source's first record are rows read (`drkit.mapping.target_start`), and
-only for what is missing then are the clusters asked what retention explains (`drkit.kafka.client.unexpired_records`):
-at once when something has moved, else every ten seconds, all such partitions in a few requests.
+where the target begins beyond the place of the source's first record are rows read (`drkit.mapping.target_start`; where
+others write the target, too, records: `drkit.mirror.resume.shared_target_start`), and only for what is missing then are
+the clusters asked what retention explains (`drkit.kafka.client.unexpired_records`): at once when something has moved,
+else every ten seconds, all such partitions in a few requests.
 
 | | then |
 |---|---|
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -39,12 +40,12 @@ _KINDS = frozenset({TARGET_PURGED})
 
 @dataclass(slots=True)
 class _Known:
-    """A partition as it was last looked at: of this epoch and target start. `until`: below this source offset the
-    target has nothing. `judged_at`: monotonic."""
+    """A partition as it was last looked at: of this epoch and target start. `gone`: source offsets that the target
+    doesn't have. `judged_at`: monotonic."""
 
     epoch: int
     target_start: int
-    until: int
+    gone: OffsetRange
     source_start: int = -1
     judged_at: float = 0.0
 
@@ -57,16 +58,24 @@ class PurgeWatch:
         source, target: the clusters.
         store: the link's rows, and what operators have accepted.
         problems: where what is missing is told.
+        gone: which source offsets a target lacks whose log begins where a watermark says; None: the mapping rows tell.
     """
 
     def __init__(
-        self, link: Link, source: ClusterAdmin, target: ClusterAdmin, store: Store, problems: Problems
+        self,
+        link: Link,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: Store,
+        problems: Problems,
+        gone: Callable[[Watermark], OffsetRange] | None = None,
     ) -> None:
         self._link = link
         self._source = source
         self._target = target
         self._store = store
         self._problems = problems
+        self._gone = gone or self._by_rows
         self._known: dict[TopicPartition, _Known] = {}
         self._lock = threading.Lock()
 
@@ -119,15 +128,17 @@ class PurgeWatch:
                 if read >= _READ_AT_ONCE:
                     continue
                 read += 1
-                until = missing_until(self._store, self._link.id, mark)
-                self._known[mark.tp] = _Known(mark.epoch, mark.target_start, until)
+                self._known[mark.tp] = _Known(mark.epoch, mark.target_start, self._gone(mark))
             ready.append(mark)
         return ready
+
+    def _by_rows(self, mark: Watermark) -> OffsetRange:
+        return OffsetRange(0, missing_until(self._store, self._link.id, mark))
 
     def _is_due(self, mark: Watermark) -> bool:
         """Whether something is missing that is to be judged now; where nothing is, a problem of before is over."""
         known = self._known[mark.tp]
-        if mark.source_start >= known.until:
+        if mark.source_start >= known.gone.end:
             if known.source_start != mark.source_start:
                 self._settle(mark.tp)
                 known.source_start = mark.source_start
@@ -135,8 +146,9 @@ class PurgeWatch:
         return known.source_start != mark.source_start or time.monotonic() - known.judged_at >= _AGAIN_SECONDS
 
     def _missing(self, mark: Watermark) -> Missing:
+        gone = self._known[mark.tp].gone
         return Missing(
-            OffsetRange(mark.source_start, self._known[mark.tp].until),
+            OffsetRange(max(mark.source_start, gone.begin), gone.end),
             TopicPartition(self._link.target_topic(mark.topic), mark.partition),
             emptied=mark.target_start >= mark.target_end,
         )

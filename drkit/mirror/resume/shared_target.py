@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+from confluent_kafka import Message
 
 from drkit.kafka.alteration.alteration import Alteration
 from drkit.kafka.alteration.provenance import last_hop
@@ -49,6 +51,28 @@ class ProvenanceReader(TailVerifier):
             if hop is not None and hop[:3] == (source_id, *seen.tp) and (newest is None or hop.offset > newest):
                 newest = hop.offset
         return newest
+
+    def oldest(self, there: TopicPartition, tp: TopicPartition, source_id: str, begin: int, end: int) -> int | None:
+        """The source offset of the first record of `there`, in [begin, end), that was mirrored from `tp`; None: no
+        record there was.
+
+        Raises:
+            Unreachable: the target doesn't answer.
+        """
+        for record in self._read(self._target, *there, begin, end, "read_uncommitted"):
+            hop = last_hop(record.headers() or [])  # type: ignore[arg-type]  # bytes, as they were consumed
+            if hop is not None and hop[:3] == (source_id, *tp):
+                return hop.offset
+        return None
+
+    def first(self, tp: TopicPartition, begin: int, end: int, wanted: Callable[[Message], bool]) -> int | None:
+        """The offset of the source's first record in [begin, end) that is wanted; None: there is none.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        records = self._read(self._source, *tp, begin, end, self._isolation)
+        return next((int(record.offset() or 0) for record in records if wanted(record)), None)
 
 
 class SharedResumer(Resumer):

@@ -15,6 +15,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.alteration.alteration import Alteration
 from drkit.kafka.client.filler import FillerTrimmer
+from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Engine, KeepRows
@@ -24,8 +25,10 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.altered_tail import AlteredTailVerifier
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.mirror.resume.shared_target import ProvenanceReader, SharedResumer
+from drkit.mirror.resume.shared_target_start import SharedTargetStart
 from drkit.mirror.resume.tail_verification import TailVerifier
 from drkit.mirror.topics.topology_check import TopologyGuard
+from drkit.model.offsets import Watermark
 from drkit.model.topology import Link
 from drkit.store.api import MappingStore, Store
 
@@ -93,6 +96,13 @@ class PipelineFactory:
             return shared.use(reader, alteration)
         altered = AlteredTailVerifier(*self._configs, link, alteration)
         return Resumer(link.id, *self._admins, mappings, problems, altered, producer, whole, committed=link.committed)
+
+    def gone(self, store: Store) -> Callable[[Watermark], OffsetRange] | None:
+        """What a target with other writers has lost where its log begins; None: the mapping rows tell."""
+        if self._alteration is None or not self._link.shares_target:
+            return None
+        reader = ProvenanceReader(*self._configs, committed=self._link.committed)
+        return SharedTargetStart(self._link, self._admins[1], store, reader, self._alteration).missing
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
         """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.

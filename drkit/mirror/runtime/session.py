@@ -180,7 +180,7 @@ class Session:
             committed=link.committed,
             range_digests=link.keeps_range_digests,
         )
-        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems)
+        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._work.gone(store))
         self._target_ends = TargetEnds(link, self._target)
         self._source_cuts = SourceCutWatch(link.id, self._source, store, self._problems)
         self._catch_up = CatchUp(

@@ -12,7 +12,8 @@ from drkit.lab import Lab
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.topology import LinkId
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.observe.status import link_statuses
 from tests.support.mirroring import Record
 from tests.support.topologies import Net, configuration, drkit, write
 from tests.support.wait import wait_until
@@ -119,6 +120,44 @@ def test_active_active_by_provenance(net: MakeNet, unique_name: str) -> None:
         "translate", "--topic", unique_name, "--partition", "0", "--offset", "5", "--link", "a->b", "-o", "json"
     )
     assert '"unavailable"' in told.stdout, "positions on a topic with other writers are not guessed"
+
+
+def test_a_purge_of_a_target_that_has_other_writers_is_told(net: MakeNet, unique_name: str) -> None:
+    """Both sides hold the other's records: only what a link carries itself can be missing on its target."""
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
+    name, place = LinkId("a", "b"), TopicPartition(unique_name, 0)
+    for side in ("a", "b"):
+        world.sides[side].create(unique_name)
+    write(world.sides["b"], unique_name, [f"b {n}" for n in range(10)])
+    world.catch_up("b->a")
+    write(world.sides["a"], unique_name, [f"a {n}" for n in range(60)])
+    world.catch_up("a->b")
+    assert world.sides["a"].end(unique_name) == world.sides["b"].end(unique_name) == 70
+
+    def judged(start: int) -> bool:
+        return world.store.watermarks(name)[place].target_start == start and bool(
+            world.store.notes(name, "shared_target_start").get(str(place), "").startswith(f"1:{start}:")
+        )
+
+    with world.running():
+        world.sides["b"].purge(unique_name, 10)
+        wait_until(lambda: judged(10), 30, "a purge of what is b's own")
+        assert world.problems("a->b") == []
+        world.sides["b"].purge(unique_name, 35)
+        (problem,) = wait_until(lambda: world.problems("a->b"), 30, "a purge of what came from a")
+        assert (problem.kind, problem.halted) == ("target_purged", False)
+        assert (problem.unsure_from, problem.unsure_until) == (10, 35)
+        (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+        assert [each.lag_records for each in status.partitions] == [25]
+        assert world.problems("b->a") == []
+    world.sides["b"].purge(unique_name, 40)
+    (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+    (partition,) = status.partitions
+    assert partition.lag_records is None
+    assert "has lost target offsets 35 to 39 since the mirror last looked" in (partition.lag_reason or "")
+    world.catch_up("a->b")
+    (problem,) = world.problems("a->b")
+    assert (problem.unsure_from, problem.unsure_until) == (10, 40), "seen at its next start"
 
 
 def test_provenance_survives_a_lost_store(net: MakeNet, unique_name: str) -> None:
