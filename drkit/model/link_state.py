@@ -59,7 +59,13 @@ SOURCE_TRUNCATED = "source_truncated"
 SOURCE_TOPIC_DENIED = "source_topic_denied"
 """Kind of the problem that drkit's principal may not see a topic on the source: what it holds now isn't known."""
 
-RECREATED = frozenset({"topic_recreated", "target_recreated"})
+TOPIC_RECREATED = "topic_recreated"
+"""Kind of the problem that the topic on the source is another one than was mirrored."""
+
+TARGET_RECREATED = "target_recreated"
+"""Kind of the problem that the topic on the target was deleted, or is another one than the mirror wrote."""
+
+RECREATED = frozenset({TOPIC_RECREATED, TARGET_RECREATED})
 """Kinds of the problem that a topic of the same name is another one than was mirrored."""
 
 RECORDS_MISPLACED = "records_misplaced"

@@ -144,7 +144,7 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     name = "recovery point"
     point = status.recovery_point
     if point.records is None:
-        return Check(name, CheckOutcome.UNKNOWN, "nothing was mirrored yet, so the loss can't be told")
+        return Check(name, CheckOutcome.UNKNOWN, f"the loss can't be told: {point.reason}")
     seconds = point.seconds
     age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
     if not status.source_reachable:

@@ -16,7 +16,8 @@ from datetime import datetime
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.admin.source_divergence import SeenProblems, with_divergence_now
+from drkit.lag.partition_lag import partition_lag
+from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.translator import Translator
 from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.clock import now
@@ -24,8 +25,6 @@ from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.fence import serving_cluster
 from drkit.model.link_state import (
     OFFSETS_DIFFER,
-    RECREATED,
-    SOURCE_TOPIC_DENIED,
     Direction,
     LinkControl,
     Problem,
@@ -35,8 +34,8 @@ from drkit.model.offsets import Certainty, GroupPosition, Watermark
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.unmovable import UnmovableGroup
+from drkit.model.wording import and_more
 from drkit.observe.fence import fence_problem, unfenced_problem
-from drkit.observe.purges import LogStarts, purged_from_target, with_unseen_purges
 from drkit.store.api import Store
 from drkit.store.unmovable import unmovable_groups
 from drkit.store.worker_statistics import fresh, worker_statistics
@@ -52,8 +51,8 @@ class ClusterLogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
-    answers, or drkit refuses the other (`AuthenticationError`). `rules`: its access rules; None: not asked for, or not
-    seen.
+    answers, or drkit refuses the other (`AuthenticationError`). `ids`: of its topics. `rules`: its access rules; None:
+    not asked for, or not seen.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -61,6 +60,7 @@ class ClusterLogEnds:
     reason: str | None = None
     refused: bool = False
     rules: frozenset[Acl] | None = None
+    ids: dict[str, str] = field(default_factory=dict)
 
     @property
     def reachable(self) -> bool:
@@ -70,7 +70,7 @@ class ClusterLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition of a link. Offsets are exclusive ends; None is "not known"."""
+    """One partition of a link. Offsets are exclusive ends; None is "not known". `lag_reason`: why the lag is None."""
 
     topic: str
     target_topic: str
@@ -84,6 +84,7 @@ class PartitionStatus:
     lag_records: int | None
     lag_seconds: float | None
     engine_reason: str | None = None
+    lag_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,14 @@ class GroupStatus:
 class RecoveryPoint:
     """What a failover now would lose: records not on the target, and the age of the oldest.
 
-    `lower_bound`: the source doesn't answer, so what came since it was last seen isn't counted.
+    `lower_bound`: the source doesn't answer, so `records` is what was seen at the last look, or more. `reason`: why
+    something isn't known, or not exactly.
     """
 
     records: int | None
     seconds: float | None
     lower_bound: bool = False
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,10 @@ def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool],
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
         return ClusterLogEnds(
-            admin.start_offsets(there), admin.end_offsets(there, committed=committed), rules=_rules(admin)
+            admin.start_offsets(there),
+            admin.end_offsets(there, committed=committed),
+            rules=_rules(admin),
+            ids={info.name: info.topic_id for info in topics},
         )
     except (Unreachable, AuthenticationError) as error:
         return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError))
@@ -221,12 +227,12 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.partitions()  # watermarks before ends, or logs that grow would seem to have lost something
     source, target = _both_ends(clusters, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
-    seen = _looked_again_at_source(clusters, link, control, watermarks, topics, problems, at, running=running)
-    problems = seen.problems
-    translator.heed_problems(problems, seen.unseen)
-    if not running and (control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}):
-        starts = LogStarts(source.start, target.start)
-        problems = with_unseen_purges(clusters, store, link, watermarks, starts, problems, at)
+    flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
+    logs = LogsSeen(source.start, target.start, target.ids if target.reachable else None)
+    seen = problems_now(clusters, store, record, logs, problems, at)
+    problems = list(seen.problems)
+    translator.heed_problems(seen.problems, seen.unseen)
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
         unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
@@ -238,14 +244,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         problems = [fenced, *problems] if fenced is not None else problems
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
-        _partition(link, topics.get(tp.topic), mark, source, target, translator, problems, at=at, running=running)
+        _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
-    )
-    partitions = tuple(
-        replace(each, mirrored_through=None, lag_records=None, lag_seconds=None)
-        if TopicPartition(each.topic, each.partition) in seen.unseen
-        else each
-        for each in partitions
     )
     partitions += tuple(
         _not_yet_mirrored(link, tp, source, target) for tp in sorted(source.end) if tp not in watermarks
@@ -253,7 +253,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     if (
         control is not None and control.direction is Direction.REVERSED
     ):  # what the source holds now was seeded from here
-        partitions = tuple(replace(each, lag_records=None, lag_seconds=None) for each in partitions)
+        why = f"what {link.id.source} holds now was brought back from {link.id.target}"
+        partitions = tuple(replace(each, lag_records=None, lag_seconds=None, lag_reason=why) for each in partitions)
     silent = [alias for alias, ends in ((link.id.source, source), (link.id.target, target)) if not ends.reachable]
     state, reason = _state(control, problems, silent, running=running, known=bool(watermarks))
     reasons = (reason, *(ends.reason for ends in (source, target) if ends.refused))
@@ -272,35 +273,9 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions, lower_bound=not source.reachable),
+        recovery_point=_recovery_point(partitions, source),
         workers=tuple(workers),
         statistics=tuple(fresh(worker_statistics(store, link.id), at)),
-    )
-
-
-def _looked_again_at_source(
-    clusters: Clusters,
-    link: Link,
-    control: LinkControl | None,
-    watermarks: Mapping[TopicPartition, Watermark],
-    topics: Mapping[str, TopicState],
-    problems: Sequence[Problem],
-    at: datetime,
-    *,
-    running: bool,
-) -> SeenProblems:
-    """What stands still, and where no mirror fetches all of it, compared with the source as it is now."""
-    if control is not None and control.direction not in {Direction.ACTIVE, Direction.PAUSED}:
-        return SeenProblems(list(problems))
-    resting = not running or (control is not None and control.direction is Direction.PAUSED)
-    return with_divergence_now(
-        lambda: clusters.admin(link.id.source, may_be_gone=True),
-        link.id,
-        watermarks,
-        topics,
-        problems,
-        at,
-        everywhere=resting and not link.inverse,
     )
 
 
@@ -373,68 +348,44 @@ def _partition(
     source: ClusterLogEnds,
     target: ClusterLogEnds,
     translator: Translator,
-    problems: Sequence[Problem],
+    problems: ProblemsNow,
     *,
     at: datetime,
     running: bool,
 ) -> PartitionStatus:
     tp = mark.tp
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-    source_end = source.end.get(tp, mark.source_end)
     held = translator.mirrored(tp) or mark
-    through, parted = still_mirrored(held, problems)
-    if held.target_end < mark.target_end:  # the target lost its tail since the mirror looked
-        parted = mark.observed_at if parted is None else min(parted, mark.observed_at)
-    purged = None if through is None else purged_from_target(tp, problems, source.start.get(tp, mark.source_start))
-    lag: int | None = None
-    if tp not in source.end and any(p.kind == SOURCE_TOPIC_DENIED and p.topic == tp.topic for p in problems):
-        lag = None  # its end was last seen before that
-    elif through is not None:
-        lag = max(0, source_end - through)
-        if parted is not None:
-            # a log that lost its end may have got its beginning back, too: below the first row nothing was mirrored
-            start, first = source.start.get(tp, mark.source_start), translator.first(tp)
-            back = 0 if first is None else max(0, min(first.source_offset, source_end) - start)
-            lag, through = lag + back, min(through, start) if back else through
-        if purged is not None:
-            lag += max(0, min(purged.until, through) - purged.begin)
-            parted = purged.since if parted is None else min(parted, purged.since)
-    elif tp in source.start:
-        lag = source_end - source.start[tp]  # all of it
-    row = None if through is None else translator.floor(tp, through)
+    lost_since = mark.observed_at if held.target_end < mark.target_end else None  # the target lost its tail since then
+    start, end = source.start.get(tp), source.end.get(tp)
+    lag = partition_lag(
+        tp,
+        held,
+        problems.problems,
+        start=start,
+        end=end,
+        first=translator.first(tp),
+        doubts=problems.doubts(tp, lost_since=lost_since),
+    )
+    row = None if lag.through is None else translator.floor(tp, lag.through)
+    records = None if lag.at_least and end is not None else lag.records  # else the recovery point is a lower bound
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
         partition=tp.partition,
-        source_start=source.start.get(tp, mark.source_start),
-        source_end=source_end,
-        mirrored_through=through if purged is None or through is None else min(through, purged.begin),
+        source_start=mark.source_start if start is None else start,
+        source_end=mark.source_end if end is None else end,
+        mirrored_through=lag.mirrored_through,
         target_start=target.start.get(there, mark.target_start),
         target_end=target.end.get(there, mark.target_end),
         delta=None if row is None else row.delta,
-        lag_records=lag,
+        lag_records=records,
         lag_seconds=None
-        if lag is None
-        else _lag_seconds(mark, lag, at, parted, running=running, live=tp in source.end),
+        if records is None
+        else _lag_seconds(mark, records, at, lag.since, running=running, live=end is not None),
         engine_reason=None if topic is None else topic.reason or None,
+        lag_reason=lag.reason,
     )
-
-
-def still_mirrored(mark: Watermark, problems: Sequence[Problem]) -> tuple[int | None, datetime | None]:
-    """Up to where all that the source holds now is on the target, and since when that is less than was mirrored.
-
-    A watermark tells of the logs as they were when it was written: of a topic that was made anew nothing is there
-    (None), of a source that lost its end and grew again what it had kept, of a target that holds what the mirror didn't
-    write there what lies below.
-    """
-    for problem in problems:
-        if problem.topic != mark.topic or problem.partition not in {None, mark.partition} or not problem.halted:
-            continue
-        if problem.kind in RECREATED:
-            return None, problem.since
-        if problem.unsure_from is not None:
-            return min(mark.source_through, problem.unsure_from), problem.since
-    return mark.source_through, None
 
 
 def _lag_seconds(
@@ -504,12 +455,18 @@ def _state(
     return "mirroring", None
 
 
-def _recovery_point(partitions: Sequence[PartitionStatus], *, lower_bound: bool) -> RecoveryPoint:
-    if not partitions or any(each.lag_records is None for each in partitions):
-        return RecoveryPoint(None, None)
+def _recovery_point(partitions: Sequence[PartitionStatus], source: ClusterLogEnds) -> RecoveryPoint:
+    unknown = [each for each in partitions if each.lag_records is None]
+    if not partitions:
+        return RecoveryPoint(None, None, reason="nothing was mirrored yet")
+    if unknown:
+        names = and_more(sorted({str(TopicPartition(each.topic, each.partition)) for each in unknown}))
+        why = next((each.lag_reason for each in unknown if each.lag_reason), "nothing was recorded")
+        return RecoveryPoint(None, None, reason=f"how much is missing isn't known of {names}: {why}")
     seconds = [p.lag_seconds for p in partitions]
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions),
         None if any(s is None for s in seconds) else max(s for s in seconds if s is not None),
-        lower_bound,
+        lower_bound=not source.reachable,
+        reason=None if source.reachable else f"the source does not answer: {source.reason}",
     )

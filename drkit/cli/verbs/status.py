@@ -113,7 +113,7 @@ def _headline(status: LinkStatus) -> Text:
         (str(status.link.id), "bold"), "  ", (status.state, _STATE_STYLE.get(status.state, "bold")), "  "
     )
     if point.records is None:
-        line.append("recovery point unknown", "dim")
+        line.append(f"recovery point unknown: {point.reason}", "dim")
     else:
         lost = words.loss(point.records, lower_bound=point.lower_bound)
         line.append(f"{status.loss_means}: {lost}, {_seconds(point.seconds)}")

@@ -8,7 +8,7 @@ from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstac
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.run.machine import Mode
 from drkit.model.fence import FenceMethod
-from drkit.model.link_state import Direction
+from drkit.model.link_state import TARGET_PURGED, Direction, Problem
 from drkit.model.wording import and_more, counted
 
 ACCEPT_UNFENCED = "--accept-unfenced"
@@ -73,6 +73,23 @@ def _planned(world: Snapshot) -> Iterator[Obstacle]:
             "It will not drain to zero",
             halted[0].remedy,
         )
+    for problem in _removed(world)[:1]:
+        yield Obstacle(
+            f"records are missing on {world.target.alias} that no mirror brings back: {problem.reason}",
+            "A planned move loses nothing or does nothing",
+            problem.remedy,
+        )
+
+
+def _removed(world: Snapshot) -> list[Problem]:
+    """The problems of partitions whose records somebody removed from the target, as far as the source holds them."""
+    return [
+        problem
+        for view in world.partitions.values()
+        if view.missing.purged is not None
+        for problem in view.problems
+        if problem.kind == TARGET_PURGED
+    ]
 
 
 def within(lag: int | None, accepted: AcceptedLoss) -> bool:
@@ -83,16 +100,22 @@ def within(lag: int | None, accepted: AcceptedLoss) -> bool:
 def _backlog(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """A source that answers still has what would be lost; without a mirror that works it can't be waited for."""
     halted = [problem for problem in world.problems if problem.halted]
-    if within(world.lag, plan.accept_loss) or (world.mirror is not None and not halted):
+    removed = _removed(world)
+    if within(world.lag, plan.accept_loss) or (world.mirror is not None and not halted and not removed):
         return
     source, target = world.source.alias, world.target.alias
     lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
-    why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}" if halted else "no mirror runs"
+    remedy = f"Run drkit mirror --link '{world.link.id}' and try again, with --planned to wait until nothing is missing"
+    why = "no mirror runs"
+    if halted:
+        why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}"
+    elif removed:
+        why, remedy = f"no mirror brings back what somebody removed: {removed[0].reason}", removed[0].remedy
+    accepted = "unknown" if world.lag is None else world.lag
     yield Obstacle(
         f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",
         "While the source answers, nothing need be lost",
-        f"Run drkit mirror --link '{world.link.id}' and try again, with --planned to wait until nothing is missing; or "
-        f"give {ACCEPT_LOSS} {'unknown' if world.lag is None else world.lag}, or --unplanned to take what is there",
+        f"{remedy}; or give {ACCEPT_LOSS} {accepted}, or --unplanned to take what is there",
         waived_by=ACCEPT_LOSS,
     )
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from drkit.failover.positions.group_history import Key, PastPosition
+from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
 from drkit.model.errors import Refused
-from drkit.model.link_state import LinkControl, Problem, TopicState
+from drkit.model.link_state import STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.transactions import TransactionHistory
@@ -55,7 +56,7 @@ class PartitionView:
     the moment asked for; None where there is none, or no moment was asked for.
     `recreated`: the source's topic is another one than the mirror knew, so nothing recorded applies.
     `remark` says what of the target's log could not be explained, or was lost.
-    `unproven`: the store was lost, and what landed on the target behind the watermark isn't known.
+    `problems`: those of the partition, or of its topic. `doubts`: what the look at the clusters left open about it.
     """
 
     topic: str
@@ -71,7 +72,8 @@ class PartitionView:
     at_offset: int | None = None
     recreated: bool = False
     remark: str | None = None
-    unproven: bool = False
+    problems: tuple[Problem, ...] = ()
+    doubts: Doubts = NO_DOUBTS
 
     @property
     def tp(self) -> TopicPartition:
@@ -89,27 +91,35 @@ class PartitionView:
         return self.target_end is not None
 
     @property
+    def unproven(self) -> bool:
+        """Whether the store was lost, and what landed on the target behind the watermark isn't known."""
+        return any(problem.kind == STORE_RECOVERED for problem in self.problems)
+
+    @property
+    def missing(self) -> PartitionLag:
+        """What of it isn't on the target."""
+        first = self.rows[0] if self.rows else None
+        return partition_lag(
+            self.tp,
+            self.watermark,
+            self.problems,
+            start=self.source_start,
+            end=self.source_end,
+            first=first,
+            doubts=self.doubts,
+        )
+
+    @property
     def through(self) -> int | None:
         """The source offset up to which all is on the target; None where the target's log doesn't end there."""
         if self.watermark is None or self.recreated or self.watermark.target_end != self.target_end:
             return None
-        return self.watermark.source_through
-
-    @property
-    def last_source_end(self) -> int | None:
-        """The source's end: live where it answered, else as the mirror last saw it."""
-        if self.source_end is not None:
-            return self.source_end
-        return None if self.watermark is None else self.watermark.source_end
+        return self.missing.through
 
     @property
     def lag(self) -> int | None:
-        """Source offsets not on the target; None where either end isn't known."""
-        end = self.last_source_end
-        if end is None or self.unproven:
-            return None
-        through = self.watermark.source_through if self.watermark is not None else self.source_start
-        return None if through is None else max(0, end - through)
+        """Source offsets not on the target; None where that isn't known (`missing.reason`)."""
+        return self.missing.records
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ covers is produced, so the rows read afterwards cover every end read before.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -21,17 +23,18 @@ from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.transaction_gap import without_empty_gaps
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
-from drkit.kafka.admin.source_divergence import with_divergence_now
 from drkit.kafka.groups.group_admin import GroupListing
 from drkit.kafka.groups.unmovable_groups import read_unmovable
+from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
-from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.transactions import TransactionHistory
 from drkit.model.unmovable import UnmovableGroup
+from drkit.store.api import Store
 from drkit.store.transactions import transaction_history
 from drkit.store.unmovable import unmovable_groups
 from drkit.store.workers import live_workers
@@ -50,6 +53,25 @@ class _Side:
     members: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] | None = None
+
+
+class _Rows:
+    """The store's mapping rows, each partition's read once, when first asked for."""
+
+    def __init__(self, store: Store) -> None:
+        self.of = cache(store.mappings)
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The first row strictly above `source_offset`."""
+        rows = self.of(link, tp, epoch)
+        above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
+        return rows[above] if above < len(rows) else None
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        """The last row whose `target_offset` isn't beyond `target_end`."""
+        rows = self.of(link, tp, epoch)
+        above = bisect_right(rows, target_end, key=lambda row: row.target_offset)
+        return rows[above - 1] if above else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +133,12 @@ def observe(
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
-    partitions = _partitions(estate, link, memory, source, target, positions, settle=settle)
-    source, partitions = _looked_again(estate, link, memory, source, target, partitions, settle=settle)
+    rows = _Rows(estate.store)  # the target's ends were read before
+    seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=settle)
+    look = _Look(link, memory, source, target, rows, seen_now, settle)
+    partitions = _partitions(look, positions)
+    look, partitions = _looked_again(estate, look, partitions)
+    source = look.source
     stamped = _stamped(estate, target, partitions, selection.moments)
     return Snapshot(
         link=link,
@@ -127,7 +153,7 @@ def observe(
         committed=_committed(link, target),
         members=target.members,
         source_members=source.members,
-        problems=_problems_now(estate, link, memory, source),
+        problems=tuple(seen_now.problems),
         mirror=memory.mirror,
         notes=source.notes,
         past=memory.past,
@@ -139,24 +165,22 @@ def observe(
     )
 
 
-def _problems_now(estate: ClusterContext, link: Link, memory: _Memory, source: _Side) -> tuple[Problem, ...]:
-    """What is on record, with where both sides part now: of what stands still a source may have lost more since, and
-    where no mirror is at work nobody has looked. A source that is gone, or was failed away from, isn't asked."""
-    problems = estate.store.problems(link.id)
-    open_still = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
-    if not source.view.reachable or not open_still:
-        return tuple(problems)
-    resting = memory.mirror is None or (memory.control is not None and memory.control.direction is Direction.PAUSED)
-    seen = with_divergence_now(
-        lambda: estate.admin(link.id.source, may_be_gone=True),
-        link.id,
-        memory.watermarks,
-        memory.topics,
-        problems,
-        now(),
-        everywhere=resting and not link.inverse,
-    )
-    return tuple(seen.problems)
+def _problems_now(
+    estate: ClusterContext,
+    link: Link,
+    memory: _Memory,
+    source: _Side,
+    target: _Side,
+    rows: _Rows,
+    *,
+    flowing: bool,
+) -> ProblemsNow:
+    """What is on record, with what both clusters show now. A source that is gone isn't asked once more."""
+    running = memory.mirror is not None
+    record = LinkRecord(link, memory.control, memory.watermarks, memory.topics, running=running, flowing=flowing)
+    ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
+    logs = LogsSeen(source.start, target.start, ids, source_gone=not source.view.reachable)
+    return problems_now(estate, estate.store, record, logs, estate.store.problems(link.id), now(), rows=rows)
 
 
 def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
@@ -334,27 +358,30 @@ def _merge_positions(
 # -- the partitions --------------------------------------------------------------------------------
 
 
-def _partitions(
-    estate: ClusterContext,
-    link: Link,
-    memory: _Memory,
-    source: _Side,
-    target: _Side,
-    positions: Sequence[GroupPosition],
-    *,
-    settle: bool,
-) -> dict[TopicPartition, PartitionView]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """All that views of partitions are made of. `settle`: as `observe`'s."""
+
+    link: Link
+    memory: _Memory
+    source: _Side
+    target: _Side
+    rows: _Rows
+    seen: ProblemsNow
+    settle: bool
+
+
+def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPartition, PartitionView]:
+    memory, source, target = look.memory, look.source, look.target
     known = set(memory.watermarks) | set(source.end) | {position.tp for position in positions}
     for topic, kept in memory.topics.items():
         known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
-    unproven = {
-        TopicPartition(problem.topic, problem.partition)
-        for problem in estate.store.problems(link.id)
-        if problem.kind == STORE_RECOVERED and problem.partition is not None
-    }
+    problems: dict[str, list[Problem]] = defaultdict(list)
+    for problem in look.seen.problems:
+        problems[problem.topic].append(problem)
     views = {}
     for tp in sorted(known):
-        there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+        there = TopicPartition(look.link.target_topic(tp.topic), tp.partition)
         state = memory.topics.get(tp.topic)
         mark = memory.watermarks.get(tp)
         view = PartitionView(
@@ -368,60 +395,47 @@ def _partitions(
             target_start=target.start.get(there),
             target_end=target.end.get(there),
             at_offset=target.times.get(there),
-            unproven=tp in unproven,
+            problems=tuple(p for p in problems.get(tp.topic, ()) if p.partition in {None, tp.partition}),
+            doubts=look.seen.doubts(tp),
         )
-        views[tp] = _with_rows(estate, link, view, source.topics.get(tp.topic), state, settle=settle)
+        views[tp] = _with_rows(look, view, source.topics.get(tp.topic), state)
     return views
 
 
 def _looked_again(
-    estate: ClusterContext,
-    link: Link,
-    memory: _Memory,
-    source: _Side,
-    target: _Side,
-    partitions: dict[TopicPartition, PartitionView],
-    *,
-    settle: bool,
-) -> tuple[_Side, dict[TopicPartition, PartitionView]]:
+    estate: ClusterContext, look: _Look, partitions: dict[TopicPartition, PartitionView]
+) -> tuple[_Look, dict[TopicPartition, PartitionView]]:
     """Partitions whose target seems to hold more than the source: on live traffic its end was only read later.
 
     The source's end is read once more; now it is the later one, so what still goes beyond it is another writer's.
     """
     odd = [tp for tp, view in partitions.items() if view.remark and view.source_end is not None]
     if not odd:
-        return source, partitions
+        return look, partitions
+    link = look.link
     try:
         ends = estate.admin(link.id.source, may_be_gone=True).end_offsets(odd, committed=link.committed, partial=True)
     except DrkitError:
-        return source, partitions
-    source = replace(source, end={**source.end, **ends})
-    again = _partitions(estate, link, memory, source, target, (), settle=settle)
-    return source, {**partitions, **{tp: again[tp] for tp in odd if tp in again}}
+        return look, partitions
+    look = replace(look, source=replace(look.source, end={**look.source.end, **ends}))
+    again = _partitions(look, ())
+    return look, {**partitions, **{tp: again[tp] for tp in odd if tp in again}}
 
 
-def _with_rows(
-    estate: ClusterContext,
-    link: Link,
-    view: PartitionView,
-    topic: TopicInfo | None,
-    state: TopicState | None,
-    *,
-    settle: bool,
-) -> PartitionView:
+def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state: TopicState | None) -> PartitionView:
     """The view with its mapping, unless the mapping is about another incarnation of the topic."""
     if topic is not None and state is not None and topic.topic_id != state.source_topic_id:
         return replace(view, watermark=None, recreated=True)
     mark = view.watermark
     if mark is not None and mark.epoch != view.epoch:
         return replace(view, watermark=None)
-    rows = tuple(estate.store.mappings(link.id, view.tp, view.epoch))
+    rows = tuple(look.rows.of(look.link.id, view.tp, view.epoch))
     end = view.target_end
     if end is None:
         return replace(view, rows=rows)
     valid = tuple(row for row in rows if row.target_offset <= end)
     view = replace(view, rows=valid)
-    if not settle or mark is None or mark.target_end == end or view.unproven:
+    if not look.settle or mark is None or mark.target_end == end or view.unproven:
         return view
     return _settled(view, rows, mark, end)
 

@@ -177,7 +177,11 @@ def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     late = timedelta(milliseconds=tail.late if tail is not None else 0)
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
     if view.lag is None:
-        raise _unknown(view, "nothing is known of what the source holds")
+        raise _unknown(view, view.missing.reason or "nothing is known of what the source holds")
+    if (purged := view.missing.purged) is not None:
+        raise _unknown(
+            view, f"source offsets {purged.begin} to {purged.until - 1} were removed from {world.target.alias}"
+        )
     missing = tails.missing.get(view.tp)
     if missing is not None and missing.reason is None and missing.earliest is not None:
         first = from_millis(missing.earliest)

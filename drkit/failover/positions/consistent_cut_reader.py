@@ -74,7 +74,7 @@ def _missing(
     ends = _true_ends(estate, world, covered)
     for tp in covered:
         view = world.partitions[tp]
-        through = view.source_start if view.watermark is None else view.watermark.source_through
+        through = view.missing.through if view.missing.through is not None else view.source_start
         end = max(view.source_end or 0, ends.get(tp, 0))
         if view.source_end is not None and through is not None and through < end:
             stretches[tp] = OffsetRange(through, end)

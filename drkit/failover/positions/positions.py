@@ -478,9 +478,10 @@ def _mapped(offset: int, view: PartitionView, world: Snapshot) -> Translation:
 
 
 def _lost(offset: int, view: PartitionView) -> int | None:
-    if view.watermark is None or (view.unproven and offset > view.watermark.source_through):
+    through = view.missing.through
+    if view.watermark is None or through is None or (view.unproven and offset > through):
         return None
-    return max(0, offset - view.watermark.source_through)
+    return max(0, offset - through)
 
 
 def _why_mapped(mapped: Translation, *, preserved: bool) -> str:

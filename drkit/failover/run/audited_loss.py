@@ -1,7 +1,9 @@
 """What a failover lost, counted on the old primary once it answers again: the run's evidence is completed with it.
 
 The store's watermarks are as the failover settled them until a failback begins the link's record anew; what lies at or
-beyond them on the old primary never reached the target. It is read, so compacted and expired records don't count.
+beyond them on the old primary never reached the target. Nor did, or is no longer there, what problems on record name
+(`drkit.lag`), and what the old primary wrote in place of a tail that it lost. It is read, so compacted and expired
+records don't count.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import AUDITED, LOSS
 from drkit.failover.run.machine import Facts, Loss, State, TopicLoss
 from drkit.failover.run.run_record import RunRecord, load_run
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.source_divergence import look_at_source
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
+from drkit.lag.partition_lag import partition_lag
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import Direction
@@ -86,22 +91,29 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     ]
     tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
-    stretches = {}
+    problems = estate.store.problems(link.id)
+    look = look_at_source(admin, marks, states)
+    stretches, removed = {}, {}
     for tp in tps:
         if tp not in starts or tp not in ends:
             unsure.append(f"{tp} has no leader")
             continue
-        through = marks[tp].source_through if tp in marks else starts[tp]
+        missing = partition_lag(tp, marks.get(tp), problems, start=starts[tp], end=ends[tp])
+        through = starts[tp] if missing.through is None else missing.through
+        if tp in look.diverged:
+            through = min(through, look.diverged[tp].unsure[0])
+        if missing.purged is not None:
+            removed[tp] = OffsetRange(missing.purged.begin, min(missing.purged.until, through))
         if starts[tp] > through:
             unsure.append(f"{tp} begins at {starts[tp]:,} now: what was between {through:,} and that is gone")
         stretches[tp] = OffsetRange(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
-    try:
-        scanned = admin.scan(stretches, seconds=seconds, most_bytes=None)
-    except DrkitError as error:
-        scanned = {tp: Scanned(stretch.begin, reason=error.what) for tp, stretch in stretches.items()}
-    unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in sorted(scanned.items()) if each.reason]
+    scanned = _scan(admin, stretches, seconds)
+    if removed:
+        scanned += _scan(admin, removed, seconds)
+    unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
+    unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
-    by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp in scanned}))
+    by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
     return Loss(
         records=sum(topic.records or 0 for topic in by_topic),
         seconds=max((topic.seconds or 0.0 for topic in by_topic), default=0.0),
@@ -113,8 +125,18 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     )
 
 
-def _of_topic(name: str, scanned: dict[TopicPartition, Scanned], fenced_at: datetime) -> TopicLoss:
-    mine = [each for tp, each in scanned.items() if tp.topic == name]
+def _scan(
+    admin: ClusterAdmin, stretches: dict[TopicPartition, OffsetRange], seconds: float
+) -> list[tuple[TopicPartition, Scanned]]:
+    """What stretches hold; one that couldn't be read says so."""
+    try:
+        return sorted(admin.scan(stretches, seconds=seconds, most_bytes=None).items(), key=lambda found: found[0])
+    except DrkitError as error:
+        return [(tp, Scanned(stretch.begin, reason=error.what)) for tp, stretch in sorted(stretches.items())]
+
+
+def _of_topic(name: str, scanned: list[tuple[TopicPartition, Scanned]], fenced_at: datetime) -> TopicLoss:
+    mine = [each for tp, each in scanned if tp.topic == name]
     earliest = [each.earliest for each in mine if each.earliest is not None]
     age = max(0.0, (fenced_at - from_millis(min(earliest))).total_seconds()) if earliest else 0.0
     return TopicLoss(name, sum(each.records for each in mine), age)

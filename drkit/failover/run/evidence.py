@@ -45,37 +45,34 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     for view in partitions:
         by_topic[view.topic].append(view)
     topics = tuple(_of_topic(topic, views, moment) for topic, views in sorted(by_topic.items()))
-    unknown = [topic.topic for topic in topics if topic.records is None]
-    seen = [
-        view.watermark.observed_at
-        for views in by_topic.values()
-        for view in views
-        if view.watermark is not None and view.source_end is None
-    ]
-    live = any(view.source_end is not None for views in by_topic.values() for view in views)
-    blind = [view for views in by_topic.values() for view in views if view.source_end is None]
-    reason = None
+    every = [view for views in by_topic.values() for view in views]
+    unknown = [view for view in every if view.lag is None]
+    told = [view.missing for view in every if view.lag is not None]
+    said = [missing.reason for missing in told if missing.reason is not None]
+    unjudged = tuple(missing.reason for missing in told if missing.at_least and missing.reason is not None)
+    seen = [view.watermark.observed_at for view in every if view.watermark is not None and view.source_end is None]
+    live = any(view.source_end is not None for view in every)
+    blind = [view for view in every if view.source_end is None]
+    reason = and_more(said, separator="; ") or None
     if not topics:
         reason = "the link has no partitions yet"
-    elif unproven := sorted({view.topic for views in by_topic.values() for view in views if view.unproven}):
-        reason = (
-            "the store was lost and recovered: how much had landed on the target since its copy was written isn't "
-            f"known of {and_more(unproven)}"
-        )
     elif unknown:
-        reason = f"nothing was recorded about {and_more(unknown)}"
+        why = unknown[0].missing.reason or "nothing was recorded"
+        reason = f"how much is missing isn't known of {and_more([str(view.tp) for view in unknown])}: {why}"
     elif blind:
         ago = f"last looked at {(moment - min(seen)).total_seconds():,.1f} s before" if seen else "never looked at"
-        reason = (
+        silent = (
             f"the source does not answer for {counted(len(blind), 'partition')}, {ago}: what came since isn't counted"
         )
+        reason = f"{silent}; {reason}" if reason else silent
     return Loss(
         records=_sum([topic.records for topic in topics]) if topics else None,
         seconds=_max([topic.seconds for topic in topics]) if topics else None,
         observed_at=min(seen, default=moment if live else None),
         by_topic=topics,
         reason=reason,
-        lower_bound=bool(blind),
+        lower_bound=bool(blind or unjudged),
+        unjudged=unjudged,
     )
 
 
@@ -149,8 +146,8 @@ def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None
         return 0.0
     if lag is None or view.watermark is None:
         return None
-    since = view.watermark.behind_since or view.watermark.observed_at
-    return max(0.0, (moment - since).total_seconds())
+    known = [since for since in (view.watermark.behind_since, view.missing.since) if since is not None]
+    return max(0.0, (moment - min(known, default=view.watermark.observed_at)).total_seconds())
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -143,7 +143,8 @@ class Loss:
 
     `basis` is `observed` (by what was last seen of the source) or `audited` (counted when it was back).
     `observed_at`: the oldest observation it rests on. `lower_bound`: the source could not be asked, so `records` is at
-    least so many, and `seconds` at most so long. `reason` says why something isn't known.
+    least so many, and `seconds` at most so long. `reason` says why something isn't known. `unjudged`: what was missing
+    on the target, and no later count can settle whether it was lost.
     """
 
     records: int | None
@@ -153,6 +154,7 @@ class Loss:
     reason: str | None = None
     basis: str = "observed"
     lower_bound: bool = False
+    unjudged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from drkit.failover.stages.tails_equal import compare_tails
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.fence import FenceMethod
-from drkit.model.link_state import Direction
+from drkit.model.link_state import Direction, Problem
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
@@ -183,6 +183,7 @@ class Drain:
             self._still_whole(context, world)
             equal = f"; {compare_tails(context.estate, world)}"
         settled = settle_watermarks(context, world)
+        keep_problems(context, world)
         if world.positions_live:  # the newest there are, should the source go before they are translated
             context.estate.store.put_group_positions(context.link.id, world.positions)
         facts = replace(
@@ -262,8 +263,9 @@ def behind(world: Snapshot, ends: Mapping[str, int]) -> list[str]:
     for tp, end in ends.items():
         topic, _, partition = tp.rpartition(":")
         view = world.partitions.get(TopicPartition(topic, int(partition)))
-        mark = None if view is None else view.watermark
-        through = mark.source_through if mark is not None else view.source_start if view is not None else None
+        through = None if view is None else view.missing.mirrored_through
+        if through is None and view is not None and view.watermark is None:
+            through = view.source_start
         if through is None or through < end:
             missing.append(f"{tp} ({'all' if through is None else end - through})")
     return missing
@@ -290,6 +292,19 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
             meaning="It could write below the positions that are to be committed",
             remedy=f"Stop that process, then drkit resume {context.run}",
         )
+
+
+def keep_problems(context: StageContext, world: Snapshot) -> None:
+    """Put on record what was just seen and nobody has told: what counts as lost now must count as lost later."""
+    store, link = context.estate.store, world.link.id
+    known = {_said(problem) for problem in store.problems(link)}
+    for problem in world.problems:
+        if _said(problem) not in known:
+            store.put_problem(link, problem)
+
+
+def _said(problem: Problem) -> tuple[object, ...]:
+    return problem.kind, problem.topic, problem.partition, problem.unsure_from, problem.unsure_until
 
 
 def settle_watermarks(context: StageContext, world: Snapshot) -> int:

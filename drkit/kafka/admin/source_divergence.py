@@ -30,7 +30,7 @@ from datetime import datetime
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_of
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
-from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, Problem, TopicState
+from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, TOPIC_RECREATED, Problem, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -107,12 +107,13 @@ def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Div
 class SourceLook:
     """What a look at the source's logs showed.
 
-    `seen`: the partitions that could be judged; `diverged`: those of them that lost what was mirrored. `why`: why
-    others could not be judged.
+    `seen`: the partitions that could be judged; `diverged`: those of them that lost what was mirrored. `anew`: topics
+    that aren't those that were mirrored, with their ids. `why`: why others could not be judged.
     """
 
     seen: frozenset[TopicPartition] = frozenset()
     diverged: Mapping[TopicPartition, Divergence] = field(default_factory=dict)
+    anew: Mapping[str, str] = field(default_factory=dict)
     why: str = "no leader answers for it, or its topic there isn't the one that was mirrored"
 
 
@@ -121,8 +122,8 @@ def look_at_source(
 ) -> SourceLook:
     """Compare the source's logs as they are now with what was mirrored of them.
 
-    A cluster that doesn't answer has nothing judged. Of a topic that isn't the mirrored one, or not of the watermark's
-    epoch, no log is compared: that is another finding. Few requests, however many partitions there are.
+    A cluster that doesn't answer has nothing judged. Of a topic that isn't the mirrored one (`SourceLook.anew`), or not
+    of the watermark's epoch, no log is compared. Few requests, however many partitions there are.
 
     Args:
         source: the cluster.
@@ -139,8 +140,13 @@ def look_at_source(
             and (found := there.get(tp.topic)) is not None
             and found.topic_id == state.source_topic_id
         }
+        anew = {
+            name: found.topic_id
+            for name, found in there.items()
+            if (state := topics.get(name)) is not None and found.topic_id != state.source_topic_id
+        }
         if not same:
-            return SourceLook()
+            return SourceLook(anew=anew)
         ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in same.items() if mark.leader_epoch is not None})
         silent = [tp for tp, mark in same.items() if mark.leader_epoch is None or (tp in ends and ends[tp].end < 0)]
         log_ends = source.end_offsets(silent, committed=False, partial=True) if silent else {}
@@ -153,7 +159,7 @@ def look_at_source(
             if found_now is not None:
                 diverged[tp] = found_now
     # a log without epochs shows a loss only until it has grown again
-    return SourceLook(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged)
+    return SourceLook(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged, anew)
 
 
 def standing(marks: Mapping[TopicPartition, Watermark], problems: Iterable[Problem]) -> dict[TopicPartition, Watermark]:
@@ -218,6 +224,8 @@ def with_divergence_now(
     except (Unreachable, AuthenticationError) as error:
         look = SourceLook(why=str(error))
     fresh = [each for found in look.diverged.values() if (each := lowered(link, found, problems, at)) is not None]
+    known = {problem.topic for problem in problems if problem.kind == TOPIC_RECREATED}
+    fresh += [topic_recreated(link, topics[name], look.anew[name], at) for name in sorted(look.anew.keys() - known)]
     places = {(problem.topic, problem.partition) for problem in fresh}
     kept = []
     unseen = set()
@@ -234,3 +242,19 @@ def with_divergence_now(
         else:
             kept.append(problem)
     return SeenProblems(kept + fresh, frozenset(unseen))
+
+
+def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime) -> Problem:
+    """The problem that a topic on the source is another one than was mirrored."""
+    return Problem(
+        TOPIC_RECREATED,
+        state.topic,
+        None,
+        f"{state.topic} on {link.source} is a new topic of the same name (id {topic_id}, mirrored was "
+        f"{state.source_topic_id}); from brokers older than Kafka 3.1, what was read of it before this was noticed may "
+        "be on the target already",
+        f"Where that is meant: `drkit link resume '{link}' --topic {state.topic} --accept-recreated` mirrors the new "
+        "topic from its start, behind what the target holds",
+        halted=True,
+        since=at,
+    )

@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.source_divergence import topic_recreated
+from drkit.lag.problems_now import target_recreated
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import Aligning
 from drkit.mirror.topics.acl_sync import AclSync
@@ -27,7 +29,8 @@ from drkit.mirror.topics.topic_settings import READ
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
-from drkit.model.link_state import SOURCE_TOPIC_DENIED, TopicState
+from drkit.model.clock import now
+from drkit.model.link_state import SOURCE_TOPIC_DENIED, TARGET_RECREATED, TOPIC_RECREATED, Problem, TopicState
 from drkit.model.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topic_policy import AclMode
 from drkit.model.topology import Link, LinkId, OffsetMode
@@ -41,8 +44,8 @@ _GONE_SECONDS = 2.0
 
 TOPIC_KINDS = frozenset(
     {
-        "topic_recreated",
-        "target_recreated",
+        TOPIC_RECREATED,
+        TARGET_RECREATED,
         "source_topic_deleted",
         SOURCE_TOPIC_DENIED,
         "target_topic_denied",
@@ -227,7 +230,7 @@ class TopicSync:
             self._adopt(look, topic, created=False)
         state = look.states[topic]
         if state.source_topic_id != info.topic_id:
-            self._halt_recreated(state, info)
+            self._halt(topic_recreated(self._link.id, state, info.topic_id, now()))
             return
         if target is None or target.topic_id != state.target_topic_id:
             self._halt_target(look, state, target)
@@ -250,31 +253,14 @@ class TopicSync:
             and (topic in self._aligning.topics or not is_compacted(settings)),
         )
 
-    def _halt_recreated(self, state: TopicState, info: TopicInfo) -> None:
-        self._problems.put(
-            "topic_recreated",
-            state.topic,
-            None,
-            f"{state.topic} on {self._link.id.source} is a new topic of the same name "
-            f"(id {info.topic_id}, mirrored was {state.source_topic_id}); from brokers older than Kafka 3.1, what was "
-            "read of it before this was noticed may be on the target already",
-            f"Where that is meant: `drkit link resume '{self._link.id}' --topic {state.topic} --accept-recreated` "
-            "mirrors the new topic from its start, behind what the target holds",
-            halted=True,
-        )
-
     def _halt_target(self, look: TopicSnapshot, state: TopicState, target: TopicInfo | None) -> None:
-        where = f"{state.target_topic} on {self._link.id.target}"
         if target is None and self._may_be_there(look, "target", state.topic):
             return
+        self._halt(target_recreated(self._link.id, state, deleted=target is None, at=now()))
+
+    def _halt(self, problem: Problem) -> None:
         self._problems.put(
-            "target_recreated",
-            state.topic,
-            None,
-            f"{where} was deleted" if target is None else f"{where} was deleted and created anew, not by drkit",
-            f"Find out who did it; then `drkit link resume '{self._link.id}' --topic {state.topic} "
-            "--accept-recreated` mirrors the topic from its start again",
-            halted=True,
+            problem.kind, problem.topic, problem.partition, problem.reason, problem.remedy, halted=problem.halted
         )
 
     def _halt_denied(self, kind: str, topic: str, where: str, rights: str) -> None:

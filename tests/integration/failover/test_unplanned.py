@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import same_decision
@@ -22,7 +23,9 @@ from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
+from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
+from tests.support.log_surgery import stopped
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -127,6 +130,36 @@ def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, fl
     audited = load_run(own.store, result.run).machine.facts.loss
     assert (audited.records, audited.basis) == (31, "audited")
     assert "not fenced" in audited.reason
+
+
+def test_what_the_target_no_longer_has_counts_as_lost(own, lab):
+    """Purged there, deleted there, or never mirrored since the source lost its end: no mirror runs that would tell."""
+    purged, deleted, cut = (own.create("primary", name, partitions=1) for name in ("purged", "deleted", "cut"))
+    for topic in (purged, deleted, cut):
+        for batch in range(6):
+            own.produce("primary", topic, texts(f"{batch}", 10, [0]))
+    own.commit("primary", "reader", cut, {0: 20})
+    mirror(own)
+    target = AdminClient(own.client("dr"))
+    place = ClientPartition(purged, 0, 25)
+    target.delete_records([place])[place].result(TIMEOUT)
+    with own.estate(without_primary(own)) as estate:
+        loss = make_plan(estate, PlanRequest("dr")).loss
+    assert (loss.records, loss.lower_bound) == (0, True)
+    assert f"{purged}:0 on dr lacks source offsets 0 to 24" in loss.reason, "nobody can be asked whether it is a loss"
+    target.delete_topics([deleted])[deleted].result(TIMEOUT)
+    with stopped(lab, "primary-1") as disk:
+        kept = disk.cut(cut, 0, 40)
+    assert 0 < kept <= 40
+    own.produce("primary", cut, texts("later", 60, [0]))
+    lost = {purged: 25, deleted: 60, cut: 60}
+    plan, result = away(own)
+    for loss in (plan.loss, result.machine.facts.loss):
+        assert {each.topic: each.records for each in loss.by_topic} == lost
+        assert (loss.records, loss.lower_bound, loss.reason) == (145, False, None)
+    assert result.evidence.rpo_records == 145
+    (status,) = link_statuses(own.config, own.store, [own.link])
+    assert {each.topic: each.lag_records for each in status.partitions} == lost, "and it stays so"
 
 
 def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_over(lab, tmp_path, unique_name):

@@ -7,10 +7,11 @@ import pytest
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
 from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
-from drkit.failover.plan.preconditions import ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
 from drkit.failover.run.machine import PATHS, Facts, Kind, Loss, Mode
+from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
 from drkit.model.topology import TopicPartition
@@ -232,6 +233,49 @@ def test_a_source_topic_that_was_never_mirrored_is_lost_whole():
     view = replace(Log("rr").view(), watermark=None, source_start=10, source_end=15)
     loss = loss_at([view], AT)
     assert (loss.records, loss.seconds) == (5, None)
+
+
+def of(view, **said):
+    """A problem of the view's partition."""
+    problem = Problem(said.pop("kind"), "t", 0, "why", "do this", halted=True, since=AT - timedelta(seconds=60))
+    return replace(view, problems=(replace(problem, **said),))
+
+
+@pytest.mark.parametrize("end", [None, 10])
+def test_what_problems_name_as_missing_is_lost(end):
+    """Whether the source answers, or is gone and only what is on record tells."""
+    whole = replace(Log("r" * 10).view(), source_start=None if end is None else 0, source_end=end)
+    cut = of(whole, kind="source_truncated", unsure_from=7)
+    purged = of(whole, kind="target_purged", halted=False, unsure_from=0, unsure_until=4)
+    lost = of(whole, kind="target_recreated")
+    assert [loss_at([view], AT).records for view in (whole, cut, purged, lost)] == [0, 3, 4, 10]
+    assert [loss_at([view], AT).seconds for view in (cut, purged)] == [60.0, 60.0]
+
+
+def test_what_could_not_be_judged_makes_the_loss_a_lower_bound_for_good():
+    view = replace(Log("r" * 10).view(), source_start=0, source_end=12, doubts=Doubts(unjudged="who purged it?"))
+    loss = loss_at([view], AT)
+    assert (loss.records, loss.lower_bound, loss.reason) == (2, True, "who purged it?")
+    assert loss.unjudged == ("who purged it?",)
+
+
+def test_a_partition_whose_lag_is_not_known_says_why():
+    recovered = of(Log("r" * 10).view(), kind="store_recovered", unsure_from=4)
+    assert loss_at([recovered], AT).records is None
+    assert "t:0: the store was lost and recovered" in loss_at([recovered], AT).reason
+
+
+def test_what_was_removed_from_the_target_stands_in_the_way_until_it_is_accepted():
+    """No mirror brings it back: a planned move would lose it, and so would one that only waits for the backlog."""
+    whole = replace(Log("r" * 10).view(), source_start=0, source_end=10)
+    purged = of(whole, kind="target_purged", halted=False, unsure_from=0, unsure_until=4)
+    seen = world([purged], [position(3)], source_reachable=True, mirror="a worker")
+    (obstacle,) = [each for each in hard(a_plan(seen, mode=Mode.PLANNED)) if "no mirror brings back" in each.what]
+    assert obstacle.remedy == "do this"
+    waits = a_plan(seen, catch_up=True)
+    (backlog,) = [each for each in waits.obstacles if each.waived_by == ACCEPT_LOSS]
+    assert backlog.what.startswith("4 records of primary would be lost")
+    assert not [e for e in a_plan(seen, catch_up=True, accept_loss=4).obstacles if e.waived_by == ACCEPT_LOSS]
 
 
 def test_evidence_keeps_what_is_not_known_null():

@@ -118,7 +118,8 @@ def test_where_nobody_can_tell_it_is_unseen_and_says_so(why: str) -> None:
     assert found.unseen == {TP}
     assert found.problems[0].unsure_from == 900
     assert "isn't known: no leader answers for it, or" in found.problems[0].reason
-    assert not seen(source, [], everywhere=True).problems
+    told = [problem.kind for problem in seen(source, [], everywhere=True).problems]
+    assert told == (["topic_recreated"] if why == "another topic" else [])
 
 
 def test_a_source_that_is_gone_leaves_what_is_on_record_and_says_so() -> None:

@@ -1,0 +1,184 @@
+"""How much of a partition its target lacks, by its watermark and by what problems say of both logs. Pure.
+
+A watermark tells of the logs as they were when it was written. A problem tells what has changed since:
+
+| problem | what the target has now of what the source holds |
+|---|---|
+| `topic_recreated`, `target_recreated` | nothing: the topic on one side is another one |
+| any that halts the partition and names source offsets (`source_truncated`, `foreign_writer`) | what lies below them |
+| `target_purged` | all but the stretch that it names |
+| `store_recovered` | not known: the mirror wrote more than the recovered watermark says |
+| `source_topic_denied`, and the source's log end isn't seen | not known |
+
+So a lag is exact, or a lower bound with the reason, or None with the reason. It is never too low without saying so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from drkit.model.link_state import (
+    RECREATED,
+    SOURCE_TOPIC_DENIED,
+    SOURCE_TRUNCATED,
+    STORE_RECOVERED,
+    TARGET_PURGED,
+    TOPIC_RECREATED,
+    Problem,
+)
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedFromTarget:
+    """Source offsets [`begin`, `until`) that the source holds, and that were removed from the target."""
+
+    begin: int
+    until: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """What a target lacks of a partition.
+
+    `records`: source offsets that the source holds and the target lacks; None: not known. `at_least`: a lower bound.
+    `reason`: why it is None, a lower bound, or conservative. `through`: the source offset from which on all is missing;
+    None: nothing of the source is known to be on the target. `purged`: what is missing below `through`. `since`: since
+    when something is missing that had been mirrored; None: nothing is.
+    """
+
+    records: int | None
+    through: int | None = None
+    purged: PurgedFromTarget | None = None
+    since: datetime | None = None
+    reason: str | None = None
+    at_least: bool = False
+
+    @property
+    def mirrored_through(self) -> int | None:
+        """The source offset up to which everything is on the target."""
+        if self.through is None or self.purged is None:
+            return self.through
+        return min(self.through, self.purged.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What a look at both clusters could not settle about a partition.
+
+    `unseen`: the source lost something of it, and whether it has lost more since isn't known. `unjudged`: why it isn't
+    known whether somebody removed records from the target; None: it is known. `gone`: the target has no such partition.
+    `lost_since`: since when the target's log is known to be shorter than what was mirrored.
+    """
+
+    unseen: bool = False
+    unjudged: str | None = None
+    gone: bool = False
+    lost_since: datetime | None = None
+
+
+NO_DOUBTS = Doubts()
+
+
+def partition_lag(
+    tp: TopicPartition,
+    mark: Watermark | None,
+    problems: Iterable[Problem],
+    *,
+    start: int | None,
+    end: int | None,
+    first: OffsetMapping | None = None,
+    doubts: Doubts = NO_DOUBTS,
+) -> PartitionLag:
+    """What the target lacks of a partition.
+
+    Args:
+        tp: the partition, by its source topic.
+        mark: its watermark, as far as the target's log holds what it says; None: nothing was recorded.
+        problems: of the link.
+        start: where the source's log begins now; None: it didn't answer, so the watermark's stands.
+        end: where it ends, likewise.
+        first: the first mapping row; nothing below it was mirrored. None: not known.
+        doubts: what the look at the clusters left open.
+    """
+    mine = [problem for problem in problems if problem.topic == tp.topic and problem.partition in {None, tp.partition}]
+    anew = min((problem for problem in mine if problem.kind in RECREATED), key=_source_first, default=None)
+    unknown = _unknown(mine, doubts, live=end is not None) if anew is None else None
+    if unknown is not None:
+        proven = None if mark is None or unknown.kind == SOURCE_TRUNCATED else mark.source_through
+        return PartitionLag(None, proven, reason=_why(unknown))
+    if anew is not None and anew.kind == TOPIC_RECREATED:
+        mark = None  # it tells of the topic before
+    if mark is None or anew is not None or doubts.gone:
+        return _all_of_it(mark, anew, start, end)
+    start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
+    through, since, reason = mark.source_through, doubts.lost_since, doubts.unjudged
+    for problem in mine:
+        if problem.halted and problem.unsure_from is not None:
+            through = min(through, problem.unsure_from)
+            since = problem.since if since is None else min(since, problem.since)
+            if problem.unsure_from <= start:
+                reason = reason or f"all that the source holds counts: {problem.reason}"
+    above = max(through, start)
+    records = max(0, end - above)
+    if since is not None and first is not None:
+        # a log that lost its end may have got its beginning back, too: below the first row nothing was mirrored
+        back = max(0, min(first.source_offset, end, above) - start)
+        records, through = records + back, min(through, start) if back else through
+    purged = purged_from_target(tp, mine, start)
+    if purged is not None:
+        records += max(0, min(purged.until, through) - purged.begin)
+        since = purged.since if since is None else min(since, purged.since)
+    return PartitionLag(records, through, purged, since, reason, at_least=doubts.unjudged is not None)
+
+
+def _source_first(problem: Problem) -> bool:
+    return problem.kind != TOPIC_RECREATED
+
+
+def _unknown(mine: Sequence[Problem], doubts: Doubts, *, live: bool) -> Problem | None:
+    """The problem for which no number can be given; None: one can."""
+    for problem in mine:
+        if (
+            problem.kind == STORE_RECOVERED
+            or (doubts.unseen and problem.kind == SOURCE_TRUNCATED)
+            or (not live and problem.kind == SOURCE_TOPIC_DENIED)
+        ):
+            return problem
+    return None
+
+
+def _why(unknown: Problem) -> str:
+    if unknown.kind != STORE_RECOVERED:
+        return unknown.reason
+    return (
+        "the store was lost and recovered: how much had landed on the target since its copy was written isn't known of "
+        f"{unknown.topic}"
+    )
+
+
+def _all_of_it(mark: Watermark | None, anew: Problem | None, start: int | None, end: int | None) -> PartitionLag:
+    """Nothing that the source holds is on the target."""
+    if mark is not None:
+        start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
+    since = None if anew is None else anew.since
+    if start is None or end is None:
+        reason = "nothing was recorded about it" if anew is None else anew.reason
+        return PartitionLag(None, since=since, reason=reason)
+    return PartitionLag(end - start, since=since)
+
+
+def purged_from_target(tp: TopicPartition, problems: Iterable[Problem], source_start: int) -> PurgedFromTarget | None:
+    """What a problem on record says was removed from the target, as far as the source holds it now; None: nothing."""
+    for problem in problems:
+        if problem.kind != TARGET_PURGED or (problem.topic, problem.partition) != (tp.topic, tp.partition):
+            continue
+        if problem.unsure_from is not None and problem.unsure_until is not None:
+            begin = max(problem.unsure_from, source_start)
+            if begin < problem.unsure_until:
+                return PurgedFromTarget(begin, problem.unsure_until, problem.since)
+    return None

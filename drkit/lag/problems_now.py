@@ -1,0 +1,160 @@
+"""A link's problems as they are now: those on record, with what both clusters show and no mirror has told.
+
+What stands still is compared with its source again, for a source may lose more. While no mirror is at work nobody tells
+of anything: then all partitions are compared, topics that were made anew or deleted are seen by their ids, and what was
+removed from the target by where its logs begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.admin.source_divergence import SeenProblems, with_divergence_now
+from drkit.lag.partition_lag import Doubts
+from drkit.lag.target_purges import LogStarts, with_unseen_purges
+from drkit.mapping.target_start import MappingRows
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.link_state import RECREATED, TARGET_RECREATED, Direction, LinkControl, Problem, TopicState
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
+from drkit.store.api import Store
+
+_DELETED, _MADE_ANEW = True, False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRecord:
+    """What the store says of a link, read before the clusters were asked. `running`: a mirror is at work on it;
+    `flowing`: what stands on the target is the mirror's alone. A link that was failed away from isn't looked at."""
+
+    link: Link
+    control: LinkControl | None
+    watermarks: Mapping[TopicPartition, Watermark]
+    topics: Mapping[str, TopicState]
+    running: bool
+    flowing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogsSeen:
+    """Log starts of both sides, and the ids of the target's topics, each by its own cluster's names; empty (None)
+    where it didn't answer. `source_gone`: the source didn't, and isn't asked once more."""
+
+    source_start: Mapping[TopicPartition, int]
+    target_start: Mapping[TopicPartition, int]
+    target_ids: Mapping[str, str] | None
+    source_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemsNow:
+    """`problems`: those on record, and those seen. `unseen`: partitions whose source lost something, and of which
+    nobody can say now whether it has lost more; `unjudged`: why it isn't known whether something was removed from a
+    partition's target; `gone`: partitions that the target doesn't have."""
+
+    problems: list[Problem]
+    unseen: frozenset[TopicPartition] = frozenset()
+    unjudged: Mapping[TopicPartition, str] = field(default_factory=dict)
+    gone: frozenset[TopicPartition] = frozenset()
+
+    def doubts(self, tp: TopicPartition, *, lost_since: datetime | None = None) -> Doubts:
+        """What is open about a partition; `lost_since`: `Doubts.lost_since`."""
+        return Doubts(tp in self.unseen, self.unjudged.get(tp), tp in self.gone, lost_since)
+
+
+def problems_now(
+    clusters: Clusters,
+    store: Store,
+    record: LinkRecord,
+    logs: LogsSeen,
+    problems: Sequence[Problem],
+    at: datetime,
+    *,
+    rows: MappingRows | None = None,
+) -> ProblemsNow:
+    """See the module docstring. A cluster that doesn't answer leaves what is on record, and what that leaves open.
+
+    `rows`: the store's mapping rows, where they are at hand; None: the store is asked.
+    """
+    if not record.flowing:
+        return ProblemsNow(list(problems))
+    link = record.link
+    seen = SeenProblems(list(problems)) if logs.source_gone else _compared(clusters, record, problems, at)
+    found = seen.problems
+    lost = _lost_topics(clusters, record, logs.target_ids)
+    if not record.running and not link.inverse:
+        found = found + _made_anew(record, lost, found, at)
+    unjudged: dict[TopicPartition, str] = {}
+    if not record.running:
+        starts = LogStarts(logs.source_start, logs.target_start)
+        found, unjudged = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
+    gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
+    return ProblemsNow(found, seen.unseen, unjudged, gone)
+
+
+def _compared(clusters: Clusters, record: LinkRecord, problems: Sequence[Problem], at: datetime) -> SeenProblems:
+    """What stands still, and where no mirror fetches all of it, compared with the source as it is now."""
+    link = record.link
+    paused = record.control is not None and record.control.direction is Direction.PAUSED
+    return with_divergence_now(
+        lambda: clusters.admin(link.id.source, may_be_gone=True),
+        link.id,
+        record.watermarks,
+        record.topics,
+        problems,
+        at,
+        everywhere=(paused or not record.running) and not link.inverse,
+    )
+
+
+def _lost_topics(clusters: Clusters, record: LinkRecord, ids: Mapping[str, str] | None) -> dict[str, bool]:
+    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or made anew.
+
+    A list of all topics leaves out those that drkit's principal may not see: what is missing in it is asked for by
+    name.
+    """
+    if ids is None:
+        return {}
+    mine = {t: state for t, state in record.topics.items() if state.target_topic_id and not is_canary(t)}
+    missing = sorted({state.target_topic for state in mine.values()} - ids.keys())
+    denied: set[str] = set()
+    try:
+        named = clusters.admin(record.link.id.target, may_be_gone=True).topics(missing, denied=denied)
+    except (Unreachable, AuthenticationError, Refused):
+        named, denied = {}, set(missing)
+    now_there = {**ids, **{name: info.topic_id for name, info in named.items()}}
+    return {
+        topic: _DELETED if state.target_topic not in now_there else _MADE_ANEW
+        for topic, state in mine.items()
+        if state.target_topic not in denied and now_there.get(state.target_topic) != state.target_topic_id
+    }
+
+
+def _made_anew(
+    record: LinkRecord, lost: Mapping[str, bool], problems: Sequence[Problem], at: datetime
+) -> list[Problem]:
+    """A problem for each topic of which none is on record that says as much."""
+    told = {problem.topic for problem in problems if problem.kind in RECREATED}
+    return [
+        target_recreated(record.link.id, record.topics[topic], deleted=deleted, at=at)
+        for topic, deleted in sorted(lost.items())
+        if topic not in told
+    ]
+
+
+def target_recreated(link: LinkId, state: TopicState, *, deleted: bool, at: datetime) -> Problem:
+    """The problem that a topic on the target was deleted, or is another one than the mirror wrote."""
+    where = f"{state.target_topic} on {link.target}"
+    return Problem(
+        TARGET_RECREATED,
+        state.topic,
+        None,
+        f"{where} was deleted" if deleted else f"{where} was deleted and created anew, not by drkit",
+        f"Find out who did it; then `drkit link resume '{link}' --topic {state.topic} --accept-recreated` mirrors the "
+        "topic from its start again",
+        halted=True,
+        since=at,
+    )

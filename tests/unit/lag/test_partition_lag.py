@@ -1,0 +1,102 @@
+"""What is missing on the target once a problem tells that the logs aren't those any more that were mirrored."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from drkit.lag.partition_lag import Doubts, partition_lag, purged_from_target
+from drkit.model.link_state import Problem
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import TopicPartition
+
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+TP = TopicPartition("t", 0)
+MARK = Watermark("t", 0, 1, 1_000, 1_000, 0, 1_000, 0, AT)
+TRUNCATED = Problem("source_truncated", "t", 0, "", "", halted=True, since=AT, unsure_from=940)
+RECREATED = Problem("topic_recreated", "t", None, "another topic", "", halted=True, since=AT)
+PURGED = replace(TRUNCATED, kind="target_purged", halted=False, unsure_from=100, unsure_until=300)
+RECOVERED = replace(TRUNCATED, kind="store_recovered", halted=False)
+DENIED = replace(RECREATED, kind="source_topic_denied", reason="not shown")
+
+
+@pytest.mark.parametrize(
+    ("problems", "through", "records", "since"),
+    [
+        ([], 1_000, 50, None),
+        ([TRUNCATED], 940, 110, AT),
+        ([TRUNCATED, replace(TRUNCATED, kind="foreign_writer", unsure_from=900)], 900, 150, AT),
+        ([replace(TRUNCATED, partition=1)], 1_000, 50, None),
+        ([replace(TRUNCATED, topic="other")], 1_000, 50, None),
+        ([replace(TRUNCATED, unsure_from=2_000)], 1_000, 50, AT),
+        ([replace(TRUNCATED, kind="foreign_writer")], 940, 110, AT),
+        ([replace(TRUNCATED, kind="records_misplaced", halted=False)], 1_000, 50, None),
+        ([RECREATED], None, 1_040, AT),
+        ([replace(RECREATED, kind="target_recreated")], None, 1_040, AT),
+        ([PURGED], 1_000, 250, AT),
+        ([TRUNCATED, replace(PURGED, unsure_until=990)], 940, 950, AT),
+    ],
+)
+def test_what_is_missing(problems, through, records, since):
+    found = partition_lag(TP, MARK, problems, start=10, end=1_050)
+    assert (found.through, found.records, found.since, found.at_least) == (through, records, since, False)
+
+
+def test_what_was_removed_ends_what_is_mirrored():
+    assert partition_lag(TP, MARK, [PURGED], start=10, end=1_000).mirrored_through == 100
+    assert partition_lag(TP, MARK, [], start=10, end=1_000).mirrored_through == 1_000
+    assert partition_lag(TP, None, [PURGED], start=10, end=1_000).mirrored_through is None
+
+
+@pytest.mark.parametrize(
+    ("problems", "doubts", "end", "reason"),
+    [
+        ([replace(TRUNCATED, reason="parted")], Doubts(unseen=True), 1_000, "parted"),
+        ([RECOVERED], Doubts(), 1_000, "the store was lost"),
+        ([DENIED], Doubts(), None, "not shown"),
+        ([RECREATED], Doubts(), None, "another topic"),
+    ],
+)
+def test_what_cannot_be_known_has_its_reason(problems, doubts, end, reason):
+    found = partition_lag(TP, MARK, problems, start=None, end=end, doubts=doubts)
+    assert found.records is None
+    assert found.reason is not None
+    assert found.reason.startswith(reason)
+
+
+def test_without_a_record_all_of_it_is_missing_or_nothing_is_known():
+    assert partition_lag(TP, None, [], start=10, end=30).records == 20
+    assert partition_lag(TP, None, [], start=None, end=None).reason == "nothing was recorded about it"
+
+
+def test_a_source_that_is_gone_is_judged_by_the_last_look_at_it():
+    behind = replace(MARK, source_end=1_030)
+    assert partition_lag(TP, behind, [TRUNCATED], start=None, end=None).records == 90
+    assert partition_lag(TP, behind, [], start=None, end=None, doubts=Doubts(gone=True)).records == 1_030
+
+
+def test_what_could_not_be_judged_makes_it_a_lower_bound():
+    found = partition_lag(TP, MARK, [], start=10, end=1_050, doubts=Doubts(unjudged="who removed it isn't known"))
+    assert (found.records, found.at_least, found.reason) == (50, True, "who removed it isn't known")
+
+
+def test_a_log_that_lost_its_end_may_have_got_its_beginning_back():
+    """Below the first row nothing was mirrored."""
+    first = OffsetMapping("t", 0, 1, 200, 200)
+    assert partition_lag(TP, MARK, [TRUNCATED], start=50, end=1_000, first=first).records == 60 + 150
+    assert partition_lag(TP, MARK, [], start=50, end=1_000, first=first).records == 0
+    lost = Doubts(lost_since=AT - timedelta(seconds=9))
+    found = partition_lag(TP, replace(MARK, source_through=0), [], start=50, end=100, first=first, doubts=lost)
+    assert (found.records, found.since) == (50, AT - timedelta(seconds=9))
+
+
+def test_where_all_may_differ_all_counts_and_it_is_said():
+    found = partition_lag(TP, MARK, [replace(TRUNCATED, unsure_from=0, reason="parted")], start=0, end=700)
+    assert (found.records, found.reason) == (700, "all that the source holds counts: parted")
+
+
+@pytest.mark.parametrize(("source_start", "stretch"), [(0, (100, 300)), (150, (150, 300)), (300, None), (900, None)])
+def test_what_was_removed_from_the_target_counts_as_far_as_the_source_holds_it(source_start, stretch):
+    found = purged_from_target(TP, [TRUNCATED, PURGED], source_start)
+    assert (None if found is None else (found.begin, found.until)) == stretch
+    assert purged_from_target(TopicPartition("t", 1), [PURGED], 0) is None
