@@ -113,6 +113,8 @@ class Run:
 
     def _state(self, status: dict[str, Any]) -> object:
         """What must stay the same for it to be quiet; None while something is under way."""
+        if _silent(status):
+            return None
         marks = {p["partition"]: p for p in status["partitions"] if p["topic"] == self._world.topic}
         found: list[object] = []
         for number in range(self._source.partitions(self._world.topic)):
@@ -184,6 +186,8 @@ class Run:
             problem["kind"] not in oracle.NO_ALARM for problem in status["problems"]
         ):
             found.append("the link is called mirroring with problems on record")
+        if silent := _silent(status):
+            return [*found, f"status says that {silent} does not answer"]  # and shows its offsets as last seen
         if self._state(status) is None:
             found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
         self._now, self._told, self._told_missing, self._deviations = {}, set(), set(), []
@@ -218,6 +222,12 @@ class Run:
         self._told |= oracle.to_excuse(seen, world.journal)
         self._told_missing |= oracle.to_give_up(seen, world.journal)
         return oracle.findings(seen, world.journal)
+
+
+def _silent(status: dict[str, Any]) -> str:
+    """The clusters that status could not reach; "": it reached both. On a busy machine one may not answer in time."""
+    sides = ("source", "target")
+    return " and ".join(status[side] for side in sides if not status[f"{side}_reachable"])
 
 
 def _naming(status: dict[str, Any], topic: str, partition: int) -> list[dict[str, Any]]:

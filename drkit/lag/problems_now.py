@@ -7,7 +7,7 @@ removed from the target by where its logs begin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -40,11 +40,12 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogsSeen:
-    """Log starts of both sides, and the ids of the target's topics, each by its own cluster's names; empty (None)
-    where it didn't answer. `source_gone`: the source didn't, and isn't asked once more."""
+    """Log starts of both sides, which topics the source has, and the ids of the target's, each by its own cluster's
+    names; empty (None) where it didn't answer. `source_gone`: the source didn't, and isn't asked once more."""
 
     source_start: Mapping[TopicPartition, int]
     target_start: Mapping[TopicPartition, int]
+    source_topics: Collection[str] | None
     target_ids: Mapping[str, str] | None
     source_gone: bool = False
 
@@ -84,7 +85,7 @@ def problems_now(
     link = record.link
     seen = SeenProblems(list(problems)) if logs.source_gone else _compared(clusters, record, problems, at)
     found = seen.problems
-    lost = _lost_topics(clusters, record, logs.target_ids)
+    lost = _lost_topics(clusters, record, logs)
     if not record.running and not link.inverse:
         found = found + _made_anew(record, lost, found, at)
     unjudged: dict[TopicPartition, str] = {}
@@ -110,15 +111,21 @@ def _compared(clusters: Clusters, record: LinkRecord, problems: Sequence[Problem
     )
 
 
-def _lost_topics(clusters: Clusters, record: LinkRecord, ids: Mapping[str, str] | None) -> dict[str, bool]:
-    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or made anew.
+def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict[str, bool]:
+    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or made anew. What
+    the source doesn't have either isn't missed.
 
     A list of all topics leaves out those that drkit's principal may not see: what is missing in it is asked for by
     name.
     """
+    ids, there = logs.target_ids, logs.source_topics
     if ids is None:
         return {}
-    mine = {t: state for t, state in record.topics.items() if state.target_topic_id and not is_canary(t)}
+    mine = {
+        topic: state
+        for topic, state in record.topics.items()
+        if state.target_topic_id and not is_canary(topic) and (there is None or topic in there)
+    }
     missing = sorted({state.target_topic for state in mine.values()} - ids.keys())
     denied: set[str] = set()
     try:

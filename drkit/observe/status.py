@@ -229,7 +229,12 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
-    logs = LogsSeen(source.start, target.start, target.ids if target.reachable else None)
+    logs = LogsSeen(
+        source.start,
+        target.start,
+        source.ids if source.reachable else None,
+        target.ids if target.reachable else None,
+    )
     seen = problems_now(clusters, store, record, logs, problems, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unseen)

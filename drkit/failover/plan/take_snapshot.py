@@ -29,7 +29,7 @@ from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_n
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
-from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.transactions import TransactionHistory
@@ -179,7 +179,8 @@ def _problems_now(
     running = memory.mirror is not None
     record = LinkRecord(link, memory.control, memory.watermarks, memory.topics, running=running, flowing=flowing)
     ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
-    logs = LogsSeen(source.start, target.start, ids, source_gone=not source.view.reachable)
+    there = source.topics if source.view.reachable else None
+    logs = LogsSeen(source.start, target.start, there, ids, source_gone=not source.view.reachable)
     return problems_now(estate, estate.store, record, logs, estate.store.problems(link.id), now(), rows=rows)
 
 
@@ -378,7 +379,8 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
         known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
     problems: dict[str, list[Problem]] = defaultdict(list)
     for problem in look.seen.problems:
-        problems[problem.topic].append(problem)
+        if not (look.link.inverse and problem.kind == TARGET_PURGED):  # the way back brings what a failback chose
+            problems[problem.topic].append(problem)
     views = {}
     for tp in sorted(known):
         there = TopicPartition(look.link.target_topic(tp.topic), tp.partition)
