@@ -3,7 +3,7 @@
 It shares no code with the mirror. A finding is a sentence; no finding means that all of this holds:
 
     every record that the source holds is on the target, or the partition stands still with a problem
-    each is there once and in order, or a problem names the partition
+    each is there once and in order, or a problem names the partition, and doesn't blame a foreign writer for copies
     what the source lost stands on the target only if a problem names the partition
     nothing else stands there, and nothing goes from there that nobody removed
     every position that is called exact is; no position skips a record
@@ -76,6 +76,11 @@ class Seen:
         """Whether a problem names it that says something of its records."""
         return any(problem["kind"] not in HARMLESS for problem in self.problems)
 
+    @property
+    def blamed(self) -> bool:
+        """Whether all that is said of its records is that somebody else wrote there, which nobody ever does."""
+        return {problem["kind"] for problem in self.problems} - HARMLESS == {"foreign_writer"}
+
 
 def findings(seen: Seen, journal: Journal) -> list[str]:
     """What is wrong with a partition."""
@@ -109,14 +114,15 @@ def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequ
         yield f"{len(strange)} records on the target are none of the source's, at {_some(strange)}"
     if aborted:
         yield f"{len(aborted)} aborted records are on the target, at {_some(aborted)}"
-    if not seen.named:
+    if not seen.named or seen.blamed:
         unsaid = {each: offsets for each, offsets in at.items() if each not in seen.excused}
         dead = [offset for each, offsets in unsaid.items() if _is(journal, each, gone=DEAD) for offset in offsets]
         doubled = [offsets[:_SHOWN] for offsets in unsaid.values() if len(offsets) > 1]
-        if dead:
+        if dead and not seen.blamed:
             yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
         if doubled:
-            yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}"
+            blamed = ", blamed on a foreign writer, though nobody else writes there" if seen.blamed else ""
+            yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}{blamed}"
     newest = [at[each][-1] for each in wanted if each in at]
     if newest != sorted(newest) and not seen.halted:
         yield "records are out of order on the target"

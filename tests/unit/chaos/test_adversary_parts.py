@@ -40,6 +40,7 @@ HALTED = {"kind": "source_truncated", "halted": True, "partition": 0}
 COPIED = {"kind": "target_lost_data", "halted": False, "partition": 0}
 GONE = {"kind": "target_purged", "halted": False, "partition": 0, "unsure_from": 0, "unsure_until": 2}
 DIFFER = {"kind": "offsets_differ", "halted": False, "partition": 0}
+BLAMED = {"kind": "foreign_writer", "halted": True, "partition": 0}
 
 
 def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0, **known):
@@ -76,6 +77,8 @@ def exact(offset):
         ("abc", "ab", {"problems": [HALTED], "lag": 1}),
         ("abc", "ababc", {"history": 2}),
         ("abcd", "acdbcd", {"problems": [COPIED]}),
+        ("abcd", "acdbcd", {"problems": [COPIED, BLAMED]}),
+        ("abd", "abc", {"gone": {"c": DEAD}, "problems": [BLAMED], "lag": 1}),
         ("abcd", "acdbcd", {"excused": frozenset({b"c", b"d"})}),
         ("abc", "..c", {"problems": [GONE], "lag": 3}),
         ("abc", "..c", {"given_up": frozenset({b"a", b"b"})}),
@@ -92,6 +95,7 @@ def test_what_holds_is_no_finding(source, target, options):
         ("abc", "ab", {"lag": 1, "problems": [COPIED]}, "are missing"),
         ("abc", "abcb", {}, "more than once"),
         ("abc", "abcb", {"problems": [DIFFER]}, "more than once"),
+        ("abc", "abcb", {"problems": [BLAMED]}, "blamed on a foreign writer"),
         ("abc", "acb", {}, "out of order"),
         ("ab", "abc", {"gone": {"c": DEAD}}, "the source lost"),
         ("ab", "abc", {"gone": {"c": DEAD}, "problems": [DIFFER]}, "the source lost"),
