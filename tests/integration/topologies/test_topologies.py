@@ -131,7 +131,7 @@ def test_a_purge_of_a_target_that_has_other_writers_is_told(net: MakeNet, unique
     write(world.sides["b"], unique_name, [f"b {n}" for n in range(10)])
     world.catch_up("b->a")
     write(world.sides["a"], unique_name, [f"a {n}" for n in range(60)])
-    world.catch_up("a->b")
+    world.catch_up("a->b", "b->a")
     assert world.sides["a"].end(unique_name) == world.sides["b"].end(unique_name) == 70
 
     def judged(start: int) -> bool:
