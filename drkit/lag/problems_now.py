@@ -83,7 +83,7 @@ def problems_now(
     if not record.flowing:
         return ProblemsNow(list(problems))
     link = record.link
-    seen = SeenProblems(list(problems)) if logs.source_gone else _compared(clusters, record, problems, at)
+    seen = SeenProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
     found = seen.problems
     lost = _lost_topics(clusters, record, logs)
     if not record.running and not link.inverse:
@@ -96,14 +96,19 @@ def problems_now(
     return ProblemsNow(found, seen.unseen, unjudged, gone)
 
 
-def _compared(clusters: Clusters, record: LinkRecord, problems: Sequence[Problem], at: datetime) -> SeenProblems:
-    """What stands still, and where no mirror fetches all of it, compared with the source as it is now."""
-    link = record.link
+def _compared(
+    clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
+) -> SeenProblems:
+    """What stands still, and where no mirror fetches all of it, compared with the source as it is now. Where the source
+    answers for some partitions only, the others aren't waited for once more."""
+    link, marks = record.link, record.watermarks
+    if logs.source_start:
+        marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
     paused = record.control is not None and record.control.direction is Direction.PAUSED
     return with_divergence_now(
         lambda: clusters.admin(link.id.source, may_be_gone=True),
         link.id,
-        record.watermarks,
+        marks,
         record.topics,
         problems,
         at,

@@ -93,7 +93,7 @@ def test_status_counts_what_was_never_mirrored(lab, topic, tmp_path):
         (0, 7, None, 7),
         (1, 0, None, 0),
     ]
-    assert link["recovery_point"] == {"records": 7, "seconds": None}
+    assert link["recovery_point"] == {"records": 7, "seconds": None, "lower_bound": False, "reason": None}
 
 
 @pytest.mark.lab
