@@ -22,6 +22,7 @@ from tests.support.wait import wait_until
 
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint")
 _EPOCHS = "leader-epoch-checkpoint"
+_STARTS = "log-start-offset-checkpoint"
 _OF_A_SEGMENT = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 
@@ -67,6 +68,10 @@ class Disk:
         """Remove what the broker keeps of a partition's producers beside the log."""
         for path in self.partition(topic, partition).glob("*.snapshot"):
             path.unlink()
+
+    def forget_start(self, topic: str, partition: int) -> None:
+        """Let the log begin with its first batch again: DeleteRecords is kept in a checkpoint once a minute only."""
+        _rewrite(self.data / _STARTS, lambda line: (line[0], int(line[1])) != (topic, partition))
 
     def batches(self, topic: str, partition: int) -> list[Batch]:
         """What is in the log, oldest first."""

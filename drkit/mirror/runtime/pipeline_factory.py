@@ -23,6 +23,7 @@ from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.engine.throttle import Throttle
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.altered_tail import AlteredTailVerifier
+from drkit.mirror.resume.offset_alignment.returned_filler import ReturnedFiller
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.mirror.resume.shared_target import ProvenanceReader, SharedResumer
 from drkit.mirror.resume.shared_target_start import SharedTargetStart
@@ -96,6 +97,10 @@ class PipelineFactory:
             return shared.use(reader, alteration)
         altered = AlteredTailVerifier(*self._configs, link, alteration)
         return Resumer(link.id, *self._admins, mappings, problems, altered, producer, whole, committed=link.committed)
+
+    def returned_filler(self, store: Store, problems: Problems) -> ReturnedFiller:
+        """Who removes filler that has come back."""
+        return ReturnedFiller(self._link.id, store, problems, self._trimmer.trim)
 
     def gone(self, store: Store) -> Callable[[Watermark], OffsetRange] | None:
         """What a target with other writers has lost where its log begins; None: the mapping rows tell."""

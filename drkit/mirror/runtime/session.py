@@ -181,6 +181,7 @@ class Session:
             range_digests=link.keeps_range_digests,
         )
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._work.gone(store))
+        self._returned_filler = self._work.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
         self._source_cuts = SourceCutWatch(link.id, self._source, store, self._problems)
         self._catch_up = CatchUp(
@@ -464,7 +465,9 @@ class Session:
         for incident in self._target_ends.look(self._engine.positions(), self._assignment.running()):
             self._incidents.put(incident)
             self._resume.wake()
-        self._purges.look(self._progress.current())
+        marks = self._progress.current()
+        self._returned_filler.look(marks)
+        self._purges.look(marks)
 
     def _watch_source(self) -> None:
         if self._worker.valid() and self._worker.leads():

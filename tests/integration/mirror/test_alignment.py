@@ -17,6 +17,7 @@ from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from drkit.store.alignments import alignments
+from tests.support.log_surgery import stopped
 from tests.support.mirroring import Mirrored, Side
 from tests.support.raw import advance
 from tests.support.wait import wait_until
@@ -70,6 +71,35 @@ class Trims:
             trim(trimmer, target, producer_id, begin, below)
 
         monkeypatch.setattr(FillerTrimmer, "trim", watched)
+
+
+def test_filler_that_a_killed_broker_shows_again_is_removed_again(mirrored: Mirrored) -> None:
+    """DeleteRecords is not durable at once; under a running mirror, and for one that begins."""
+    topics = [mirrored.name("live"), mirrored.name("later")]
+    for topic in topics:
+        mirrored.source.create(topic)
+        _begin_at(mirrored, topic, 50)
+        _write(mirrored.source, topic, 10)
+
+    def forgets(topic: str) -> None:
+        with stopped(mirrored.lab, "dr-1", cleanly=False) as disk:
+            disk.forget_start(topic, 0)
+
+    with mirrored.running() as running:
+        for topic in topics:
+            mirrored.wait_through(topic, offset=60)
+        forgets(topics[0])
+        with _administer(mirrored.target) as admin:
+            place = TopicPartition(topics[0], 0)
+            wait_until(lambda: admin.start_offsets([place], partial=True).get(place) == 50, 60, "removed again")
+    assert running.error is None
+    forgets(topics[1])
+    assert len(mirrored.target.read(topics[1], committed=False)) == 60
+    with mirrored.running():
+        wait_until(lambda: len(mirrored.target.read(topics[1], committed=False)) == 10, 60, "removed again")
+    for topic in topics:
+        _offsets_are_equal(mirrored, topic)
+    assert mirrored.problems() == []
 
 
 def test_a_target_that_would_compress_anew_takes_filler_and_batches_as_they_are(mirrored: Mirrored) -> None:

@@ -1,0 +1,82 @@
+"""Filler that was removed and is visible again: a broker keeps log starts in a checkpoint that it writes once a minute
+(`log.flush.start.offset.checkpoint.interval.ms`), so one that is killed soon after DeleteRecords has forgotten it.
+
+Alignments stay noted for as long as the link flows. Where a partition that is filled begins below its alignment's end,
+what lies there is removed once more, proven to be filler as ever. A look costs nothing while log starts stay where they
+are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.resume.offset_alignment.align_partition import Trim
+from drkit.model.alignment import Alignment
+from drkit.model.errors import Refused
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.alignments import alignments
+from drkit.store.api import LinkStore
+
+log = logging.getLogger(__name__)
+
+FILLER_VISIBLE = "filler_visible"
+"""Kind of the problem that empty records of drkit's own are visible on the target and can't be removed."""
+
+_NEVER = (-1, -1)
+
+
+class ReturnedFiller:
+    """See the module docstring. For one thread at a time.
+
+    Args:
+        link: the link.
+        store: where alignments are noted.
+        problems: where it is told what can't be removed.
+        trim: removes filler.
+    """
+
+    def __init__(self, link: LinkId, store: LinkStore, problems: Problems, trim: Trim) -> None:
+        self._link = link
+        self._store = store
+        self._problems = problems
+        self._trim = trim
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+
+    def look(self, marks: Iterable[Watermark]) -> None:
+        """Remove what has come back below these partitions, whose log starts were just seen.
+
+        Raises:
+            Unreachable: the target or the store doesn't answer; it is tried at the next look.
+        """
+        moved = [mark for mark in marks if self._seen.get(mark.tp) != (mark.epoch, mark.target_start)]
+        noted = alignments(self._store, self._link) if moved else {}
+        for mark in moved:
+            alignment = noted.get(mark.tp)
+            if alignment is not None and alignment.epoch == mark.epoch and mark.target_start < alignment.end:
+                if mark.target_end <= alignment.end and self._seen.get(mark.tp, _NEVER)[1] < alignment.end:
+                    continue  # under way: who fills removes
+                self._remove(mark, alignment)
+            elif self._problems.has(FILLER_VISIBLE, mark.tp):
+                self._problems.settle(mark.topic, kinds=frozenset({FILLER_VISIBLE}), partition=mark.partition)
+            self._seen[mark.tp] = (mark.epoch, mark.target_start)
+
+    def _remove(self, mark: Watermark, alignment: Alignment) -> None:
+        where = f"{alignment.target_tp} on {self._link.target}"
+        try:
+            self._trim(alignment.target_tp, alignment.producer_id, alignment.begin, alignment.end)
+        except Refused as error:
+            self._problems.put(
+                FILLER_VISIBLE,
+                mark.topic,
+                mark.partition,
+                f"{where} begins at {mark.target_start} again: empty records that drkit had put and removed below "
+                f"{alignment.end} are visible, and can't be removed once more: {error.what}",
+                f"Remove what lies below {alignment.end} with kafka-delete-records.sh, if nobody needs it: consumers "
+                "that read from the beginning get the empty records",
+                halted=False,
+            )
+        else:
+            log.warning("%s had forgotten that filler was removed up to %d: removed again", where, alignment.end)
