@@ -17,7 +17,7 @@ from datetime import datetime
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.model.clock import iso, now
 from drkit.model.fence import FENCES, newest, record_text
-from drkit.model.link_state import STATE_TOPIC_FAILED, STORE_RECOVERED, LinkControl, Problem, TopicState
+from drkit.model.link_state import STATE_TOPIC_FAILED, STORE_RECOVERED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds
@@ -123,7 +123,7 @@ def fill(
         if doubt is not None:
             conservative.append(doubt)
             kept = _with_row_at(found.rows, found.watermark)
-            store.put_problem(link.id, _problem(link, doubt))
+            store.put_problem(link.id, _problem(link, doubt, copy.control))
         rows += kept
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         store.append_mappings(link.id, rows[start : start + _ROWS_AT_ONCE])
@@ -193,14 +193,20 @@ def _with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMappi
     return [*at, row, *rows[len(at) :]]
 
 
-def _problem(link: Link, doubt: Conservative) -> Problem:
+def _problem(link: Link, doubt: Conservative, control: LinkControl | None) -> Problem:
+    if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
+        remedy = f"The link was failed over: what clients write to {link.id.target} lands there, and that is well"
+    else:
+        remedy = (
+            f"While {link.id.source} answers, drkit mirror --link '{link.id}' compares what landed there, and settles "
+            f"this. Else groups that had read further go back to source offset {doubt.source_offset} and read again"
+        )
     return Problem(
         STORE_RECOVERED,
         doubt.topic,
         doubt.partition,
         doubt.reason,
-        f"While {link.id.source} answers, drkit mirror --link '{link.id}' compares what landed there, and settles "
-        f"this. Else groups that had read further go back to source offset {doubt.source_offset} and read again",
+        remedy,
         halted=False,
         since=now(),
         unsure_from=doubt.source_offset,

@@ -89,7 +89,7 @@ def _cluster(site: Site, alias: str, condition: Condition, runs: Sequence[Prepar
         for folder in (found for name in _LOST_WITH_THE_LOGS for found in data.glob(name)):
             shutil.rmtree(folder)
     elif condition is Condition.REPLACED:
-        _format_anew(data)
+        format_anew(data)
     lab.restart(node)
 
 
@@ -103,7 +103,7 @@ def _cut(disk: Disk, topic: str) -> None:
             disk.cut(topic, partition, batches[-1].last_offset)
 
 
-def _format_anew(data: Path) -> None:
+def format_anew(data: Path) -> None:
     """The disk of a new cluster with another id."""
     checkpoint = (data / "bootstrap.checkpoint").read_bytes()
     meta = dict(line.split("=", 1) for line in (data / "meta.properties").read_text().splitlines() if "=" in line)

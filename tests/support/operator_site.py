@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from drkit.config.cache import cache_dir
 from drkit.drill.clients import Clients
 from drkit.drill.experiment import Workload
 from drkit.drill.history import AttemptOutcome, RecordId
@@ -37,6 +38,7 @@ from drkit.drill.workload.records import record_of
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
 from drkit.model.journal import RunSummary
+from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.tls import SCRAM, Pem
 from tests.support.wait import wait_until
@@ -129,6 +131,14 @@ class OperatorSite:
         """As the cluster itself says."""
         return str(AdminClient(self.administrator(alias)).list_topics(timeout=_READ_SECONDS).cluster_id)
 
+    def cluster_id_if_up(self, alias: str) -> str:
+        """The same, or a word where it doesn't answer."""
+        up = {node.cluster: node.state == "up" for node in self.lab.status()}
+        return self.cluster_id(alias) if up[alias] else "unknown"
+
+    def delete_topic(self, alias: str) -> None:
+        AdminClient(self.administrator(alias)).delete_topics([self.topic])[self.topic].result(_READ_SECONDS)
+
     def _of_link(self) -> list[AclBinding]:
         prefix = f"{self.name}."
         drkit = [
@@ -145,6 +155,7 @@ class OperatorSite:
     def _rights(self) -> list[AclBinding]:
         common = [
             *((_TOPIC, "__drkit_state.", each) for each in (_A.CREATE, _A.DESCRIBE, _A.READ, _A.WRITE)),
+            *((_TOPIC, "__drkit_journal", each) for each in (_A.CREATE, _A.DESCRIBE, _A.READ, _A.WRITE)),
             *((_TOPIC, "__consumer_offsets", each) for each in (_A.DESCRIBE, _A.READ)),
             (_TOPIC, "__transaction_state", _A.READ),
             (_GROUP, "drkit.mirror.", _A.READ),
@@ -200,6 +211,7 @@ class OperatorSite:
             "HOME": str(self.home),
             "XDG_STATE_HOME": str(self.home / "state"),
             "DRKIT_CONFIG": str(self.config_path),
+            "DRKIT_CACHE_DIR": str(cache_dir()),  # of jars and compiled code: as if it had been used before
         }
 
     @contextmanager
@@ -227,17 +239,30 @@ class OperatorSite:
 
     def newest_run(self) -> RunSummary | None:
         """The newest failover or failback."""
+        if not self.store_path.exists():
+            return None
         store = open_store(f"sqlite:///{self.store_path}", create=False)
         try:
             return next((run for run in store.runs() if run.kind in {"failover", "failback", "reprotect"}), None)
         finally:
             store.close()
 
-    def begun(self, stage: str) -> bool:
-        """Whether the newest run has begun a stage."""
+    def decided_by(self) -> str | None:
+        """The run that the link's record names."""
+        if not self.store_path.exists():
+            return None
+        store = open_store(f"sqlite:///{self.store_path}", create=False)
+        try:
+            control = store.link_control(LinkId("primary", "dr"))
+            return None if control is None else control.run
+        finally:
+            store.close()
+
+    def begun(self, stage: str, kind: str = "failback") -> bool:
+        """Whether the newest run is of this kind and has begun a stage."""
         try:
             run = self.newest_run()
-            if run is None:
+            if run is None or run.kind != kind:
                 return False
             store = open_store(f"sqlite:///{self.store_path}", create=False)
             try:

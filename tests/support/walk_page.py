@@ -65,7 +65,7 @@ def steps(page: Path, name: str, given: Mapping[str, str]) -> Iterator[Step]:
             step = None
         elif (asked := _ASKED.search(line)) is not None:
             step.answers.append((asked[1], _filled(asked[2], given)))
-            step.shows.append(line[: asked.end(1)])
+            step.shows.append(f"{line[: asked.end(1)]}{LEFT_OUT}")  # the answer, and remarks that come any time
         else:
             step.shows.append(line)
     assert step is None, f"no [exit N] after {step.line}"

@@ -25,6 +25,7 @@ from drkit.cli.wiring.spark_options import (
 from drkit.model.audit import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, ExitCode, PartlyDone
 from drkit.model.topology import Link
+from drkit.model.wording import counted
 
 if TYPE_CHECKING:
     from drkit.audit.salvage.replay import Replayed
@@ -180,7 +181,8 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in document["records"].items() if number) or "none"
     state = "are kept in" if made else "were kept before in"
     console.print(
-        f"{document['total']:,} records that only {document['source']} holds ({kinds}) {state} {document['path']}",
+        f"{counted(document['total'], 'record')} that only {document['source']} holds ({kinds}) {state} "
+        f"{document['path']}",
         soft_wrap=True,
     )
     if standings := ", ".join(f"{number:,} {standing}" for standing, number in document["standings"].items() if number):

@@ -156,7 +156,7 @@ def _partitions(partitions: Sequence[PartitionStatus], *, verbose: bool) -> Tabl
             _count(each.mirrored_through),
             _count(each.target_end),
             _count(each.delta),
-            Text(_count(each.lag_records), "yellow" if behind else "green"),
+            Text(_count(each.lag_records), "yellow" if behind else "green" if each.lag_seconds == 0 else ""),
             _seconds(each.lag_seconds),
         )
     if len(shown) < len(partitions):

@@ -117,7 +117,7 @@ def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> L
     if not away:
         named = ", ".join(str(link.id) for link in candidates)
         raise Refused(
-            f"{named} was not failed away from",
+            f"{named} {'was' if len(candidates) == 1 else 'were'} not failed away from",
             meaning="There is nothing to go back from: the primary still is the primary",
             remedy="`drkit status` shows the links",
         )

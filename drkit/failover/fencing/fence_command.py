@@ -43,8 +43,9 @@ def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:
             found.append(link)
     if not found:
         named = ", ".join(str(link.id) for link in wanted)
+        were = "were" if len(wanted) > 1 else "was"
         raise Refused(
-            f"{named or 'no link'} was not failed away from",
+            f"{named or 'no link'} {were} not failed away from",
             meaning="A cluster that serves is fenced by a failover, not by hand",
             remedy="drkit failover; `drkit status` shows the links",
         )

@@ -36,6 +36,8 @@ from drkit.model.topology import Link, LinkId
 KIND = "abandon"
 """Kind of the run that journals it where the abandoned run's own journal can't be continued; and its stage."""
 _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
+_LOST = "lost"
+"""State of a run whose journal was lost with the store; the link still names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
 
 def _summary(estate: ClusterContext, run: str) -> RunSummary:
     found = next((summary for summary in estate.store.runs() if summary.run == run), None)
+    found = found or _lost_with_the_store(estate, run)
     if found is None:
         raise Refused(f"there is no run {run}", remedy="`drkit runs` lists them")
     if found.kind not in KINDS:
@@ -130,6 +133,16 @@ def _summary(estate: ClusterContext, run: str) -> RunSummary:
             remedy=f"drkit resume {run} removes what a rehearsal left" if found.kind == "rehearsal" else "`drkit runs`",
         )
     return found
+
+
+def _lost_with_the_store(estate: ClusterContext, run: str) -> RunSummary | None:
+    """A run by which a link stands where it is, and of which a store that was recovered has nothing else."""
+    for configured in estate.config.links:
+        control = estate.store.link_control(configured.link().id)
+        if control is not None and control.run == run:
+            kind = Kind.FAILBACK if control.direction is Direction.REVERSED else Kind.FAILOVER
+            return RunSummary(run, kind, _LOST, control.changed_at, control.changed_at, f"{control.link}")
+    return None
 
 
 def _link_of(estate: ClusterContext, summary: RunSummary) -> Link:
@@ -142,17 +155,17 @@ def _link_of(estate: ClusterContext, summary: RunSummary) -> Link:
 
 def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
     store = estate.store
-    summary, record, problem = _summary(estate, run), None, None
+    looked_up, record, problem = _summary(estate, run), None, None
     try:
         record = load_run(store, run)
     except (DrkitError, ValueError, KeyError) as error:  # JSON that can't be read, or has another shape
         problem = error.what if isinstance(error, DrkitError) else f"it can't be read: {type(error).__name__}"
     if not store.entries(run):
-        problem = "it is empty"
+        problem = "it was lost with the store" if looked_up.state == _LOST else "it is empty"
     answering = {alias: answers(estate, alias) for alias in (link.id.source, link.id.target)}
     strangers = frozenset() if record is None else strangers_of(estate, record.plan, answering)
     entries, control = store.entries(run), store.link_control(link.id)
-    return _Looked(summary, entries, record, problem, control, answering, strangers)
+    return _Looked(looked_up, entries, record, problem, control, answering, strangers)
 
 
 def _check(looked: _Looked, link: Link) -> None:

@@ -13,6 +13,9 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from drkit.cli.main import application
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
+from drkit.failover.run.service import run_failback, standing_obstacles
 from drkit.lab import Lab
 from drkit.mirror.runtime import mirror_runtime
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
@@ -22,6 +25,7 @@ from drkit.state_topic.records import state_topic
 from drkit.store import open_store
 from drkit.store.sqlite.backend import SqliteStore
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
+from tests.support.rooms import reading_ports
 from tests.support.secured import killed_at
 
 pytestmark = pytest.mark.lab
@@ -98,6 +102,33 @@ def test_the_store_burns_with_the_primary_and_groups_move_all_the_same(mirrored)
     control = own.store.link_control(own.link.id)
     assert control is not None
     assert control.direction is Direction.SEALED
+
+
+def test_a_failback_follows_where_the_store_was_lost_in_the_middle_of_one(mirrored, tmp_path):
+    own, topic, group = mirrored
+    run(own, "failover", "--to", "dr", "--accept-unfenced", "--yes", schema="failover")
+    own.produce("dr", topic, texts("on-dr", 5))
+    own.commit("dr", "g", topic, {0: 33, 1: 30})
+    killed_at(own, "failback", ("reverse", "outcome", "after"), str(tmp_path / "salvage"))
+    burn(own, primary=False)
+    run(own, "store", "recover", "--from", "dr")
+    reopened(own)
+    lost = own.store.link_control(own.link.id).run
+    assert all("drkit mirror" not in problem.remedy for problem in own.store.problems(own.link.id))
+    refused = run(own, "failback", "--to", "primary", "--yes", code=3)["error"]
+    assert f"drkit abandon {lost}" in refused["remedy"]
+
+    done = run(own, "abandon", lost, schema="abandon")
+    assert (done["serves"], done["open"], done["journal_problem"]) == ("dr", True, "it was lost with the store")
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        assert not standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
+        ports = reading_ports(own, tmp_path / "salvage-2")
+        result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
+    assert result.error is None
+    assert own.records("primary", topic) == own.records("dr", topic)
+    assert own.committed("primary", group) == {(topic, 0): 33, (topic, 1): 30}
 
 
 def test_a_mirror_does_not_begin_anew_where_the_store_has_forgotten_the_link(mirrored):
