@@ -47,7 +47,7 @@ fifth, as much as what is judged."""
 _LINEAR = 1.2
 _NAMES = {
     "batches": "drkit audit",
-    "digest": "drkit audit --since-digest",
+    "digest": "drkit audit --from-digests",
     "full": "drkit audit --full",
     "plain": "(a) confluent-kafka + numpy",
     "exceptall": "(b) two DataFrames, exceptAll",

@@ -71,8 +71,8 @@ def batches_first(job: Job, topic: str) -> int:
 
 
 def by_digest(job: Job, topic: str) -> int:
-    """`drkit audit --since-digest`."""
-    return _audit(job, topic, full=False, since_digest=True)
+    """`drkit audit --from-digests`."""
+    return _audit(job, topic, full=False, from_digests=True)
 
 
 def record_by_record(job: Job, topic: str) -> int:
@@ -127,7 +127,7 @@ def shuffled_bytes(folder: Path) -> int | None:
     return total
 
 
-def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> int:
+def _audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> int:
     config = job.config()
     link = config.links[0].link()
     store = open_store("sqlite:///:memory:")
@@ -163,16 +163,16 @@ def _audit(job: Job, topic: str, *, full: bool, since_digest: bool = False) -> i
         for tp, end in ends.items()
     ]
     store.put_watermarks(link.id, marks)
-    if since_digest:
+    if from_digests:
         kept = open_store(f"sqlite:///{Path(job.folder).parent / _DIGESTS}", create=False)
         store.put_range_digests(link.id, [row for tp in ends for row in kept.range_digests(link.id, tp, 0)])
         kept.close()
     spark_session(job.runtime())  # or the first audit, a small one, would start a JVM for brief jobs
     out = Path(job.folder) / "findings" / uuid.uuid4().hex
-    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full, since_digest=since_digest)
+    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full, from_digests=from_digests)
     result = run_audit(request, store, config, job.runtime())
     store.close()
-    if since_digest and (result.coverage is None or not result.coverage.proven):
+    if from_digests and (result.coverage is None or not result.coverage.proven):
         raise AssertionError("nothing was proven by digest")
     if result.counts.matched + result.findings_total != result.counts.source_records:
         raise AssertionError(f"an audit that doesn't add up: {result.counts}")

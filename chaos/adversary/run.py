@@ -155,7 +155,7 @@ class Run:
         """What an audit calls clean must be; where all is well and nothing was ever removed, it must say so."""
         begun = time.monotonic()
         why = next(filter(None, self._deviations), None)
-        for way in (), ("--since-digest",):
+        for way in (), ("--from-digests",):
             out = self._world.folder / f"audit{''.join(way)}"
             code, said = self._world.ask("audit", "--topic", self._world.topic, "--out", str(out), *way)
             name = " ".join(["audit", *way])

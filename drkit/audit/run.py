@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drkit.audit.classify.classification import Judgement, judge
-from drkit.audit.classify.foreign_keys import audit_relation, check_decoders, concerned
+from drkit.audit.classify.foreign_keys import audit_foreign_key, check_decoders, concerned
 from drkit.audit.classify.ordering import MOST_RUNS
 from drkit.audit.compare.altered_links import callables_of, unreadable_source
 from drkit.audit.compare.scope import Scope, log_starts, observe_scope
@@ -88,10 +88,10 @@ def _audit(
     tasks: Tasks | None,
 ) -> AuditResult:
     began = time.monotonic()
-    refuse_unmapped(request.link, "the audit", since_digest=request.since_digest)
+    refuse_unmapped(request.link, "the audit", from_digests=request.from_digests)
     Alteration.of(config, request.link)  # a callable that can't be used is an error before anything is read
-    relations = concerned(request, config)
-    check_decoders(relations)
+    foreign_keys = concerned(request, config)
+    check_decoders(foreign_keys)
     found = judged(request, store, config, spark, "the audit", say, tasks)
     scope = found.reader.scope
     say = described(found.reader.spark, f"audit of {request.link.id}", say)
@@ -102,9 +102,9 @@ def _audit(
         total, first = hand_over(found.reader, found.judgement, counts, path, request.run)
         overdue = None if request.unseen_since is None else unseen_before(found.judgement, request.unseen_since)
         related = []
-        for each in relations:
+        for each in foreign_keys:
             say(f"looking for orphans of {each.child} in {each.parent}")
-            related.append(audit_relation(each, request, store, config, spark))
+            related.append(audit_foreign_key(each, request, store, config, spark))
     return AuditResult(
         link=request.link.id,
         counts=Counts.total(each.counts for each in partitions),
@@ -118,7 +118,7 @@ def _audit(
         notes=scope.notes + _inexact(scope, found.judgement),
         since=request.since,
         until=request.until,
-        relations=tuple(related),
+        foreign_keys=tuple(related),
         coverage=found.judgement.comparison.coverage,
         incomplete=scope.incomplete
         + tuple(reason for _, reason in unreadable_source(scope, found.judgement.comparison.source_unreadable))
@@ -175,7 +175,7 @@ def judged(
     )
 
 
-def refuse_unmapped(link: Link, what: str, *, since_digest: bool = False) -> None:
+def refuse_unmapped(link: Link, what: str, *, from_digests: bool = False) -> None:
     """Raise `Refused` where nothing tells which of the target's records are the link's, or what they were read as."""
     if link.shares_target:
         raise Refused(
@@ -184,11 +184,11 @@ def refuse_unmapped(link: Link, what: str, *, since_digest: bool = False) -> Non
             remedy='Name another link with --link; with `policy = "prefix"` each cluster has topics of its own, and '
             "an audit of them",
         )
-    if since_digest and link.alters:
+    if from_digests and link.alters:
         raise Refused(
-            f"--since-digest is unavailable for {link.id}: it alters what it carries",
+            f"--from-digests is unavailable for {link.id}: it alters what it carries",
             meaning="The mirror keeps digests of batches that it forwards as they are; this link rebuilds every one",
-            remedy="Run the audit without --since-digest",
+            remedy="Run the audit without --from-digests",
         )
 
 

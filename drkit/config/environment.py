@@ -55,7 +55,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         objectives: dict[str, Any] = {}
         directory: list[dict[str, Any]] = []
         hooks: dict[str, Any] = {}
-        relations: list[dict[str, Any]] = []
+        foreign_keys: list[dict[str, Any]] = []
 
     try:
         source = EnvSettingsSource(FromEnvironment)

@@ -16,7 +16,7 @@ from drkit.config.base import CallableName, Pattern
 from drkit.config.base import Strict as _Strict
 from drkit.config.directory_schema import DirectoryConfig, HooksConfig
 from drkit.config.fence_schema import FenceConfig
-from drkit.config.relation_schema import RelationConfig
+from drkit.config.foreign_key_schema import ForeignKeyConfig
 from drkit.config.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
 from drkit.config.topic_schema import TopicSettingsConfig
 from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
@@ -244,7 +244,7 @@ class Config(_Strict):
     objectives: Objectives = Objectives()
     directory: tuple[DirectoryConfig, ...] = ()
     hooks: HooksConfig = HooksConfig()
-    relations: tuple[RelationConfig, ...] = ()
+    foreign_keys: tuple[ForeignKeyConfig, ...] = ()
     _file: Path | None = PrivateAttr(default=None)
 
     @property

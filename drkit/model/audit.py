@@ -236,8 +236,8 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class RelationAudit:
-    """What holds of a declared relation between two topics.
+class ForeignKeyAudit:
+    """What holds of a declared foreign key between two topics.
 
     `children`: child records within the time window on the target that name a parent; `keyless`: those that name
     none. `orphans`: those whose parent isn't on the target; `orphans_on_source`: how many children on the source have
@@ -263,7 +263,7 @@ class AuditRequest:
 
     `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their timestamps. `run`:
     the audit's name in findings. `out`: the folder that gets the findings (made if missing). `full`: decode every
-    record, also where whole batches are equal on both sides. `since_digest`: read the target only where the mirror kept
+    record, also where whole batches are equal on both sides. `from_digests`: read the target only where the mirror kept
     digests of what it forwarded (not with a time window). `unseen_since`: unseen records stamped before it count as a
     deviation; None: none do.
     """
@@ -274,7 +274,7 @@ class AuditRequest:
     since: datetime | None = None
     until: datetime | None = None
     full: bool = False
-    since_digest: bool = False
+    from_digests: bool = False
     unseen_since: datetime | None = None
     run: str = ""
 
@@ -297,7 +297,7 @@ class AuditResult:
     notes: tuple[str, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
-    relations: tuple[RelationAudit, ...] = ()
+    foreign_keys: tuple[ForeignKeyAudit, ...] = ()
     coverage: Coverage | None = None
     incomplete: tuple[str, ...] = ()
     overdue: int | None = None

@@ -101,7 +101,7 @@ class Link:
 
     `timeline`: how much of its groups' past is kept. `canary`: whether drkit sends itself a record a
     second through the link, to measure how long it takes. `range_digests`: whether digests of what was forwarded are
-    kept, for `drkit audit --since-digest`.
+    kept, for `drkit audit --from-digests`.
 
     `deletion_limit`: how many topics may be deleted on the target without an operator's word.
     """

@@ -1,4 +1,4 @@
-"""Declared relations between topics: child records on the target whose parent isn't there.
+"""Declared foreign keys between topics: child records on the target whose parent isn't there.
 
 A mirror keeps order within partitions, not between topics, so a failover may find line items whose orders had not
 arrived. A parent counts as there while any record of its key is on the log, whatever came later, except that a
@@ -20,8 +20,8 @@ from drkit.audit.read.record_frames import Reader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
 from drkit.config.callables import named_callable
-from drkit.config.relation_schema import RECORD_KEY, RelationConfig
-from drkit.model.audit import AuditRequest, Orphan, RelationAudit, TopicChoice
+from drkit.config.foreign_key_schema import RECORD_KEY, ForeignKeyConfig
+from drkit.model.audit import AuditRequest, ForeignKeyAudit, Orphan, TopicChoice
 from drkit.model.clock import date_of, to_millis
 from drkit.store.api import Store
 
@@ -37,45 +37,45 @@ class _Keyed:
     parents: DataFrame
 
 
-def concerned(request: AuditRequest, config: Config) -> list[RelationConfig]:
-    """The relations that an audit looks at: both topics are the link's, and the child was asked for."""
+def concerned(request: AuditRequest, config: Config) -> list[ForeignKeyConfig]:
+    """The foreign keys that an audit checks: both topics are the link's, and the child was asked for."""
     return [
         each
-        for each in config.relations
+        for each in config.foreign_keys
         if request.link.covers_topic(each.child)
         and request.link.covers_topic(each.parent)
         and (not request.topics or any(choice.names(each.child) for choice in request.topics))
     ]
 
 
-def check_decoders(relations: Sequence[RelationConfig]) -> None:
+def check_decoders(foreign_keys: Sequence[ForeignKeyConfig]) -> None:
     """See that every decoder is there, before anything is read.
 
     Raises:
         ConfigError: one can't be imported, or is no function.
     """
-    for relation in relations:
+    for foreign_key in foreign_keys:
         for key in ("decoder", "parent_decoder"):
-            name: str | None = getattr(relation, key)
+            name: str | None = getattr(foreign_key, key)
             if name is not None:
-                named_callable(name, f"relations.{key} of {relation.child}", _WHERE)
+                named_callable(name, f"foreign_keys.{key} of {foreign_key.child}", _WHERE)
 
 
-def audit_relation(
-    relation: RelationConfig, request: AuditRequest, store: Store, config: Config, spark: SparkRuntime
-) -> RelationAudit:
-    """Find the orphans of one relation. Reads both topics on both sides.
+def audit_foreign_key(
+    foreign_key: ForeignKeyConfig, request: AuditRequest, store: Store, config: Config, spark: SparkRuntime
+) -> ForeignKeyAudit:
+    """Find the orphans of one foreign key. Reads both topics on both sides.
 
     Raises:
         ConfigError: one of the topics exists on neither side.
         Unreachable: a cluster or the store doesn't answer.
     """
-    both = (TopicChoice(relation.child), TopicChoice(relation.parent))
+    both = (TopicChoice(foreign_key.child), TopicChoice(foreign_key.parent))
     scope = observe_scope(replace(request, topics=both, since=None, until=None), store, config)
     reader = Reader(spark_session(spark), scope)
     window = _window(request, reader)
-    target = _keyed(reader, relation, window, of_source=False)
-    source = _keyed(reader, relation, window, of_source=True)
+    target = _keyed(reader, foreign_key, window, of_source=False)
+    source = _keyed(reader, foreign_key, window, of_source=True)
     orphans = keep(target.children.where("parent is not null").join(target.parents, "parent", "left_anti"))
     elsewhere = keep(source.children.where("parent is not null").join(source.parents, "parent", "left_anti"))
     counted = target.children.agg(F.count("parent").alias("children"), F.count("*").alias("all")).first()
@@ -86,11 +86,11 @@ def audit_relation(
     numbers = {each.number: each.partition for each in scope.partitions}
     first = marked.orderBy("there", "p", "offset").limit(_SHOWN).collect()
     children = 0 if counted is None else counted["children"]
-    return RelationAudit(
-        child=relation.child,
-        parent=relation.parent,
-        key=relation.key,
-        parent_key=relation.parent_key,
+    return ForeignKeyAudit(
+        child=foreign_key.child,
+        parent=foreign_key.parent,
+        key=foreign_key.key,
+        parent_key=foreign_key.parent_key,
         children=children,
         keyless=0 if counted is None else counted["all"] - children,
         orphans=sum(by_side.values()),
@@ -112,21 +112,21 @@ def _window(request: AuditRequest, reader: Reader) -> Column:
     return within(scope, F.col("ts"))
 
 
-def _keyed(reader: Reader, relation: RelationConfig, window: Column, *, of_source: bool) -> _Keyed:
-    ranges: dict[str, dict[int, tuple[int, int]]] = {relation.child: {}, relation.parent: {}}
+def _keyed(reader: Reader, foreign_key: ForeignKeyConfig, window: Column, *, of_source: bool) -> _Keyed:
+    ranges: dict[str, dict[int, tuple[int, int]]] = {foreign_key.child: {}, foreign_key.parent: {}}
     for each in reader.scope.partitions:
         bounds = (each.source_from, each.source_end) if of_source else (each.target_from, each.target_end)
         ranges[each.topic][each.number] = bounds
     read = reader.source_records if of_source else reader.target_records
-    children = read(ranges[relation.child]).select(
+    children = read(ranges[foreign_key.child]).select(
         "p",
         "offset",
         F.col("stamp").alias("ts"),
-        _key(relation.key, relation.decoder).alias("parent"),
+        _key(foreign_key.key, foreign_key.decoder).alias("parent"),
         F.col("value").isNotNull().alias("whole"),
     )
-    parents = read(ranges[relation.parent]).where("value is not null")
-    found = parents.select(_key(relation.parent_key, relation.parent_decoder).alias("parent"))
+    parents = read(ranges[foreign_key.parent]).where("value is not null")
+    found = parents.select(_key(foreign_key.parent_key, foreign_key.parent_decoder).alias("parent"))
     return _Keyed(children.where("whole").where(window).drop("whole"), found.where("parent is not null").distinct())
 
 
@@ -143,7 +143,7 @@ def _decoding(name: str) -> Callable[[bytes | None], str | None]:
     def decode(value: bytes | None) -> str | None:
         if value is None:
             return None
-        found = named_callable(name, "relations.decoder", _WHERE)(bytes(value))
+        found = named_callable(name, "foreign_keys.decoder", _WHERE)(bytes(value))
         return None if found is None else json.dumps(found, default=str)
 
     return decode

@@ -12,7 +12,7 @@ from contextlib import closing
 from drkit.audit.compare.record_pass import Unreadable
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.log_tasks import opened
-from drkit.config.relation_schema import RelationConfig
+from drkit.config.foreign_key_schema import ForeignKeyConfig
 from drkit.kafka.alteration.altered_reader import AlteredReader
 from drkit.model.topology import Link
 
@@ -20,10 +20,10 @@ _FEW = 1_000
 """Offsets that are looked at again to say why."""
 
 
-def callables_of(link: Link, relations: Iterable[RelationConfig] = ()) -> set[str]:
+def callables_of(link: Link, foreign_keys: Iterable[ForeignKeyConfig] = ()) -> set[str]:
     """The user's callables that an audit's tasks import (``module:function``)."""
     own = () if link.inverse else (link.filter, link.transform)
-    decoders = (name for each in relations for name in (each.decoder, each.parent_decoder))
+    decoders = (name for each in foreign_keys for name in (each.decoder, each.parent_decoder))
     return {name for name in (*own, *decoders) if name is not None}
 
 

@@ -148,7 +148,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     control = store.link_control(link.id)
     states = store.topic_states(link.id)
     watermarks = store.watermarks(link.id)
-    digests = _digests(request, store, watermarks) if request.since_digest else {}
+    digests = _digests(request, store, watermarks) if request.from_digests else {}
     with (
         ClusterAdmin(link.id.target, target_cluster, timeout_seconds=timeout_seconds) as target_admin,
         ClusterAdmin(link.id.source, source_cluster, timeout_seconds=timeout_seconds) as source_admin,
@@ -175,7 +175,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         until_ms=None if request.until is None else to_millis(request.until),
         observed_at=now(),
         notes=tuple(builder.notes),
-        by_digest=request.since_digest,
+        by_digest=request.from_digests,
         incomplete=tuple(builder.incomplete),
         alteration=None if ids is None else packed_alteration(link, configured_at(config, link), *ids),
     )

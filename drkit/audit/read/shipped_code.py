@@ -1,7 +1,7 @@
 """The code for Spark's Python workers: drkit's own, and the modules of the user's callables.
 
 Workers have the packages that drkit needs, not drkit itself. A callable that the configuration names (`filter`,
-`transform`, a relation's `decoder`) is sent along where its module is a file or folder of the user's; what a package
+`transform`, a foreign key's `decoder`) is sent along where its module is a file or folder of the user's; what a package
 manager installed here must be installed on every node, too.
 """
 

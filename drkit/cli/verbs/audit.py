@@ -35,7 +35,7 @@ from drkit.cli.wiring.spark_options import (
 )
 from drkit.cli.wiring.time_options import TimezoneOption, moment
 from drkit.config import Config
-from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, RelationAudit, Verdict
+from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
@@ -69,10 +69,10 @@ def audit(
     ] = None,
     timezone: TimezoneOption = None,
     full: FullOption = False,
-    since_digest: Annotated[
+    from_digests: Annotated[
         bool,
         typer.Option(
-            "--since-digest",
+            "--from-digests",
             help="Read the target only, where the mirror kept digests of what it read. Later changes to the source "
             "go unseen there.",
         ),
@@ -119,7 +119,7 @@ def audit(
     with command(config, output, verbose, unfinished=NOTHING_KEPT) as run, spark_verb():
         began, choices = now(), topic_choices(topic)
         unseen_since = overdue_since(fail_on, began)
-        if since_digest:
+        if from_digests:
             refuse_with_digest({"--full": full, "--from": since, "--until": until})
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
@@ -139,7 +139,7 @@ def audit(
                 since=None if start is None else start.instant,
                 until=None if end is None else end.instant,
                 full=full,
-                since_digest=since_digest,
+                from_digests=from_digests,
                 unseen_since=unseen_since,
                 run=name,
             )
@@ -336,22 +336,22 @@ def _document(result: AuditResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "incomplete": list(result.incomplete),
         "overdue": result.overdue,
-        "relations": [_relation(each) for each in result.relations],
+        "foreign_keys": [_foreign_key(each) for each in result.foreign_keys],
         "digest": digest_document(result),
     }
 
 
-def _relation(relation: RelationAudit) -> dict[str, Any]:
+def _foreign_key(foreign_key: ForeignKeyAudit) -> dict[str, Any]:
     return {
-        "child": relation.child,
-        "parent": relation.parent,
-        "key": relation.key,
-        "parent_key": relation.parent_key,
-        "children": relation.children,
-        "keyless": relation.keyless,
-        "orphans": relation.orphans,
-        "orphans_on_source": relation.orphans_on_source,
-        "brought": relation.brought,
+        "child": foreign_key.child,
+        "parent": foreign_key.parent,
+        "key": foreign_key.key,
+        "parent_key": foreign_key.parent_key,
+        "children": foreign_key.children,
+        "keyless": foreign_key.keyless,
+        "orphans": foreign_key.orphans,
+        "orphans_on_source": foreign_key.orphans_on_source,
+        "brought": foreign_key.brought,
         "first": [
             {
                 "partition": each.partition,
@@ -360,7 +360,7 @@ def _relation(relation: RelationAudit) -> dict[str, Any]:
                 "timestamp": each.timestamp,
                 "on_source": each.on_source,
             }
-            for each in relation.first
+            for each in foreign_key.first
         ],
     }
 

@@ -15,7 +15,7 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, Outpu
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
 from drkit.cli.wiring.selection import one_edge, select
-from drkit.cli.wiring.time_options import AtOption, PositionsAtOption, TimezoneOption, either_moment
+from drkit.cli.wiring.time_options import AtOption, CommittedAtOption, TimezoneOption, either_moment
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, read_plan, write_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import Moment
@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 def failover(
     to: Annotated[str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.")] = None,
     at: AtOption = None,
-    positions_at: PositionsAtOption = None,
+    committed_at: CommittedAtOption = None,
     consistent: Annotated[
         bool,
         typer.Option("--consistent", help="Put groups at the latest instant up to which every topic is complete."),
@@ -134,7 +134,7 @@ def failover(
         _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
         if rehearse and (dry_run or execute or out is not None):
             raise ConfigError("--rehearse goes without --dry-run, --execute and --out", remedy="Leave them out")
-        when = either_moment(at, positions_at, timezone)
+        when = either_moment(at, committed_at, timezone)
         accepted = _accepted(accept_loss)
         selection = select(
             group or (),
@@ -148,7 +148,7 @@ def failover(
         with ClusterContext(run.config, run.store()) as estate:
             if positions_from is not None and (plan is not None or when is not None or consistent):
                 raise ConfigError(
-                    "--positions-from goes without --plan, --at, --positions-at and --consistent",
+                    "--positions-from goes without --plan, --at, --committed-at and --consistent",
                     remedy="Leave them out: MirrorMaker 2's offsets say where groups stood, and a plan says it all",
                 )
             if plan is not None:
@@ -249,7 +249,7 @@ def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan
         name
         for name, there in (
             ("--consistent", consistent),
-            ("--at or --positions-at", at is not None),
+            ("--at or --committed-at", at is not None),
             ("--to-earliest or --to-latest", edge is not None),
         )
         if there
@@ -274,7 +274,7 @@ def _same_as_planned(
     planned_at = None if plan.at is None else (plan.at.instant, plan.at.basis)
     said = {
         "--to": to is None or to == plan.link.target,
-        "--at or --positions-at": at is None or (at.instant, at.basis) == planned_at,
+        "--at or --committed-at": at is None or (at.instant, at.basis) == planned_at,
         "--planned/--unplanned": mode is None or mode is plan.mode,
         "--group or --topic": replace(selection, edge=None) in {Selection(), replace(plan.selection, edge=None)},
         "--to-earliest or --to-latest": selection.edge in {None, plan.selection.edge},

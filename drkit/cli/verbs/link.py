@@ -1,4 +1,4 @@
-"""`drkit link pause|resume|adopt`: hold a link or a topic, go on, accept a new incarnation; epochs of directories."""
+"""`drkit link pause|resume|recover`: hold a link or a topic, go on, accept a new incarnation; epochs of directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.directory_epochs import adopt_epoch
+from drkit.failover.run.directory_epochs import recover_epoch
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.control import accept_recreated, go_on, pause
 from drkit.model.errors import ConfigError
@@ -85,8 +85,8 @@ def resume_link(
         run.writer.emit(document, human)
 
 
-@link_app.command("adopt")
-def adopt_link(
+@link_app.command("recover")
+def recover_link(
     link: LinkArgument,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -96,7 +96,7 @@ def adopt_link(
     with command(config, output, verbose) as run:
         chosen = select_links(run.config, link)[0]
         with ClusterContext(run.config, run.store()) as estate:
-            control, changed = adopt_epoch(estate, chosen.id)
+            control, changed = recover_epoch(estate, chosen.id)
         what = f"goes on above epoch {control.version}" if changed else "stands above what its directories say already"
         run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
 

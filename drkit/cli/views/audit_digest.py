@@ -1,4 +1,4 @@
-"""`drkit audit --since-digest`: what it goes with, and what it says of itself."""
+"""`drkit audit --from-digests`: what it goes with, and what it says of itself."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WHY = {
 def refuse_with_digest(given: Mapping[str, object]) -> None:
     """Raise `ConfigError` for options with which digests can't be used."""
     meanings = {
-        "--full": "--full decodes every record of both sides, --since-digest doesn't read the source at all",
+        "--full": "--full decodes every record of both sides, --from-digests doesn't read the source at all",
         "--from": "A digest covers whole ranges of offsets, whatever their records' timestamps",
         "--until": "A digest covers whole ranges of offsets, whatever their records' timestamps",
     }
     for option, value in given.items():
         if value:
             raise ConfigError(
-                f"{option} and --since-digest exclude each other",
+                f"{option} and --from-digests exclude each other",
                 meaning=meanings[option],
                 remedy="Leave one of them out; --topic chooses topics",
             )

@@ -10,7 +10,7 @@ from drkit.audit.findings.findings_over_time import BUCKETS, OverTime
 from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit_digest import digest_lines
 from drkit.cli.views.report_style import STYLE
-from drkit.cli.wiring.audit_journal import relation_line
+from drkit.cli.wiring.audit_journal import foreign_key_line
 from drkit.model.audit import AuditResult, Counts, FindingKind
 from drkit.model.clock import date_of, iso
 
@@ -60,7 +60,7 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWi
         f'<p class="big {verdict.value}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"
-        f"<h3>Topics</h3>{_topics(result)}{_relations(result)}{_findings(result, times, shown)}</section>"
+        f"<h3>Topics</h3>{_topics(result)}{_foreign_keys(result)}{_findings(result, times, shown)}</section>"
     )
 
 
@@ -97,9 +97,9 @@ def _key(kind: str) -> str:
     return f'<span class="key" style="background:var(--{kind})"></span>'
 
 
-def _relations(result: AuditResult) -> str:
-    lines = "".join(f"<li>{escape(relation_line(each))}</li>" for each in result.relations)
-    return f"<h3>Relations between topics</h3><ul>{lines}</ul>" if lines else ""
+def _foreign_keys(result: AuditResult) -> str:
+    lines = "".join(f"<li>{escape(foreign_key_line(each))}</li>" for each in result.foreign_keys)
+    return f"<h3>Foreign keys</h3><ul>{lines}</ul>" if lines else ""
 
 
 def _bar(counts: Counts) -> str:

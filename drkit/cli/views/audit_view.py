@@ -12,7 +12,7 @@ from rich.text import Text
 
 from drkit.cli.views.audit_digest import digest_lines
 from drkit.cli.views.group_report import shown_bytes
-from drkit.cli.wiring.audit_journal import Failure, relation_line
+from drkit.cli.wiring.audit_journal import Failure, foreign_key_line
 from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, Verdict
 
 _KINDS = tuple(kind.value for kind in FindingKind)
@@ -30,7 +30,7 @@ def print_audits(
     run: str | None,
     report: Path | None,
 ) -> None:
-    """Print audits of links: verdict, counts by topic, notes, relations, some findings of each kind, where the rest is.
+    """Print audits of links: verdict, counts by topic, notes, foreign keys, some findings of each kind, the files.
 
     Args:
         console: stdout.
@@ -72,8 +72,8 @@ def _print(console: Console, result: AuditResult) -> None:
         console.print(Text(f"! {result.overdue:,} unseen records are older than --fail-on allows", "bold red"))
     for note in (*digest_lines(result), *result.notes):
         console.print(Text(f"· {note}", "dim"))
-    for relation in result.relations:
-        console.print(Text(relation_line(relation), "yellow" if relation.brought else ""))
+    for foreign_key in result.foreign_keys:
+        console.print(Text(foreign_key_line(foreign_key), "yellow" if foreign_key.brought else ""))
     shown = of_each_kind(result.findings, _SHOWN)
     for finding in shown:
         console.print(_finding(finding))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from drkit.model.audit import DEVIATIONS, AuditResult, Counts, RelationAudit, Verdict
+from drkit.model.audit import DEVIATIONS, AuditResult, Counts, ForeignKeyAudit, Verdict
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.group_audit import GroupAudit
@@ -53,7 +53,7 @@ def keep_run(
                 "observed_at": iso(result.observed_at),
                 "seconds": round(result.seconds, 3),
                 "findings_path": result.findings_path,
-                "relations": [relation_line(each) for each in result.relations],
+                "foreign_keys": [foreign_key_line(each) for each in result.foreign_keys],
                 "incomplete": list(result.incomplete),
             }
             for result in results
@@ -112,12 +112,10 @@ def found_in_words(entry: JournalEntry) -> str:
     return "; ".join(found)
 
 
-def relation_line(relation: RelationAudit) -> str:
-    """One relation in words."""
-    name = f"{relation.child} {relation.key} -> {relation.parent} {relation.parent_key}"
-    if not relation.orphans:
-        return f"{name}: all {relation.children:,} have their parent on the target"
-    torn = (
-        "all of them on the source, too" if not relation.brought else f"{relation.brought:,} of them not on the source"
-    )
-    return f"{name}: {relation.orphans:,} of {relation.children:,} have no parent on the target, {torn}"
+def foreign_key_line(audit: ForeignKeyAudit) -> str:
+    """One foreign key as a sentence."""
+    name = f"{audit.child} {audit.key} -> {audit.parent} {audit.parent_key}"
+    if not audit.orphans:
+        return f"{name}: all {audit.children:,} have their parent on the target"
+    torn = "all of them on the source, too" if not audit.brought else f"{audit.brought:,} of them not on the source"
+    return f"{name}: {audit.orphans:,} of {audit.children:,} have no parent on the target, {torn}"

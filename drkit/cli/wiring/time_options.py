@@ -20,10 +20,10 @@ AtOption = Annotated[
         help=f"Put groups where the log was at this time, never past what was unread: {FORMS}.",
     ),
 ]
-PositionsAtOption = Annotated[
+CommittedAtOption = Annotated[
     str | None,
     typer.Option(
-        "--positions-at",
+        "--committed-at",
         metavar="TIME",
         help="Put each group where it had committed at this time (as the mirror captured it), translated.",
     ),
@@ -34,19 +34,19 @@ TimezoneOption = Annotated[
 ]
 
 
-def either_moment(at: str | None, positions_at: str | None, timezone: str | None) -> Moment | None:
-    """The moment of `--at` or of `--positions-at`; None where neither was given.
+def either_moment(at: str | None, committed_at: str | None, timezone: str | None) -> Moment | None:
+    """The moment of `--at` or of `--committed-at`; None where neither was given.
 
     Raises:
         ConfigError: both were given, or it is no time that can be meant.
     """
-    if at is not None and positions_at is not None:
+    if at is not None and committed_at is not None:
         raise ConfigError(
-            "--at and --positions-at exclude each other",
+            "--at and --committed-at exclude each other",
             meaning="The one goes by when records were stamped, the other by what groups had committed",
             remedy="Give one of them",
         )
-    found = moment(positions_at, timezone, option="--positions-at")
+    found = moment(committed_at, timezone, option="--committed-at")
     return moment(at, timezone) if found is None else replace(found, basis=TimeBasis.COMMITS)
 
 

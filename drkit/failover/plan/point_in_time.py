@@ -42,7 +42,7 @@ class TimeBasis(StrEnum):
     """What of a moment decides where a group goes."""
 
     STAMPS = "stamps"  # `--at`: where the records stamped then are
-    COMMITS = "commits"  # `--positions-at`: where the group had committed then
+    COMMITS = "commits"  # `--committed-at`: where the group had committed then
 
 
 @dataclass(frozen=True, slots=True)

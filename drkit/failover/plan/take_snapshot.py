@@ -18,7 +18,7 @@ from functools import cache
 
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
-from drkit.failover.positions.group_history import Key, PastPosition, positions_at
+from drkit.failover.positions.group_history import Key, PastPosition, committed_at
 from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.transaction_gap import without_empty_gaps
 from drkit.failover.run.cluster_context import ClusterContext
@@ -241,7 +241,7 @@ def _remember_groups(
     if at is None or not at.by_commits:
         return positions, {}
     states = store.group_states_around(link.id, at.instant)
-    return positions, positions_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
+    return positions, committed_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
 
 
 # -- the clusters ----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class PastPosition:
     seen_at: datetime | None
 
 
-def positions_at(
+def committed_at(
     moment: datetime, states: Iterable[StatesAround], captured: Iterable[GroupPosition]
 ) -> dict[Key, PastPosition]:
     """Where every group stood at `moment`, on every partition that it has had a position on.

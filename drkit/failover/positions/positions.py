@@ -7,7 +7,7 @@ What can be known of a group and a partition:
   where there is none. Everything below it is stamped earlier, but a group that lagged, or a record
   that a slow clock stamped late, may leave something unread down there.
 
-- by the timeline (`--positions-at`): what the source offset that the group had committed at that
+- by the timeline (`--committed-at`): what the source offset that the group had committed at that
   moment is on the target; where it isn't known what it had committed, it isn't placed.
 
 So with `--at` the position is the *earlier* of the two: at least back to that moment, and never past

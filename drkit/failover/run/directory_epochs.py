@@ -20,7 +20,7 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId
 
 
-def adopt_epoch(estate: ClusterContext, link: LinkId) -> tuple[LinkControl, bool]:
+def recover_epoch(estate: ClusterContext, link: LinkId) -> tuple[LinkControl, bool]:
     """Raise a configured link's version to the greatest epoch in its directories; its control, and whether it changed.
 
     Raises:

@@ -156,7 +156,7 @@ def _frame(plan: Plan, *, run: str | None, state: State, dry_run: bool) -> Docum
         "digest": plan.digest,
         "dry_run": dry_run,
         "at": None if at is None or at.by_commits else iso(at.instant),
-        "positions_at": iso(at.instant) if at is not None and at.by_commits else None,
+        "committed_at": iso(at.instant) if at is not None and at.by_commits else None,
         "timezone": None if at is None else at.timezone,
         "at_local": None if at is None else at.local,
         "made_at": iso(plan.made_at),

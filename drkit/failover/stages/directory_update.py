@@ -66,7 +66,7 @@ def outrun(
             Obstacle(
                 f"{view.name} says {view.active}, epoch {view.epoch}; this run would write {active} with epoch {epoch}",
                 f"That entry is not of the store's history of {link}: the switch would not overwrite it",
-                f"Check [store] in the configuration; if the store was built anew: drkit link adopt '{link}'; if the "
+                f"Check [store] in the configuration; if the store was built anew: drkit link recover '{link}'; if the "
                 "entry is a leftover of another store, remove it by hand",
             )
         )

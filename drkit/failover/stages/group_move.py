@@ -1,7 +1,7 @@
 """What a failover did with one group: where it stood on the source, where it goes on reading on the target.
 
 Where it stood: as the source says now, if the link is still as that failover left it (nobody is to read there since);
-else as the failover's journal says, or, with `--positions-at`, whose journal has the past position, the timeline.
+else as the failover's journal says, or, with `--committed-at`, whose journal has the past position, the timeline.
 Where it goes on: what the failover committed, or, where it didn't move the group, what the target has now.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.positions.group_history import PastPosition, positions_at
+from drkit.failover.positions.group_history import PastPosition, committed_at
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import FINAL_STATES, PATHS, Kind, State
@@ -154,7 +154,7 @@ def _past(
 ) -> dict[TopicPartition, dict[str, PastPosition]]:
     """Where groups stood at the failover, by the timeline, by partition and group."""
     store, moment = estate.store, _moved_at(record)
-    known = positions_at(moment, store.group_states_around(plan.link, moment), store.group_positions(plan.link))
+    known = committed_at(moment, store.group_states_around(plan.link, moment), store.group_positions(plan.link))
     found: dict[TopicPartition, dict[str, PastPosition]] = {}
     for (group, tp), position in known.items():
         found.setdefault(tp, {})[group] = position

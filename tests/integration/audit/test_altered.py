@@ -89,9 +89,9 @@ def test_where_a_callable_has_no_answer_nothing_is_claimed_and_the_rest_is_found
 def test_what_is_unavailable_says_why_and_what_to_do(bench, audit, spark, unique_name, tmp_path):
     topic = bench.create(unique_name)
     link = altering(bench, filter="keeps_most")
-    with pytest.raises(Refused, match="--since-digest is unavailable") as refused:
-        audit(topic, link=link, since_digest=True)
-    assert "without --since-digest" in (refused.value.remedy or "")
+    with pytest.raises(Refused, match="--from-digests is unavailable") as refused:
+        audit(topic, link=link, from_digests=True)
+    assert "without --from-digests" in (refused.value.remedy or "")
     with pytest.raises(Refused, match="other writers"):
         audit(topic, link=replace(bench.link, provenance=True, shares_target=True))
     with pytest.raises(ConfigError, match="can't be imported"):

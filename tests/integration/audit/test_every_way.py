@@ -1,7 +1,7 @@
 """Every kind of damage, by every way of comparing: the findings that follow from what was done, row for row.
 
 Each topic was mirrored, so that digests are kept of it; then its target is made anew with one kind of damage. The
-default, `--full`, `--since-digest` and partitions that stay in tasks must find the same rows, and the continuous audit
+default, `--full`, `--from-digests` and partitions that stay in tasks must find the same rows, and the continuous audit
 the same numbers.
 """
 
@@ -168,7 +168,7 @@ def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_na
     found = {
         "default": audit(*topics.values(), **options),
         "full": audit(*topics.values(), full=True, **options),
-        "digest": audit(*topics.values(), since_digest=True, **options),
+        "digest": audit(*topics.values(), from_digests=True, **options),
     }
     with monkeypatch.context() as patch:
         patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)

@@ -182,8 +182,8 @@ def test_what_stands_in_the_way_is_found_before_anything_is_changed(prepare, tmp
     assert {summary.kind for summary in own.store.runs()} == {Kind.FAILOVER}
 
 
-def adopt(own):
-    command = [sys.executable, "-m", "drkit", "link", "adopt", "primary->dr", "--config", str(own.config_path)]
+def recover(own):
+    command = [sys.executable, "-m", "drkit", "link", "recover", "primary->dr", "--config", str(own.config_path)]
     return subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -193,23 +193,23 @@ def test_a_store_built_anew_goes_on_above_the_epochs_in_the_directories(prepare,
     first, second = open_directories(own.config, own.link.id)
     first.publish(Entry("primary->dr", "dr", "elsewhere:1", 6, "LOST", now()))
     second.publish(Entry("primary->dr", "primary", "elsewhere:1", 7, "LOST", now()))
-    refused = adopt(own)
+    refused = recover(own)
     assert refused.returncode == 3
     assert "says that dr serves (epoch 6, run LOST); by the store primary does" in refused.stdout
     assert own.store.link_control(own.link.id) is None
     first.publish(Entry("other->dr", "primary", "elsewhere:1", 8, "LOST", now()))
-    assert "holds the entry of other->dr" in adopt(own).stdout
+    assert "holds the entry of other->dr" in recover(own).stdout
     first.publish(Entry("primary->dr", "primary", "elsewhere:1", 9, "LOST", now()))
 
     with own.estate() as estate:
         plan = make_plan(estate, PlanRequest("dr"))
-        assert any("drkit link adopt 'primary->dr'" in obstacle.remedy for obstacle in plan.obstacles)
-        adopted = adopt(own)
-        assert adopted.returncode == 0, adopted.stderr
-        assert json.loads(adopted.stdout)["version"] == 9
+        assert any("drkit link recover 'primary->dr'" in obstacle.remedy for obstacle in plan.obstacles)
+        recovered = recover(own)
+        assert recovered.returncode == 0, recovered.stderr
+        assert json.loads(recovered.stdout)["version"] == 9
         with pytest.raises(StalePlan):
             plan_again(estate, plan)
-    assert json.loads(adopt(own).stdout)["version"] == 9, "nothing is left to do"
+    assert json.loads(recover(own).stdout)["version"] == 9, "nothing is left to do"
     own.produce("primary", own.topic("t"), texts("y", 10))
     assert mirror(own) == 20
     assert fail_over(own).error is None

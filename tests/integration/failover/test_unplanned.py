@@ -475,7 +475,7 @@ def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
         wait_until(lambda: {45, 50} <= offsets_of(own, name), what="the new positions")
         wait_until(lambda: offsets_of(own, late) == {5}, what="the late group")
         wait_until(lambda: stands_since(own, name, then), what="the timeline")
-    when = replace(parse_moment(iso(then), now=now(), option="--positions-at"), basis=TimeBasis.COMMITS)
+    when = replace(parse_moment(iso(then), now=now(), option="--committed-at"), basis=TimeBasis.COMMITS)
     plan, result = away(own, without_primary(own), at=when)
     assert result.error is None
     assert own.committed("dr", name) == {(topic, 0): 10, (topic, 1): 20}

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Message, ShareConsumer
 
 from drkit.config import ClusterConfig
-from drkit.failover.positions.group_history import PastPosition, positions_at
+from drkit.failover.positions.group_history import PastPosition, committed_at
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
@@ -215,4 +215,4 @@ def captured_last(mirrored: Mirrored, group: str) -> datetime:
 
 def position_at(mirrored: Mirrored, group: str, place: TopicPartition, moment: datetime) -> PastPosition | None:
     states = mirrored.store.group_states_around(mirrored.link.id, moment)
-    return positions_at(moment, states, mirrored.store.group_positions(mirrored.link.id)).get((group, place))
+    return committed_at(moment, states, mirrored.store.group_positions(mirrored.link.id)).get((group, place))

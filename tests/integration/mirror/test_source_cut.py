@@ -99,7 +99,7 @@ def assert_stands_still(mirrored: Mirrored, topic: str) -> None:
 
 def assert_not_proven(mirrored: Mirrored, topic: str) -> None:
     """The audit by digest takes what was mirrored of the lost stretch for nothing."""
-    request = AuditRequest(link=mirrored.link, out="", since_digest=True)
+    request = AuditRequest(link=mirrored.link, out="", from_digests=True)
     (scope,) = (e for e in observe_scope(request, mirrored.store, mirrored.config).partitions if e.topic == topic)
     assert scope.source_kept == KEPT
     claims, left = choose(scope)

@@ -1,4 +1,4 @@
-"""What `drkit audit --since-digest` says of itself, and what it doesn't go with."""
+"""What `drkit audit --from-digests` says of itself, and what it doesn't go with."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_audit_without_it_says_nothing_of_digests() -> None:
 
 @pytest.mark.parametrize("option", ["--full", "--from", "--until"])
 def test_options_that_it_excludes_are_refused_with_the_reason(option) -> None:
-    with pytest.raises(ConfigError, match=f"{option} and --since-digest exclude each other") as refused:
+    with pytest.raises(ConfigError, match=f"{option} and --from-digests exclude each other") as refused:
         refuse_with_digest({"--full": None, option: "x"})
     assert refused.value.meaning
     refuse_with_digest({"--full": False, "--from": None})

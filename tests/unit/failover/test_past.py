@@ -1,4 +1,4 @@
-"""`--positions-at`: each group goes where it had committed then, translated; what isn't known isn't placed."""
+"""`--committed-at`: each group goes where it had committed then, translated; what isn't known isn't placed."""
 
 from __future__ import annotations
 
@@ -115,5 +115,5 @@ def test_both_options_at_once_are_refused() -> None:
     assert then.by_commits
     with pytest.raises(ConfigError, match="exclude each other"):
         either_moment("-2m", "-2m", None)
-    with pytest.raises(ConfigError, match=r"--positions-at .tomorrow. is not a time"):
+    with pytest.raises(ConfigError, match=r"--committed-at .tomorrow. is not a time"):
         either_moment(None, "tomorrow", None)

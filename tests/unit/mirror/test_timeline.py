@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.failover.positions.group_history import positions_at
+from drkit.failover.positions.group_history import committed_at
 from drkit.mirror.groups.group_history import HEARTBEAT_SECONDS, Series, Timeline
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.timeline import GroupState, StatesAround, TimelinePolicy
@@ -78,7 +78,7 @@ class Group:
 
     def answer(self, moment: float, today: float):
         captured = [GroupPosition(*SERIES, 0, self.shown[0][0], "", self.captured_at)]
-        past = positions_at(at(moment), [self.rows.around(at(moment), at(today))], captured)
+        past = committed_at(at(moment), [self.rows.around(at(moment), at(today))], captured)
         return past[SERIES[0], TopicPartition(SERIES[1], 0)]
 
 
@@ -153,10 +153,10 @@ def test_a_group_that_is_gone_stood_nowhere_from_then_on() -> None:
     rows.keep(timeline.look(at(0), at(0.1), {SERIES: {0: (7, "note")}}, []))
     rows.keep(timeline.look(at(1), at(1.1), {SERIES: {0: (7, "note")}}, []))
     rows.keep(timeline.gone(at(2.1), [SERIES[0]]))
-    before = positions_at(at(0.9), [rows.around(at(0.9), at(9))], [])
+    before = committed_at(at(0.9), [rows.around(at(0.9), at(9))], [])
     assert before[SERIES[0], TopicPartition(SERIES[1], 0)].offset == 7
     assert before[SERIES[0], TopicPartition(SERIES[1], 0)].metadata == "note"
-    assert positions_at(at(3), [rows.around(at(3), at(9))], []) == {}
+    assert committed_at(at(3), [rows.around(at(3), at(9))], []) == {}
 
 
 def test_after_a_pause_of_the_mirror_nothing_is_said_to_be_exact() -> None:
@@ -165,7 +165,7 @@ def test_after_a_pause_of_the_mirror_nothing_is_said_to_be_exact() -> None:
     rows.keep(first.look(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]))
     again = Timeline(DAY)
     rows.keep(again.look(at(100), at(100.1), {SERIES: {0: (9, "")}}, [SERIES]))
-    found = positions_at(at(50), [rows.around(at(50), at(101))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
+    found = committed_at(at(50), [rows.around(at(50), at(101))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
     assert (found.offset, found.certainty) == (7, Certainty.CONSERVATIVE)
     assert "the mirror was not looking" in str(found.reason)
 
@@ -173,14 +173,14 @@ def test_after_a_pause_of_the_mirror_nothing_is_said_to_be_exact() -> None:
 def test_before_the_timeline_begins_nothing_is_known() -> None:
     timeline, rows = Timeline(DAY), Rows()
     rows.keep(timeline.look(at(10), at(10.1), {SERIES: {0: (7, "")}}, [SERIES]))
-    found = positions_at(at(5), [rows.around(at(5), at(11))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
+    found = committed_at(at(5), [rows.around(at(5), at(11))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
     assert (found.offset, found.certainty) == (None, Certainty.UNAVAILABLE)
     assert "begins at 2026-11-20T04:00:10.100Z" in str(found.reason)
 
 
 def test_a_position_that_the_timeline_never_saw_is_named() -> None:
     captured = [GroupPosition("late", "flights", 3, 9, "", at(20))]
-    found = positions_at(at(5), [], captured)["late", TopicPartition("flights", 3)]
+    found = committed_at(at(5), [], captured)["late", TopicPartition("flights", 3)]
     assert (found.offset, found.certainty) == (None, Certainty.UNAVAILABLE)
     assert "has no position of late on flights:3" in str(found.reason)
 

@@ -1,4 +1,4 @@
-"""`--since-digest`: what the mirror kept digests of is proven on the target alone, and damage is found all the same."""
+"""`--from-digests`: what the mirror kept digests of is proven on the target alone, and damage is found all the same."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_was_mirrored_is_proven_without_the_source(bench, audit, unique_nam
         said.append(text)
         without_source(text)
 
-    result = audit(plain, transactional, tiny, link=link, since_digest=True, progress=both)
+    result = audit(plain, transactional, tiny, link=link, from_digests=True, progress=both)
     ordinary = audit(plain, transactional, tiny, link=link)
 
     assert result.verdict is Verdict.CLEAN
@@ -142,7 +142,7 @@ def test_damage_to_the_target_is_found_as_without_digests(bench, audit, unique_n
         bench.create(topic, on=["dr"])
         raw.produce(bench.lab.bootstrap("dr"), topic, 0, *act(batches))
 
-    first = audit(*topics, link=link, since_digest=True)
+    first = audit(*topics, link=link, from_digests=True)
     ordinary = audit(*topics, link=link)
 
     assert first.verdict is ordinary.verdict is Verdict.DEVIATED
@@ -181,9 +181,9 @@ def test_a_mirror_that_was_killed_goes_on_to_cover_and_the_verb_says_how_much(mi
     assert kept
     assert kept[-1].target_end == mirrored.target.end(topic)
 
-    clean = drkit("audit", "--since-digest", "--topic", topic, config=mirrored.config_path, folder=tmp_path)
+    clean = drkit("audit", "--from-digests", "--topic", topic, config=mirrored.config_path, folder=tmp_path)
     refused = [
-        drkit("audit", "--since-digest", *more, config=mirrored.config_path, folder=tmp_path)
+        drkit("audit", "--from-digests", *more, config=mirrored.config_path, folder=tmp_path)
         for more in (("--full",), ("--from", "-2m"))
     ]
 
@@ -201,7 +201,7 @@ def test_without_digests_both_sides_are_compared(bench, audit, unique_name):
     link = replace(bench.link, topics=(re.escape(unique_name) + "[.].*",), range_digests=False)
     assert MirrorRuntime(bench.config, link, bench.store).run(until_caught_up=True).caught_up
 
-    result = audit(topic, link=link, since_digest=True)
+    result = audit(topic, link=link, from_digests=True)
 
     assert digests(bench, topic) == []
     assert result.verdict is Verdict.CLEAN

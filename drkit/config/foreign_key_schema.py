@@ -1,4 +1,4 @@
-"""`[[relations]]`: which topic's records refer to another's, for the audit of what belongs together."""
+"""`[[foreign_keys]]`: which topic's records refer to another's, for the audit of what belongs together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _place(text: str) -> str:
 Place = Annotated[str, AfterValidator(_place)]
 
 
-class RelationConfig(Strict):
+class ForeignKeyConfig(Strict):
     """Each record of `child` refers to one of `parent`: what `key` finds in it is what `parent_key` finds in that.
 
     `decoder`, `parent_decoder`: where a value isn't JSON, callables that make of its bytes what JSON can hold.
@@ -40,5 +40,5 @@ class RelationConfig(Strict):
     @model_validator(mode="after")
     def _two_topics(self) -> Self:
         if self.child == self.parent:
-            raise ValueError(f"child and parent are both {self.child!r}; a relation is between two topics")
+            raise ValueError(f"child and parent are both {self.child!r}; a foreign key is between two topics")
         return self

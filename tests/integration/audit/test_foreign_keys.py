@@ -1,4 +1,4 @@
-"""Declared relations: children that came over without their parents."""
+"""Declared foreign_keys: children that came over without their parents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from drkit.audit.run import run_audit
-from drkit.config.relation_schema import RelationConfig
+from drkit.config.foreign_key_schema import ForeignKeyConfig
 from drkit.model.audit import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError
 from tests.support.damage import STAMP, Record
@@ -32,8 +32,8 @@ def test_children_without_parents_are_counted_on_both_sides(bench, spark, unique
         bench.produce(alias, orders, 0, arrived[::2])
         bench.produce(alias, orders, 1, [*arrived[1::2], gone])
         bench.produce(alias, items, 0, children)
-    by_key = RelationConfig(child=items, parent=orders, key="$.order.id")
-    by_value = RelationConfig(
+    by_key = ForeignKeyConfig(child=items, parent=orders, key="$.order.id")
+    by_value = ForeignKeyConfig(
         child=items,
         parent=orders,
         key="$.order.id",
@@ -41,12 +41,12 @@ def test_children_without_parents_are_counted_on_both_sides(bench, spark, unique
         decoder="json:loads",
         parent_decoder="json:loads",
     )
-    config = bench.config.model_copy(update={"relations": (by_key,)})
+    config = bench.config.model_copy(update={"foreign_keys": (by_key,)})
     request = AuditRequest(bench.link, str(tmp_path / "one"), (TopicChoice(items),))
 
     result = run_audit(request, bench.store, config, spark)
 
-    (found,) = result.relations
+    (found,) = result.foreign_keys
     assert result.counts.clean
     assert (found.children, found.keyless) == (8, 2)
     assert (found.orphans, found.orphans_on_source, found.brought) == (5, 2, 3)
@@ -61,16 +61,16 @@ def test_children_without_parents_are_counted_on_both_sides(bench, spark, unique
     plain = bench.create(f"{unique_name}.plain")
     for alias in ("primary", "dr"):
         bench.produce(alias, plain, 0, clean)
-    decoded = bench.config.model_copy(update={"relations": (by_value.model_copy(update={"child": plain}),)})
+    decoded = bench.config.model_copy(update={"foreign_keys": (by_value.model_copy(update={"child": plain}),)})
     request = AuditRequest(bench.link, str(tmp_path / "two"), (TopicChoice(plain),))
-    (same,) = run_audit(request, bench.store, decoded, spark).relations
+    (same,) = run_audit(request, bench.store, decoded, spark).foreign_keys
     assert (same.children, same.keyless, same.orphans, same.brought) == (8, 1, 5, 3)
 
 
 def test_a_decoder_that_is_not_there_is_a_usage_error(bench, spark, unique_name, tmp_path):
     child, parent = f"{unique_name}.a", f"{unique_name}.b"
-    relation = RelationConfig(child=child, parent=parent, key="$.x", decoder="json:nothing")
-    config = bench.config.model_copy(update={"relations": (relation,)})
+    foreign_key = ForeignKeyConfig(child=child, parent=parent, key="$.x", decoder="json:nothing")
+    config = bench.config.model_copy(update={"foreign_keys": (foreign_key,)})
 
     with pytest.raises(ConfigError, match="json:nothing"):
         run_audit(AuditRequest(bench.link, str(tmp_path / "out"), (TopicChoice(child),)), bench.store, config, spark)
