@@ -14,6 +14,7 @@ import typer
 from typer._click.exceptions import ClickException  # of the click that Typer carries: no public name exists
 
 from drkit import __version__
+from drkit.cli.examples import add_examples
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.errors import ConfigError, ExitCode
 
@@ -72,6 +73,7 @@ def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
     app = _empty()
     for module in (each for verb in verbs for each in _MODULES.get(verb, (verb,))):
         importlib.import_module(f"drkit.cli.verbs.{module}").register(app)
+    add_examples(app)
     return app
 
 

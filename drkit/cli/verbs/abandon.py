@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,9 +10,10 @@ from rich.markup import escape
 
 from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.recovery.abandon import AbandonReport, abandon_run
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ExitCode
+
+if TYPE_CHECKING:
+    from drkit.failover.recovery.abandon import AbandonReport
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +32,9 @@ def abandon(
     Nothing is deleted, and what was salvaged stays. Exits 0 where the cluster that serves is open, 7 where its fence
     still stands, 3 where the run can be taken to its end.
     """
+    from drkit.failover.recovery.abandon import abandon_run
+    from drkit.failover.run.cluster_context import ClusterContext
+
     with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
         done = abandon_run(estate, run_id, run.writer.log.print)
         run.writer.emit(

@@ -34,13 +34,13 @@ from drkit.cli.wiring.spark_options import (
     topic_choices,
 )
 from drkit.cli.wiring.time_options import TimezoneOption, moment
-from drkit.config import Config
 from drkit.model.audit import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
+    from drkit.config import Config
     from drkit.store.api import Store
 
 _WITNESSES = 25
@@ -171,12 +171,12 @@ def _audited(
     run: Invocation, requests: Sequence[AuditRequest], store: Store, runtime: SparkRuntime
 ) -> tuple[list[AuditResult], list[Failure]]:
     """Audit the links, one after the other; one that fails stands in no other's way."""
-    from drkit.audit.spark.session import session_starting  # noqa: PLC0415 - PySpark loads only where it is used
+    from drkit.audit.spark.session import session_starting
 
     results: list[AuditResult] = []
     failures: list[Failure] = []
     with session_starting(runtime, brief=True):
-        from drkit.audit.run import run_audit  # noqa: PLC0415 - what it needs loads while the JVM starts
+        from drkit.audit.run import run_audit
 
         for request in requests:
             with told(run, f"audit {request.link.id}") as telling:
@@ -235,13 +235,13 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 def _check_table(table: str | None, runtime: SparkRuntime) -> None:
     if table is not None:
-        from drkit.audit.findings.findings_table import check_table  # noqa: PLC0415 - PySpark loads only where it is used
+        from drkit.audit.findings.findings_table import check_table
 
         check_table(table, runtime)
 
 
 def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, run: str) -> None:
-    from drkit.audit.findings.findings_table import append_findings  # noqa: PLC0415 - PySpark loads only where it is used
+    from drkit.audit.findings.findings_table import append_findings
 
     paths = [result.findings_path for result in results]
     try:
@@ -255,9 +255,9 @@ def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, r
 
 
 def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
-    from drkit.audit.findings.findings_over_time import over_time  # noqa: PLC0415 - Arrow loads only where it is used
-    from drkit.audit.findings.witnesses import witnesses  # noqa: PLC0415 - as above
-    from drkit.cli.views.audit_report import render_report  # noqa: PLC0415 - as above
+    from drkit.audit.findings.findings_over_time import over_time
+    from drkit.audit.findings.witnesses import witnesses
+    from drkit.cli.views.audit_report import render_report
 
     times = [over_time([Path(result.findings_path)]) for result in results]
     shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]

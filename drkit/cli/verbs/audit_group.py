@@ -30,8 +30,6 @@ from drkit.cli.wiring.spark_options import (
     told,
     topic_choices,
 )
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.stages.group_move import find_move
 from drkit.model.audit import TopicChoice
 from drkit.model.clock import date_of, iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
@@ -120,11 +118,14 @@ def run_group_view(
         ConfigError: no topic that was asked for is one of the group's.
         Refused: no failover moved the group, or what it did can't be told any more.
     """
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.stages.group_move import find_move
+
     store = run.store()
     with ClusterContext(run.config, store) as estate:
         move = _of_topics(find_move(estate, group, failover, link), choices)
         moved = estate.link(move.link)
-    from drkit.audit.findings.group_view import audit_group  # noqa: PLC0415 - PySpark loads only where it is used
+    from drkit.audit.findings.group_view import audit_group
 
     with told(run, f"audit {move.link} for {group}") as telling:
         result = audit_group(

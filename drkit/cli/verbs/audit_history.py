@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,7 +14,9 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, Outpu
 from drkit.cli.wiring.output import OutputMode
 from drkit.model.audit import FindingKind
 from drkit.model.clock import iso
-from drkit.observe.audits import AuditOfLink, past_audits
+
+if TYPE_CHECKING:
+    from drkit.observe.audits import AuditOfLink
 
 _KINDS = tuple(kind.value for kind in FindingKind)
 _STYLES = {"clean": "green", "incomplete": "yellow", "deviated": "bold red", "failed": "bold red"}
@@ -36,6 +38,8 @@ def history(
 
     [dim]drkit audit history --last 10[/]
     """
+    from drkit.observe.audits import past_audits
+
     with command(config, output, verbose) as run:
         if link is not None:
             run.links(link)

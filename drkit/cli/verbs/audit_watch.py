@@ -31,8 +31,6 @@ from drkit.model.audit import TopicChoice
 from drkit.model.continuous import KINDS, AuditProgress
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link, LinkId
-from drkit.observe.alert_hooks import AlertHooks
-from drkit.observe.audit_metrics import audit_metrics
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
@@ -98,6 +96,9 @@ def run_continuous(
     Raises:
         ConfigError: not one link, or an address that can't be bound.
     """
+    from drkit.observe.alert_hooks import AlertHooks
+    from drkit.observe.audit_metrics import audit_metrics
+
     if len(links) != 1:
         raise ConfigError(
             f"`drkit audit watch` is of one link, and {len(links)} are configured",
@@ -106,7 +107,7 @@ def run_continuous(
     link, store = links[0], run.store()
     checkpoint = options.checkpoint or platformdirs.user_state_path("drkit") / "continuous" / _folder(link.id)
     host, port = address(options.metrics, "--metrics") if options.metrics is not None else ("", 0)
-    from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest  # noqa: PLC0415 - PySpark loads only here
+    from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
 
     request = ContinuousRequest(
         link=link,

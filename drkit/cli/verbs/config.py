@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,14 +13,13 @@ from rich.text import Text
 from drkit.cli.views.checks_view import check_mark, print_checks
 from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode, to_json
-from drkit.config.effective import Origin, Setting, effective_settings, file_origin
-from drkit.config.environment import CONFIG_VARIABLE
-from drkit.config.json_schema import toml_schema
-from drkit.config.load import ConfigSources, config_of, find_config, read_sources
 from drkit.model.errors import ExitCode
 from drkit.observe.check import CheckOutcome, worst_outcome
-from drkit.observe.configuration_check import ConfigCheck, checks_with_clusters, checks_without_clusters
-from drkit.observe.status import observing
+
+if TYPE_CHECKING:
+    from drkit.config.effective import Setting
+    from drkit.config.load import ConfigSources
+    from drkit.observe.configuration_check import ConfigCheck
 
 
 def register(app: typer.Typer) -> None:
@@ -52,6 +51,9 @@ def show(
 
     Example: `drkit config show --config drkit.toml --output json`
     """
+    from drkit.config.effective import effective_settings
+    from drkit.config.load import read_sources
+
     with command(config, output, verbose) as run:
         sources = read_sources(config)
         settings = effective_settings(sources)
@@ -74,6 +76,10 @@ def check(
 
     Example: `drkit config check --connect`
     """
+    from drkit.config.load import config_of, read_sources
+    from drkit.observe.configuration_check import checks_with_clusters, checks_without_clusters
+    from drkit.observe.status import observing
+
     with command(config, output, verbose) as run:
         sources = read_sources(config)
         read = config_of(sources)
@@ -99,12 +105,16 @@ def schema(
 
     Example: `drkit config schema > drkit.schema.json`
     """
+    from drkit.config.json_schema import toml_schema
+
     with command(config, output, verbose) as run:
         document = toml_schema()
         run.writer.emit(document, lambda _: typer.echo(to_json(document, indent=2)))
 
 
 def _shown_document(path: Path | None, sources: ConfigSources, settings: Sequence[Setting]) -> dict[str, Any]:
+    from drkit.config.effective import file_origin
+
     return {
         "file": str(sources.file.absolute()),
         "file_origin": file_origin(path).value,
@@ -123,6 +133,10 @@ def _shown_document(path: Path | None, sources: ConfigSources, settings: Sequenc
 
 
 def _print_settings(console: Console, path: Path | None, settings: Sequence[Setting]) -> None:
+    from drkit.config.effective import Origin, file_origin
+    from drkit.config.environment import CONFIG_VARIABLE
+    from drkit.config.load import find_config
+
     by = {Origin.FLAG: "--config", Origin.ENVIRONMENT: CONFIG_VARIABLE, Origin.DEFAULT: "default"}[file_origin(path)]
     file = find_config(path)
     console.print(Text.assemble((str(file.absolute()), "bold"), f"  ({by})"), soft_wrap=True)

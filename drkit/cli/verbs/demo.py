@@ -75,10 +75,10 @@ def demo(
     consumer groups and mirrored; the primary is killed in mid-stream; the groups fail over to a
     time; the primary comes back and is audited; failback brings everything home.
     """
-    from drkit.demo.evidence import evidence_document, print_evidence  # noqa: PLC0415  # heavy, this verb's alone
-    from drkit.demo.picture import Picture  # noqa: PLC0415  # as above
-    from drkit.demo.story import Script, Story  # noqa: PLC0415  # as above
-    from drkit.lab.toolchain import ensure  # noqa: PLC0415  # as above
+    from drkit.demo.evidence import evidence_document, print_evidence  # heavy, this verb's alone
+    from drkit.demo.picture import Picture  # as above
+    from drkit.demo.story import Script, Story  # as above
+    from drkit.lab.toolchain import ensure  # as above
 
     with command(config, output, verbose) as run:
         sets = ("kafka", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka",)
@@ -110,7 +110,7 @@ def demo(
 
 
 def _take_down(lab: object, folder: Path, *, remove: bool) -> None:
-    from drkit.lab import Lab  # noqa: PLC0415  # heavy, this verb's alone
+    from drkit.lab import Lab  # heavy, this verb's alone
 
     if isinstance(lab, Lab):
         lab.down()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,14 +21,15 @@ from drkit.cli.wiring.context import (
     command,
 )
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.recovery.surroundings import Unfinished, advise, unfinished_runs
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
 from drkit.observe.check import Check, CheckOutcome
-from drkit.observe.readiness import Readiness, readiness
-from drkit.observe.status import observing
+
+if TYPE_CHECKING:
+    from drkit.failover.recovery.surroundings import Unfinished
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.observe.readiness import Readiness
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +52,10 @@ def doctor(
     Exits 0 where nothing fails (warnings name their cost), 3 where a failover would be refused,
     8 where a check could not be made.
     """
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.observe.readiness import readiness
+    from drkit.observe.status import observing
+
     with command(config, output, verbose) as run:
         store = run.store()
         with observing(run.config, timeout) as clusters:
@@ -67,6 +72,8 @@ def doctor(
 
 def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
     """What leads on: from each run of the link that isn't over, and from a cluster that is gone without one."""
+    from drkit.failover.recovery.surroundings import advise, unfinished_runs
+
     left: list[Unfinished | None] = [*unfinished_runs(estate, link)]
     for each in left or [None]:
         advice = advise(estate, link, each)

@@ -12,13 +12,6 @@ import typer
 from drkit.cli.views.drill_view import show_history, show_result, show_schedule
 from drkit.cli.wiring.context import OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.config import load_config
-from drkit.drill.cron import zone
-from drkit.drill.experiment_file import load_experiment
-from drkit.drill.keep import Drills, default_drills
-from drkit.drill.result import DrillHistory
-from drkit.drill.runner import run_drill
-from drkit.drill.schedule import DrillSchedule
 from drkit.model.errors import ExitCode
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
@@ -54,6 +47,10 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Play an experiment. Exit 0 passed, 1 failed, 6 only an objective missed, 8 unknown."""
+    from drkit.drill.experiment_file import load_experiment
+    from drkit.drill.keep import Drills, default_drills
+    from drkit.drill.runner import run_drill
+
     with command(_configured(config), output, verbose) as invocation:
         experiment = load_experiment(file)
         if invocation.config_path is not None:
@@ -86,6 +83,10 @@ def schedule(
     verbose: VerboseOption = False,
 ) -> None:
     """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C."""
+    from drkit.config import load_config
+    from drkit.drill.cron import zone
+    from drkit.drill.schedule import DrillSchedule
+
     with command(_configured(config), output, verbose) as invocation:
         options = [] if drills is None else ["--drills", str(drills.resolve())]
         if invocation.config_path is not None:
@@ -112,6 +113,9 @@ def history(
     verbose: VerboseOption = False,
 ) -> None:
     """List the drills that were kept, newest first."""
+    from drkit.drill.keep import Drills, default_drills
+    from drkit.drill.result import DrillHistory
+
     with command(config, output, verbose) as invocation:
         found = DrillHistory(drills=Drills(drills or default_drills()).summaries())
         invocation.writer.emit(found.model_dump(mode="json"), lambda console: show_history(console, found))
@@ -128,6 +132,8 @@ def report(
     verbose: VerboseOption = False,
 ) -> None:
     """Show the result of a drill that was kept."""
+    from drkit.drill.keep import Drills, default_drills
+
     with command(config, output, verbose) as invocation:
         kept = Drills(drills or default_drills())
         result = kept.result(kept.find(run_name))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.directory import Entry, open_directories
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
+
+if TYPE_CHECKING:
+    from drkit.directory import Entry
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 
@@ -91,6 +93,8 @@ def _of_links(run: Invocation, links: list[Link]) -> dict[str, object]:
 
 def _of_link(run: Invocation, link: Link) -> dict[str, object]:
     """By the directory's word; where there is none, or it can't be asked, by the store's."""
+    from drkit.directory import open_directories
+
     entries: list[tuple[Entry, str]] = []
     silent: list[DrkitError] = []
     for directory in open_directories(run.config, link.id):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,17 +17,17 @@ from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEn
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, spark_properties, spark_verb
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.failback.planner import CLUSTER_ID, make_failback_plan
-from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.machine import Kind
 from drkit.failover.run.ports import Ports
-from drkit.failover.run.service import confirm_cluster, run_failback, standing_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.wording import counted
 from drkit.seed.checks import seed_port
+
+if TYPE_CHECKING:
+    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.run.cluster_context import ClusterContext
 
 ClusterIdOption = Annotated[
     str | None,
@@ -117,6 +117,10 @@ def bring_back(
     driver_memory: str,
 ) -> None:
     """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
+    from drkit.failover.failback.planner import make_failback_plan
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.service import standing_obstacles
+
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     chosen = run.links(link)[0] if link is not None else None
@@ -143,6 +147,8 @@ def _act(
     cluster_id: str | None,
     started_at: datetime,
 ) -> None:
+    from drkit.failover.run.service import confirm_cluster, run_failback, standing_obstacles
+
     standing = standing_obstacles(plan, waived=waived)
     if run.writer.mode is OutputMode.HUMAN:
         print_plan(run.writer.console, plan, standing)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,17 +16,16 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
 from drkit.cli.wiring.selection import one_edge, select
 from drkit.cli.wiring.time_options import AtOption, CommittedAtOption, TimezoneOption, either_moment
-from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, read_plan, write_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
-from drkit.failover.positions.mirrormaker_positions import parse_positions_from
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.selection import Edge, Selection
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.machine import Mode
-from drkit.failover.run.service import plan_again, run_failover, standing_obstacles, without_loss_obstacles
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan
+    from drkit.failover.run.cluster_context import ClusterContext
 
 AcceptUnfencedOption = Annotated[
     bool, typer.Option(ACCEPT_UNFENCED, help="Go on although the cluster that groups leave can't be fenced.")
@@ -124,6 +123,12 @@ def failover(
     verbose: VerboseOption = False,
 ) -> None:
     """Move consumer groups to another cluster: plan, show, act, prove."""
+    from drkit.failover.plan.failover_plan import read_plan, write_plan
+    from drkit.failover.plan.planner import PlanRequest, make_plan
+    from drkit.failover.positions.mirrormaker_positions import parse_positions_from
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.service import plan_again, standing_obstacles
+
     with command(config, output, verbose) as run:
         started_at = now()
         collect_rarely()
@@ -189,6 +194,8 @@ def _act(
     accept_unfenced: bool,
     started_at: datetime,
 ) -> None:
+    from drkit.failover.run.service import run_failover, standing_obstacles, without_loss_obstacles
+
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
     if run.writer.mode is OutputMode.HUMAN:
         print_plan(run.writer.console, plan, standing, about_to_run=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,12 +14,12 @@ from drkit.cli.verbs.failover import YesOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
-from drkit.failover.fencing.fence_command import fence_again, lift_fence, links_left, serving
-from drkit.failover.fencing.fence_context import answers
-from drkit.failover.fencing.fence_proof import FenceProof
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import Link
+
+if TYPE_CHECKING:
+    from drkit.failover.fencing.fence_proof import FenceProof
+    from drkit.failover.run.cluster_context import ClusterContext
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 
@@ -48,6 +48,10 @@ def fence(
     verbose: VerboseOption = False,
 ) -> None:
     """Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence."""
+    from drkit.failover.fencing.fence_command import fence_again, links_left
+    from drkit.failover.fencing.fence_context import answers
+    from drkit.failover.run.cluster_context import ClusterContext
+
     with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
         if lift:
             if wait:
@@ -86,6 +90,8 @@ def _links_with(links: list[Link], cluster: str | None) -> list[Link]:
 
 def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: str | None, *, yes: bool) -> None:
     """Open a cluster, link by link: the one named, else the one that clients are to use."""
+    from drkit.failover.fencing.fence_command import lift_fence, serving
+
     found = []
     for each in links:
         serves = serving(estate, each)

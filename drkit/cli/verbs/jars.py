@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,13 +12,11 @@ from rich.text import Text
 
 from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.config.cache import cache_dir
-from drkit.lab.toolchain import ensure, known_sets, missing_jars
-from drkit.lab.toolchain.java import find_java_home
-from drkit.lab.toolchain.lockfile import Jar, read_lock
-from drkit.lab.toolchain.repository import chosen_repository
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.wording import and_more, counted
+
+if TYPE_CHECKING:
+    from drkit.lab.toolchain.lockfile import Jar
 
 _USED_BY = {
     "kafka": "drkit lab, demo and drill: brokers",
@@ -88,6 +86,10 @@ def fetch(
 
     Example: `drkit jars fetch --repository https://maven.example.com/central`
     """
+    from drkit.lab.toolchain import ensure, known_sets, missing_jars
+    from drkit.lab.toolchain.lockfile import read_lock
+    from drkit.lab.toolchain.repository import chosen_repository
+
     with command(config, output, verbose) as run:
         names = tuple(dict.fromkeys(sets or _DEFAULT))
         unknown = [name for name in names if name not in known_sets()]
@@ -108,6 +110,8 @@ def fetch(
 
 
 def _java() -> str | None:
+    from drkit.lab.toolchain.java import find_java_home
+
     try:
         return str(find_java_home())
     except ConfigError:
@@ -117,6 +121,8 @@ def _java() -> str | None:
 
 
 def _document(found: Sequence[_Set], java: str | None, repository: str | None) -> dict[str, Any]:
+    from drkit.config.cache import cache_dir
+
     return {
         "cache": str(cache_dir()),
         "repository": repository,
@@ -138,6 +144,8 @@ def _document(found: Sequence[_Set], java: str | None, repository: str | None) -
 
 
 def _print(console: Console, found: Sequence[_Set], java: str | None) -> None:
+    from drkit.config.cache import cache_dir
+
     console.print(Text(f"Cache: {cache_dir()}"), soft_wrap=True)
     console.print(Text(f"Java 17: {java or 'missing: install drkit with its dependencies'}"), soft_wrap=True)
     for each in found:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,12 +14,11 @@ from rich.table import Table
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.config import load_config
-from drkit.lab import Lab, NodeStatus
-from drkit.lab.lab import START_SECONDS, take_down_folder
-from drkit.lab.layout import StoreKind
 from drkit.model.errors import DrkitError
-from drkit.store import open_store
+
+if TYPE_CHECKING:
+    from drkit.lab import Lab, NodeStatus
+    from drkit.lab.layout import StoreKind
 
 lab_app = typer.Typer(
     name="lab", help="Real Kafka clusters and Cassandra on this machine, for trying and testing.", no_args_is_help=True
@@ -31,7 +30,9 @@ DirOption = Annotated[
 NodeArgument = Annotated[
     list[str], typer.Argument(metavar="NODE…", help="primary-1, dr-1, cassandra-1 …; an alias means all its nodes.")
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds the nodes have to answer.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", min=1.0, help="Seconds the nodes have to answer (default: 120).")
+]
 
 _STYLE = {"up": "green", "down": "red", "paused": "yellow", "starting": "yellow"}
 
@@ -62,14 +63,16 @@ def up(
         int | None, typer.Option("--brokers", min=1, max=9, help="Brokers of each cluster (default 1).")
     ] = None,
     store: Annotated[StoreChoice | None, typer.Option("--store", help="Default: cassandra.")] = None,
-    timeout: TimeoutOption = START_SECONDS,
+    timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Start two Kafka clusters and Cassandra, wait until each answers, write a drkit.toml for them."""
+    from drkit.lab.lab import START_SECONDS, Lab
+
     with command(config, output, verbose) as run:
-        lab = Lab.up(dir, brokers, _STORES[store], timeout_seconds=timeout, say=_say(run))
+        lab = Lab.up(dir, brokers, _STORES[store], timeout_seconds=timeout or START_SECONDS, say=_say(run))
         if lab.started:
             _create_store(lab)
         statuses = lab.status()
@@ -87,6 +90,9 @@ def up(
 
 def _create_store(lab: Lab) -> None:
     """Every verb finds the lab's store, before a mirror has run too; a paused node doesn't keep the others down."""
+    from drkit.config import load_config
+    from drkit.store import open_store
+
     with suppress(DrkitError):
         open_store(load_config(lab.config_path).store.plain_url).close()
 
@@ -100,6 +106,8 @@ def down(
     verbose: VerboseOption = False,
 ) -> None:
     """Stop every node of the lab, paused ones too, and remove its data."""
+    from drkit.lab.lab import take_down_folder
+
     with command(config, output, verbose) as run:
         folder, stopped = take_down_folder(dir, keep_data=keep_data, say=_say(run))
         words = f"Stopped {', '.join(stopped)}" if stopped else "No node was running"
@@ -118,6 +126,8 @@ def status(
     verbose: VerboseOption = False,
 ) -> None:
     """Show every node: up, down, paused or starting, and where it answers."""
+    from drkit.lab import Lab
+
     with command(config, output, verbose) as run:
         lab = Lab.open(dir)
         statuses = lab.status()
@@ -164,19 +174,21 @@ def resume(
 def restart(
     node: NodeArgument,
     dir: DirOption = None,  # noqa: A002 - the option's name
-    timeout: TimeoutOption = START_SECONDS,
+    timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Stop nodes if they run and start them on the same ports and data."""
+    from drkit.lab.lab import START_SECONDS
+
     _act(
         config,
         output,
         verbose,
         dir,
         "restarted",
-        lambda lab, run: lab.restart(*node, timeout_seconds=timeout, say=_say(run)),
+        lambda lab, run: lab.restart(*node, timeout_seconds=timeout or START_SECONDS, say=_say(run)),
     )
 
 
@@ -210,6 +222,8 @@ def _act(
     do: Callable[[Lab, Invocation], list[str]],
 ) -> None:
     """Do something to nodes, then show the lab as it is; `done` is the participle and the JSON key."""
+    from drkit.lab import Lab
+
     with command(config, output, verbose) as run:
         lab = Lab.open(directory)
         changed = do(lab, run)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,16 +21,14 @@ from rich.table import Table
 from drkit.cli.verbs.lab import DirOption, lab_app
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.config.client_config import confluent_config
-from drkit.lab import Lab
-from drkit.lab.datasets.behaviour import GroupReport
-from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED, open_dataset
-from drkit.lab.datasets.events import Dataset, Stamps
-from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport
-from drkit.lab.datasets.workload import LoadOptions, LoadResult, load
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
+
+if TYPE_CHECKING:
+    from drkit.config.schema import ClusterConfig
+    from drkit.lab.datasets.behaviour import GroupReport
+    from drkit.lab.datasets.events import Dataset
+    from drkit.lab.datasets.report import LoadProgress, LoadReport
+    from drkit.lab.datasets.workload import LoadOptions, LoadResult
 
 
 class DatasetName(StrEnum):
@@ -38,6 +36,13 @@ class DatasetName(StrEnum):
 
     FLIGHTS = "flights"
     ORDERS = "orders"
+
+
+class Timestamps(StrEnum):
+    """How records are stamped."""
+
+    MOVED = "moved"
+    LIVE = "live"
 
 
 def register(app: typer.Typer) -> None:  # noqa: ARG001 - `lab` is registered by lab.py; this adds to it
@@ -68,16 +73,19 @@ def load_command(
         typer.Option("--topic", help="Only this topic of the data set (may be repeated).", metavar="T"),
     ] = None,
     timestamps: Annotated[
-        Stamps,
+        Timestamps,
         typer.Option(
             "--timestamps", help="moved: the last event is now; live: each record is stamped as it is written."
         ),
-    ] = Stamps.MOVED,
+    ] = Timestamps.MOVED,
     seed: Annotated[
-        int, typer.Option("--seed", help="What orders are generated, and which transactions are aborted.", metavar="N")
-    ] = DEFAULT_SEED,
+        int | None,
+        typer.Option(
+            "--seed", help="What orders are generated, and which transactions are aborted (default: 13).", metavar="N"
+        ),
+    ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", help=f"How many orders (default {DEFAULT_ORDERS}).", metavar="N")
+        int | None, typer.Option("--count", help="How many orders (default: 50,000).", metavar="N")
     ] = None,
     groups: Annotated[
         bool, typer.Option("--groups/--no-groups", help="Three consumer groups read and commit meanwhile.")
@@ -95,6 +103,14 @@ def load_command(
     their line items, generated from a seed. The groups DATASET-live, DATASET-lagging and
     DATASET-ahead leave committed positions behind.
     """
+    from drkit.config.schema import ClusterConfig
+    from drkit.lab import Lab
+    from drkit.lab.datasets.catalogue import DEFAULT_SEED, open_dataset
+    from drkit.lab.datasets.events import Stamps
+    from drkit.lab.datasets.report import LoadOutcome
+    from drkit.lab.datasets.workload import LoadOptions
+
+    seed = DEFAULT_SEED if seed is None else seed
     with command(config, output, verbose) as run:
         try:
             options = LoadOptions(
@@ -106,7 +122,7 @@ def load_command(
                 count=count,
                 limit=limit,
                 repeat=repeat,
-                stamps=timestamps,
+                stamps=Stamps(timestamps),
                 topics=topic or None,
             )
         except ValueError as error:
@@ -131,6 +147,10 @@ def load_command(
 def _load(
     run: Invocation, data: Dataset, alias: str, target: ClusterConfig, options: LoadOptions, *, groups: bool
 ) -> LoadResult:
+    from drkit.kafka.admin.cluster_admin import ClusterAdmin
+    from drkit.kafka.config.client_config import confluent_config
+    from drkit.lab.datasets.workload import load
+
     log = run.writer.log
     bar = ProgressBar(
         TextColumn("{task.description}"),

@@ -9,10 +9,6 @@ from rich.console import Console
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.directory_epochs import recover_epoch
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.control import accept_recreated, go_on, pause
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import LinkControl, TopicState
 from drkit.model.topology import Link, LinkId
@@ -38,6 +34,8 @@ def pause_link(
     verbose: VerboseOption = False,
 ) -> None:
     """Hold a link, or one topic of it: the mirror obeys within a second, and after a restart too."""
+    from drkit.mirror.control import pause
+
     with command(config, output, verbose) as run:
         chosen = _link(run, link)
         control = pause(run.store(), chosen, topic, reason=reason)
@@ -60,6 +58,9 @@ def resume_link(
     verbose: VerboseOption = False,
 ) -> None:
     """Let a link, or one topic of it, go on; what stands still because of a problem is tried again."""
+    from drkit.kafka.admin.cluster_admin import ClusterAdmin
+    from drkit.mirror.control import accept_recreated, go_on
+
     with command(config, output, verbose) as run:
         chosen = _link(run, link)
         accepted = None
@@ -93,6 +94,9 @@ def recover_link(
     verbose: VerboseOption = False,
 ) -> None:
     """After the store was lost and built anew: go on above the epochs that stand in the link's directories."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.directory_epochs import recover_epoch
+
     with command(config, output, verbose) as run:
         chosen = select_links(run.config, link)[0]
         with ClusterContext(run.config, run.store()) as estate:

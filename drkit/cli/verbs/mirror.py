@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -21,15 +21,16 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, Outpu
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
 from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
-from drkit.mirror.control import link_to_run
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
-from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.mirror.runtime.process_tuning import serve_the_data_path
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import words
-from drkit.observe.workers import LiveCollector, LiveLink, serve_live
+
+if TYPE_CHECKING:
+    from drkit.mirror.runtime.mirror_runtime import MirrorReport
+    from drkit.observe.workers import LiveCollector
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,8 @@ def mirror(
 
 def _links_to_run(run: Invocation, link: str | None, stop: threading.Event, *, waits: bool) -> list[Link]:
     """The links in the direction in which they flow now; a service waits for its store."""
+    from drkit.mirror.control import link_to_run
+
     while True:
         try:
             return [link_to_run(run.store(create=True), each) for each in run.links(link)]
@@ -129,6 +132,8 @@ def _one_port_for_many() -> ConfigError:
 
 def _serve_metrics(run: Invocation, host: str, port: int | None) -> LiveCollector | None:
     """Begin to serve metrics, where that is asked for."""
+    from drkit.observe.workers import LiveCollector, serve_live
+
     if port is None:
         return None
     collector = LiveCollector()
@@ -173,6 +178,8 @@ class _Worker(threading.Thread):
         *,
         until_caught_up: bool,
     ) -> None:
+        from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+
         super().__init__(name=f"drkit-mirror-{link.id}", daemon=True)
         self.link = link
         self.report: MirrorReport | None = None
@@ -250,6 +257,8 @@ class _Listener:
 
     def tell(self, event: MirrorEvent) -> None:
         """Take an event of any link."""
+        from drkit.observe.workers import LiveLink
+
         if self._metrics is not None and isinstance(event, ProgressEvent):
             self._metrics.update(LiveLink(str(event.link), event.numbers(), event.watermarks))
         with self._lock:

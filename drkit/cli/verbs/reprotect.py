@@ -10,7 +10,7 @@ from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, Ver
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
-from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 
 
 def register(app: typer.Typer) -> None:

@@ -14,13 +14,7 @@ from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, cancel, confirm, finish
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, spark_verb
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.document import rehearsal_document
 from drkit.failover.run.machine import next_step
-from drkit.failover.run.rehearsal import clean_up, find_rehearsal
-from drkit.failover.run.run_record import load_run, run_to_resume
-from drkit.failover.run.service import resume_run
 from drkit.model.errors import ConfigError
 from drkit.model.journal import RunSummary
 
@@ -57,6 +51,12 @@ def resume(
     verbose: VerboseOption = False,
 ) -> None:
     """Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again."""
+    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.rehearsal import find_rehearsal
+    from drkit.failover.run.run_record import load_run, run_to_resume
+    from drkit.failover.run.service import resume_run
+
     with command(config, output, verbose) as run, spark_verb():
         if take_back and unplanned:
             raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
@@ -100,6 +100,10 @@ def resume(
 
 def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:
     """A rehearsal isn't gone on with: what it left is removed."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.document import rehearsal_document
+    from drkit.failover.run.rehearsal import clean_up
+
     with ClusterContext(run.config, run.store()) as estate:
         result, plan = clean_up(estate, rehearsed)
     reason = result.stages[-1].reason if result.stages else "it left nothing"

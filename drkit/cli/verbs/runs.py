@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,16 +16,7 @@ from drkit.cli.views.failover_view import print_result
 from drkit.cli.wiring.audit_journal import found_in_words
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.recovery.surroundings import Advice, Unfinished, advise
-from drkit.failover.run.anchors import read_anchors, store_identity
-from drkit.failover.run.audited_loss import complete_evidence, sealing_failover
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.document import journal_document, runs_document
-from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import FINAL_STATES
-from drkit.failover.run.run_record import KINDS, RunRecord, load_run
-from drkit.failover.run.runner import RunResult
-from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
 from drkit.model.journal import (
@@ -39,8 +30,11 @@ from drkit.model.journal import (
     verify_chain,
 )
 from drkit.model.wording import counted
-from drkit.observe.audits import past_audits
-from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.failover.recovery.surroundings import Advice
+    from drkit.failover.run.run_record import RunRecord
+    from drkit.store.api import Store
 
 _ROOM_FOR_WORDS = 40
 
@@ -64,6 +58,10 @@ def runs(
     verbose: VerboseOption = False,
 ) -> None:
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
+    from drkit.failover.run.anchors import store_identity
+    from drkit.failover.run.document import journal_document, runs_document
+    from drkit.failover.run.run_record import KINDS, load_run
+
     with command(config, output, verbose) as run:
         store = run.store()
         if trend:
@@ -110,12 +108,17 @@ def runs(
 
 def _anchors(run: Invocation) -> list[AnchorPlace]:
     """What is anchored in the file and on every cluster that answers at once."""
+    from drkit.failover.run.anchors import read_anchors
+    from drkit.kafka.admin.clusters import Clusters
+
     aliases = list(dict.fromkeys(alias for link in run.config.links for alias in (link.source, link.target)))
     with Clusters(run.config.clusters) as clusters:
         return read_anchors(clusters, aliases)
 
 
 def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
+    from drkit.observe.audits import past_audits
+
     if not alone:
         raise ConfigError("--trend is of all audits", remedy="Leave out the run and --audit, or --trend")
     emit_trend(run, past_audits(store))
@@ -123,6 +126,9 @@ def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
 
 def _advice(run: Invocation, record: RunRecord) -> Advice | None:
     """What leads on from a run that isn't over."""
+    from drkit.failover.recovery.surroundings import Unfinished, advise
+    from drkit.failover.run.cluster_context import ClusterContext
+
     left = Unfinished.of(record.journal, record.machine, record.plan)
     if left is None:
         return None
@@ -140,6 +146,11 @@ def _way_document(advice: Advice | None) -> dict[str, Any] | None:
 
 def _audit(run: Invocation, run_id: str | None) -> None:
     """Complete a failover's evidence; one that is exact stays as it is."""
+    from drkit.failover.run.audited_loss import complete_evidence, sealing_failover
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.lease import RunLease
+    from drkit.failover.run.run_record import load_run
+
     if run_id is None:
         raise ConfigError("--audit needs a run", remedy="drkit runs RUN --audit")
     store = run.store()
@@ -203,6 +214,8 @@ def _print_run(
     *,
     verbose: bool,
 ) -> None:
+    from drkit.failover.run.runner import RunResult
+
     console.print(Rule(f"[bold]{run_id}[/]", align="left", style="dim"))
     if summary is not None:
         console.print(f"{summary.kind}, {summary.state}: {summary.detail}", markup=False)

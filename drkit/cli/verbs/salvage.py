@@ -81,8 +81,8 @@ def salvage_verb(
                 remedy="One after the other, each in a folder of its own: "
                 + "; ".join(f"drkit salvage --link '{each.id}' --out {out}-{each.id.source}" for each in links),
             )
-        from drkit.audit.salvage.replay import refuse_mirrored, replay  # noqa: PLC0415 - loads only where it is used
-        from drkit.audit.salvage.salvage_folder import is_salvage  # noqa: PLC0415 - the same
+        from drkit.audit.salvage.replay import refuse_mirrored, replay
+        from drkit.audit.salvage.salvage_folder import is_salvage
 
         folder = out.expanduser().resolve()
         made = not (replay_to is not None and is_salvage(folder))
@@ -122,7 +122,7 @@ def salvage_verb(
 def _salvage(
     run: Invocation, link: Link, folder: Path, topics: list[str] | None, runtime: Callable[[], SparkRuntime]
 ) -> dict[str, Any]:
-    from drkit.audit.salvage.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
+    from drkit.audit.salvage.salvage import salvage
 
     store = run.store()
     request = AuditRequest(link, str(folder), topic_choices(topics))
@@ -145,7 +145,7 @@ def _salvage(
 
 def _manifest(folder: Path) -> dict[str, Any]:
     """The document of a salvage made before."""
-    from drkit.audit.salvage.salvage_folder import read_manifest  # noqa: PLC0415 - loads only where it is used
+    from drkit.audit.salvage.salvage_folder import read_manifest
 
     manifest = read_manifest(folder)
     partitions = {f"{each['topic']}:{each['partition']}": each for each in manifest["partitions"]}

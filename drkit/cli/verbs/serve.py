@@ -5,17 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode, to_json
 from drkit.model.errors import ConfigError, DrkitError, error_body
-from drkit.observe.audits import last_audits
-from drkit.observe.document import status_document
-from drkit.observe.server import make_server
-from drkit.observe.status import LinkStatus, link_statuses
+
+if TYPE_CHECKING:
+    from drkit.observe.status import LinkStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +33,11 @@ def serve(
     verbose: VerboseOption = False,
 ) -> None:
     """Serve the status page, its JSON and Prometheus metrics; read-only, without authentication."""
+    from drkit.observe.audits import last_audits
+    from drkit.observe.document import status_document
+    from drkit.observe.server import make_server
+    from drkit.observe.status import link_statuses
+
     with command(config, output, verbose) as run:
         host, port = address(listen, "--listen")
         store, links = run.store(), run.links(link)

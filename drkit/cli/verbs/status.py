@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -29,8 +29,9 @@ from drkit.model.clock import now
 from drkit.model.offsets import Certainty
 from drkit.model.wording import counted
 from drkit.observe import words
-from drkit.observe.document import status_document
-from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, link_statuses
+
+if TYPE_CHECKING:
+    from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
 _STATE_STYLE = {
     "mirroring": "bold green",
@@ -59,6 +60,8 @@ def status(
     verbose: VerboseOption = False,
 ) -> None:
     """Show links, lag in records and seconds, delta, group positions, the recovery point now."""
+    from drkit.observe.document import status_document
+
     with command(config, output, verbose, lines=watch) as run:
         if watch:
             _watch(run, link, interval, timeout)
@@ -68,11 +71,15 @@ def status(
 
 
 def _look(run: Invocation, link: str | None, timeout: float | None) -> list[LinkStatus]:
+    from drkit.observe.status import link_statuses
+
     return link_statuses(run.config, run.store(), run.links(link), timeout_seconds=timeout)
 
 
 def _watch(run: Invocation, link: str | None, interval: float, timeout: float | None) -> None:
     """Show it again and again: a live picture for people, one JSON object a line for programs."""
+    from drkit.observe.document import status_document
+
     try:
         if run.writer.mode is OutputMode.JSON:
             while True:

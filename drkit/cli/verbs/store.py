@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,17 +12,17 @@ from rich.markup import escape
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
-from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 from drkit.model.wording import counted
-from drkit.state_topic.from_logs import answering, fill_from_logs
-from drkit.state_topic.link_copy import LinkCopy, read_copy
-from drkit.state_topic.records import state_topic
-from drkit.state_topic.recovery import MISSING, Recovered, fill, has_data
-from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.state_topic.link_copy import LinkCopy
+    from drkit.state_topic.recovery import Recovered
+    from drkit.store.api import Store
 
 MIRROR = "drkit mirror --link LINK"
 MOVE_AGAIN = "drkit failover --to TARGET --unplanned --accept-unfenced --link LINK --group GROUP"
@@ -65,6 +65,9 @@ def recover(
     Says up to when the copy was written, what it proves exactly, what is conservative and what no copy holds; and the
     command that leads on. Refused where the store holds data of these links.
     """
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.state_topic.recovery import MISSING, fill
+
     with command(config, output, verbose) as run:
         links = _links_of(run, cluster, run.links(link), from_logs=from_logs)
         with Clusters(run.config.clusters) as clusters:
@@ -84,6 +87,9 @@ def recover(
 
 def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[Recovered]:
     """Without a copy: refused where there is one, for it says more."""
+    from drkit.state_topic.from_logs import answering, fill_from_logs
+    from drkit.state_topic.link_copy import read_copy
+
     sides = []
     for each in links:
         source, target = (
@@ -119,6 +125,9 @@ def _links_of(run: Invocation, cluster: str, links: Sequence[Link], *, from_logs
 
 def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[tuple[Link, LinkCopy]]:
     """The copies of all links, read before anything is created."""
+    from drkit.state_topic.link_copy import read_copy
+    from drkit.state_topic.records import state_topic
+
     found, without = [], []
     for each in links:
         copy = read_copy(each, run.config.clusters[each.id.target], clusters.admin(each.id.target))
@@ -142,6 +151,8 @@ def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[
 
 
 def _empty_store(run: Invocation, links: Sequence[Link]) -> Store:
+    from drkit.state_topic.recovery import has_data
+
     store = run.store(create=True, recorded=False)  # the copy stays as it is until all of it is read back
     for link in links:
         if has_data(store, link):
@@ -155,6 +166,8 @@ def _empty_store(run: Invocation, links: Sequence[Link]) -> Store:
 
 
 def _answers(clusters: Clusters, alias: str) -> bool:
+    from drkit.state_topic.from_logs import answering
+
     return answering(clusters.admin(alias, may_be_gone=True)) is not None
 
 
@@ -210,6 +223,8 @@ def _document(found: Recovered, way: WayOut) -> dict[str, Any]:
 
 
 def _print(console: Console, found: Sequence[Recovered], ways: Sequence[WayOut]) -> None:
+    from drkit.state_topic.recovery import MISSING
+
     for each, way in zip(found, ways, strict=True):
         what = (
             f"{counted(each.topics, 'topic')}, {counted(each.partitions, 'partition')}, "

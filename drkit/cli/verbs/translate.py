@@ -19,16 +19,12 @@ from rich.text import Text
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
-from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.admin.source_divergence import with_divergence_now
 from drkit.mapping import Translator
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
-from drkit.observe.status import logs_by_source
-from drkit.store.workers import live_workers
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +137,9 @@ def _links(run: Invocation, selected: str | None) -> list[Link]:
 
 def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) -> Translator:
     """Of a link; with where the target's logs of these partitions (of the source) begin and end, if it says so soon."""
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.observe.status import logs_by_source
+
     there = [TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in tps]
 
     def look() -> dict[TopicPartition, tuple[int, int]]:
@@ -164,6 +163,10 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
 def _look_again_at_source(run: Invocation, link: Link, translator: Translator, tps: Collection[TopicPartition]) -> None:
     """What stands still, and where no mirror is at work all of these partitions, compared with the source as it is now:
     it may have lost more than what is on record."""
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.kafka.admin.source_divergence import with_divergence_now
+    from drkit.store.workers import live_workers
+
     store, at = run.store(), now()
     control, lease = store.link_control(link.id), store.lease(f"mirror:{link.id}")
     if control is not None and control.direction not in {Direction.ACTIVE, Direction.PAUSED}:

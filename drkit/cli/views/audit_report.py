@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from drkit.audit.findings.findings_over_time import BUCKETS, OverTime
-from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit_digest import digest_lines
 from drkit.cli.views.report_style import STYLE
 from drkit.cli.wiring.audit_journal import foreign_key_line
 from drkit.model.audit import AuditResult, Counts, FindingKind
 from drkit.model.clock import date_of, iso
+
+if TYPE_CHECKING:
+    from drkit.audit.findings.findings_over_time import OverTime
+    from drkit.audit.findings.witnesses import Content, FindingWitness
 
 _KINDS = tuple(kind.value for kind in FindingKind)
 _LONGEST = 400
@@ -133,6 +136,8 @@ def _over_time(times: OverTime | None) -> str:
 
 
 def _chart(times: OverTime, topic: str) -> str:
+    from drkit.audit.findings.findings_over_time import BUCKETS
+
     columns = [[times.counts.get((topic, kind), [0] * BUCKETS)[at] for kind in _KINDS] for at in range(BUCKETS)]
     most = max(sum(column) for column in columns) or 1
     step = _WIDTH / BUCKETS
@@ -176,6 +181,8 @@ def _witnesses(shown: Sequence[FindingWitness]) -> str:
 
 def _difference(witness: FindingWitness) -> str:
     """Which parts of a corrupted record are not as they were."""
+    from drkit.audit.findings.witnesses import Content
+
     one, other = witness.source, witness.target
     if (
         witness.finding.kind is not FindingKind.CORRUPTED

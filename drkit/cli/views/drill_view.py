@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from drkit.drill.result import DrillHistory, DrillResult, ScheduleResult
 from drkit.model.clock import iso
+
+if TYPE_CHECKING:
+    from drkit.drill.result import DrillHistory, DrillResult, ScheduleResult
 
 _COLOURS = {
     "passed": "green",

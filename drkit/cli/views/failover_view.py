@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,17 +14,19 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.views.positions_view import number, print_positions
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle, same_decision
 from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.positions.consistent_cut import ConsistentCut
-from drkit.failover.run.evidence import Evidence
-from drkit.failover.run.journal import StageRecord
 from drkit.failover.run.machine import Kind, StageOutcome, State
-from drkit.failover.run.run_record import Plan
-from drkit.failover.run.runner import RunResult
 from drkit.model.clock import iso
 from drkit.model.wording import counted
+
+if TYPE_CHECKING:
+    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+    from drkit.failover.positions.consistent_cut import ConsistentCut
+    from drkit.failover.run.evidence import Evidence
+    from drkit.failover.run.journal import StageRecord
+    from drkit.failover.run.run_record import Plan
+    from drkit.failover.run.runner import RunResult
 
 _ROWS = 20
 _LIMITS = 3
@@ -40,6 +43,9 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = (), 
 
     `about_to_run`: the flags that it needs were given, or are asked for.
     """
+    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.plan.failover_plan import FailoverPlan
+
     console.print(Rule(f"[bold]{plan.kind} plan[/]  [dim]{plan.digest[:12]}[/]", align="left", style="dim"))
     if isinstance(plan, FailoverPlan):
         _failover_head(console, plan)
@@ -79,6 +85,8 @@ def print_result(
     plan_shown: bool = False,
 ) -> None:
     """A run at its end, or where it stopped: groups (unless the plan showed the same ones) and evidence."""
+    from drkit.failover.plan.failover_plan import same_decision
+
     if result.positions and not (plan_shown and same_decision(result.positions, plan.positions)):
         print_positions(console, result.positions)
     state = result.machine.state

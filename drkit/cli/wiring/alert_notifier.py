@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -18,8 +18,10 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Problem
 from drkit.model.topology import Link, LinkId
-from drkit.observe.alert_hooks import AlertHooks
-from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.observe.alert_hooks import AlertHooks
+    from drkit.store.api import Store
 
 PROBLEM = "audit_deviation"
 """The kind under which `drkit status` lists a range that deviates, and the `event` of an alert."""

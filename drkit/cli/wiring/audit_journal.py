@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drkit.model.audit import DEVIATIONS, AuditResult, Counts, ForeignKeyAudit, Verdict
 from drkit.model.clock import iso, now
@@ -14,8 +14,9 @@ from drkit.model.errors import DrkitError
 from drkit.model.group_audit import GroupAudit
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
-from drkit.observe.audits import AUDIT
-from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.store.api import Store
 
 
 class KeptRun(NamedTuple):
@@ -80,10 +81,14 @@ def keep_group_view(
 
 def new_run(began: datetime) -> str:
     """A name for an audit."""
+    from drkit.observe.audits import AUDIT
+
     return f"{AUDIT}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, payload: Mapping[str, Any]) -> KeptRun:
+    from drkit.observe.audits import AUDIT
+
     at = now()
     entry = JournalEntry.chained(None, run=run, at=at, stage=AUDIT, event="done", payload=json.dumps(payload))
     try:
@@ -96,6 +101,8 @@ def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, pa
 
 def found_in_words(entry: JournalEntry) -> str:
     """What an entry of an audit's journal says was found, for people; "" where it is another's entry."""
+    from drkit.observe.audits import AUDIT
+
     if entry.stage != AUDIT:
         return ""
     payload = json.loads(entry.payload)

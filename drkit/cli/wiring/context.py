@@ -17,17 +17,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from drkit.cli.wiring.output import OutputMode, Writer
-from drkit.config import Config, load_config
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted, StoreMissing, Terminated
 from drkit.model.topology import Link, LinkId
-from drkit.state_topic.recorded_store import StateRecording
-from drkit.store import open_store
-from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.config import Config
+    from drkit.store.api import Store
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Configuration file (default: $DRKIT_CONFIG, else ./drkit.toml).")
@@ -87,6 +87,8 @@ class Invocation:
     @property
     def config(self) -> Config:
         """The configuration, read at first use."""
+        from drkit.config import load_config
+
         if self._config is None:
             self._config = load_config(self.config_path)
         return self._config
@@ -100,6 +102,9 @@ class Invocation:
         Raises:
             StoreMissing: there is none.
         """
+        from drkit.state_topic.recorded_store import StateRecording
+        from drkit.store import open_store
+
         if self._store is None:
             try:
                 self._store = open_store(self.config.store.plain_url, create=create)
@@ -117,6 +122,8 @@ class Invocation:
         """The configured store; an empty one in memory, and why, where there is none: for verbs that look at the
         clusters in the first place, and say what they could not look up.
         """
+        from drkit.store import open_store
+
         try:
             return self.store(), None
         except StoreMissing as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -19,7 +18,6 @@ from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.spark_options import results_folder, spark_properties, spark_runtime
 from drkit.failover.run.ports import AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
-from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
@@ -28,6 +26,7 @@ from drkit.model.wording import counted
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
+    from drkit.mirror.runtime.mirror_runtime import MirrorReport
 
 SalvageOption = Annotated[
     Path | None,
@@ -87,12 +86,16 @@ class _Mirror:
 
     def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
         """Mirror until caught up."""
+        from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+
         runtime = MirrorRuntime(self.run.config, link, self.run.store())
         report = self.carry_out(link, say, partial(runtime.run, until_caught_up=True))
         return CaughtUp(report.records, f"{counted(report.records, 'record')} brought over {link.id}")
 
     def carry_out(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
         """Run a mirror to its end. `work` takes `stop` and `on_progress`."""
+        from concurrent.futures import ThreadPoolExecutor
+
         stop = threading.Event()
 
         def tell(event: MirrorEvent) -> None:
@@ -147,7 +150,7 @@ class _Seeder:
 
     def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
         """Seed by Spark, then mirror until caught up."""
-        from drkit.seed.run import bulk_seed  # noqa: PLC0415 - PySpark loads only where it is used
+        from drkit.seed.run import bulk_seed
 
         run = self.spark.run
         say(f"{link.id}: starting Spark on {self.spark.master}")
@@ -168,7 +171,7 @@ class _Auditor:
 
     def audit(self, link: Link, /) -> AuditVerdict:
         """Audit every topic of the link."""
-        from drkit.audit.run import run_audit  # noqa: PLC0415 - PySpark loads only where it is used
+        from drkit.audit.run import run_audit
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(results_folder("audits", now())))
@@ -187,7 +190,7 @@ class _Salvager:
         self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
     ) -> Salvaged:
         """Keep what of these topics only the source holds, and these committed offsets."""
-        from drkit.audit.salvage.salvage import salvage  # noqa: PLC0415 - PySpark loads only where it is used
+        from drkit.audit.salvage.salvage import salvage
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(out), topics=tuple(TopicChoice(topic) for topic in sorted(topics)))
@@ -197,7 +200,7 @@ class _Salvager:
 
     def check(self, path: str, /) -> None:
         """Read it back."""
-        from drkit.audit.salvage.salvage_folder import checked_manifest  # noqa: PLC0415 - loads only where it is used
+        from drkit.audit.salvage.salvage_folder import checked_manifest
 
         checked_manifest(Path(path))
 

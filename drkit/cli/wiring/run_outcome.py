@@ -7,22 +7,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
-from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.document import plan_document, rehearsal_document, run_document
-from drkit.failover.run.evidence import missed_objectives, unproven_objectives
+from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.machine import Kind, State
-from drkit.failover.run.rehearsal import rehearse
-from drkit.failover.run.run_record import Plan, load_run, run_to_resume
-from drkit.failover.run.runner import RunResult
-from drkit.failover.run.service import cancel_run, standing_obstacles
 from drkit.model.errors import ExitCode, PartlyDone, Refused
+
+if TYPE_CHECKING:
+    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.run_record import Plan
+    from drkit.failover.run.runner import RunResult
 
 
 def collect_rarely() -> None:
@@ -67,6 +65,8 @@ def asking_before_fence(
         yes: don't ask.
         pause: don't ask, stop.
     """
+    from drkit.failover.failback.failback_plan import FailbackPlan
+
     if not isinstance(plan, FailbackPlan):
         return None
     live = plan.live.alias
@@ -91,6 +91,10 @@ def asking_before_fence(
 
 def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
     """Take a run back to where it began, and show it (None: the one that is unfinished)."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.run_record import load_run, run_to_resume
+    from drkit.failover.run.service import cancel_run
+
     store = run.store()
     wanted = run_to_resume(store, run_id)
     record = load_run(store, wanted)
@@ -108,6 +112,8 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
 
 def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
     """A dry run's result; exit 3 where the same flags would be refused."""
+    from drkit.failover.run.document import plan_document
+
     run.writer.emit(
         plan_document(plan, standing=standing) if run.writer.mode is OutputMode.JSON else {},
         lambda console: print_plan(console, plan, standing),
@@ -118,6 +124,10 @@ def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
 
 def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, started_at: datetime) -> None:
     """Rehearse a plan; exit 3 where it went well, but a real run would be refused."""
+    from drkit.failover.run.document import rehearsal_document
+    from drkit.failover.run.rehearsal import rehearse
+    from drkit.failover.run.service import standing_obstacles
+
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
     printer = StagePrinter(run.writer.log)
     try:
@@ -137,6 +147,9 @@ def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, s
 
 def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:
     """A run's result, and its exit code."""
+    from drkit.failover.run.document import run_document
+    from drkit.failover.run.evidence import missed_objectives, unproven_objectives
+
     objectives = run.config.objectives
     closed = result.error is None and result.machine.state is State.CLOSED
     missed = missed_objectives(result.evidence, objectives) if closed else []

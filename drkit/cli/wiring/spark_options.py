@@ -20,10 +20,10 @@ from drkit.model.audit import TopicChoice
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
-from drkit.store.api import Store
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
+    from drkit.store.api import Store
 
 MasterOption = Annotated[
     str, typer.Option("--master", metavar="URL", help="Spark master: local[*], spark://host:7077, yarn …")
@@ -54,8 +54,8 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
         ConfigError: a property isn't NAME=VALUE, or one that has an option of its own.
     """
     settings = spark_properties(properties or [])
-    from drkit.audit.spark.session import SparkRuntime  # noqa: PLC0415 - PySpark loads only where it is used
-    from drkit.lab.toolchain import ensure  # noqa: PLC0415 - as above
+    from drkit.audit.spark.session import SparkRuntime
+    from drkit.lab.toolchain import ensure
 
     toolchain = ensure()
     return SparkRuntime(

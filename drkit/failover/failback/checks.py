@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.machine import Kind
 from drkit.model.fence import FenceMethod, GateState

@@ -29,7 +29,6 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId
 
-CLUSTER_ID = "--cluster-id"
 _DECISIONS = 2  # reversed, then active again
 
 

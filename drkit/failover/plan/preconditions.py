@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
 from drkit.failover.plan.snapshot import Snapshot
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.run.machine import Mode
 from drkit.model.fence import FenceMethod
 from drkit.model.link_state import TARGET_PURGED, Direction, Problem
 from drkit.model.wording import and_more, counted
-
-ACCEPT_UNFENCED = "--accept-unfenced"
-ACCEPT_SALVAGE_ONLY = "--accept-salvage-only"
-ACCEPT_LOSS = "--accept-loss"
-ALLOW_REWIND = "--allow-rewind"
 
 
 def obstacles(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:

@@ -12,7 +12,7 @@ from drkit.failover.fencing.cluster_fence import gate_record
 from drkit.failover.fencing.fence_context import answers
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
-from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import Journal, new_run_id

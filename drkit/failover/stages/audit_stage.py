@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import lost_since
-from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 from drkit.failover.run.machine import StageOutcome
 from drkit.failover.stages.scrub_topics import live_logs
 from drkit.failover.stages.stage import StageContext, StageReport

@@ -19,9 +19,9 @@ from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.reverse_mapping import FormerDirection, keep_turned, turn_round
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
-from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
 from drkit.failover.plan.snapshot import PartitionView, lag_of
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
+from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.machine import Facts, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failover_plan import AcceptedLoss
-from drkit.failover.plan.preconditions import ACCEPT_LOSS, within
+from drkit.failover.plan.preconditions import within
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
+from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.machine import Mode, StageOutcome
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link

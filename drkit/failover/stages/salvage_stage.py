@@ -16,7 +16,7 @@ from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import LiveLog, TopicKept
 from drkit.failover.failback.topic_mapping import mappings_of
 from drkit.failover.fencing.quiescence import differing, still_written
-from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.machine import Facts, StageOutcome

@@ -10,7 +10,7 @@ import pytest
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.preconditions import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.journal import INTENT, OUTCOME
 from drkit.failover.run.machine import Kind, State

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
+from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.machine import Mode, State
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles

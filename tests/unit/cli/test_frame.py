@@ -1,6 +1,7 @@
 """The frame of the CLI: help, usage errors, errors as exit codes and documents."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,12 @@ import pytest
 from typer.main import get_command
 
 from drkit import __version__
+from drkit.cli.examples import EXAMPLES
 from drkit.cli.main import VERBS, application, listing
+from drkit.cli.verbs.lab_load import Timestamps
+from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
+from drkit.lab.datasets.events import Stamps
+from drkit.lab.lab import START_SECONDS
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
@@ -130,6 +136,74 @@ def test_only_the_verb_that_is_called_is_loaded(tmp_path):
     assert "drkit.cli.verbs.failover" not in called
     for arguments in ([], ["--help"], ["mirrr"]):
         assert not {each for each in modules(*arguments) if each.startswith(("drkit.cli.verbs", "kafka", "cassandra"))}
+
+
+HEAVY = {
+    "aiokafka",
+    "apscheduler",
+    "asyncio",
+    "cassandra",
+    "confluent_kafka",
+    "kafka",
+    "multiprocessing",
+    "numpy",
+    "pandas",
+    "prometheus_client",
+    "psutil",
+    "pyarrow",
+    "pyspark",
+    "sqlite3",
+    "yaml",
+}
+"""Packages that take longer to load than the help of a verb may take (Pydantic is loaded by Typer itself)."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_loads_nothing_heavy(verb, tmp_path):
+    shown = (
+        "import sys, runpy\nsys.argv = ['drkit', sys.argv[1], '--help']\n"
+        "try:\n    runpy.run_module('drkit', run_name='__main__')\n"
+        "except SystemExit:\n    print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", shown, verb]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "Examples:" in said
+    loaded = set(said.splitlines()[-1].split())
+    assert HEAVY & loaded == set()
+
+
+def test_every_example_is_a_call_that_is_understood():
+    root = get_command(application())
+    shown = {path for path, _ in _commands(root, [])} - {()}
+    assert shown == {tuple(path.split()) for path in EXAMPLES}
+    for path, examples in EXAMPLES.items():
+        for example in examples:
+            program, *words = shlex.split(example)
+            assert program == "drkit"
+            assert example.startswith(f"drkit {path}"), "an example of this command"
+            command, context = root, None
+            while words and not words[0].startswith("-") and words[0] in getattr(command, "commands", {}):
+                command, words = command.commands[words[0]], words[1:]
+            context = command.make_context(path, [*words], resilient_parsing=False)
+            assert context is not None
+
+
+def _commands(command, path):
+    yield tuple(path), command
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from _commands(sub, [*path, name])
+
+
+def test_defaults_in_the_help_are_those_of_the_lab():
+    commands = dict(_commands(get_command(application(["lab"])), []))
+
+    def said(*path: str, option: str) -> str:
+        return next(each.help for each in commands[path].params if option in each.opts)
+
+    assert f"(default: {START_SECONDS:.0f})" in said("lab", "up", option="--timeout")
+    assert f"(default: {DEFAULT_ORDERS:,})" in said("lab", "load", option="--count")
+    assert f"(default: {DEFAULT_SEED})" in said("lab", "load", option="--seed")
+    assert {each.value for each in Timestamps} == {each.value for each in Stamps}
 
 
 def test_the_list_of_verbs_is_what_they_say_themselves(tmp_path):

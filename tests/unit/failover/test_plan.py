@@ -7,7 +7,7 @@ import pytest
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
 from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
-from drkit.failover.plan.preconditions import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
 from drkit.failover.run.machine import PATHS, Facts, Kind, Loss, Mode

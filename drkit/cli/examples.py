@@ -1,0 +1,76 @@
+"""Examples that the help of each command ends with."""
+
+from __future__ import annotations
+
+import typer
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("drkit demo",),
+    "lab": ("drkit lab up", "drkit lab load flights", "drkit lab kill primary", "drkit lab down"),
+    "lab up": ("drkit lab up", "drkit lab up --brokers 3 --store sqlite"),
+    "lab down": ("drkit lab down", "drkit lab down --keep-data"),
+    "lab status": ("drkit lab status",),
+    "lab kill": ("drkit lab kill primary-1", "drkit lab kill primary"),
+    "lab pause": ("drkit lab pause primary",),
+    "lab resume": ("drkit lab resume primary",),
+    "lab restart": ("drkit lab restart primary-1",),
+    "lab load": ("drkit lab load flights --limit 10000", "drkit lab load orders --transactional --rate 2000"),
+    "mirror": ("drkit mirror", "drkit mirror --link 'primary->dr' --until-caught-up"),
+    "status": ("drkit status", "drkit status --watch", "drkit status --output json"),
+    "doctor": ("drkit doctor", "drkit doctor --to dr"),
+    "translate": ("drkit translate --group billing", "drkit translate --topic flights --partition 0 --offset 900"),
+    "link": ("drkit link pause 'primary->dr'", "drkit link resume 'primary->dr'"),
+    "link pause": ("drkit link pause 'primary->dr' --reason 'upgrade of dr'",),
+    "link resume": (
+        "drkit link resume 'primary->dr'",
+        "drkit link resume 'primary->dr' --topic orders --accept-recreated",
+    ),
+    "link recover": ("drkit link recover 'primary->dr'",),
+    "endpoint": ("drkit endpoint --link 'primary->dr'", "drkit endpoint dr --format export"),
+    "failover": (
+        "drkit failover --to dr --dry-run",
+        "drkit failover --to dr --planned",
+        "drkit failover --to dr --at 04:03 --group billing",
+    ),
+    "failback": ("drkit failback --dry-run", "drkit failback --yes --cluster-id ID"),
+    "reprotect": ("drkit reprotect --dry-run", "drkit reprotect --link 'primary->dr'"),
+    "fence": ("drkit fence", "drkit fence --link 'primary->dr' --lift"),
+    "resume": ("drkit resume", "drkit resume RUN --cancel"),
+    "abandon": ("drkit abandon RUN",),
+    "runs": ("drkit runs", "drkit runs RUN"),
+    "store": ("drkit store recover --from dr",),
+    "store recover": (
+        "drkit store recover --from dr",
+        "drkit store recover --from dr --link 'primary->dr' --from-logs",
+    ),
+    "audit": ("drkit audit", "drkit audit --topic orders --report audit.html", "drkit audit --from-digests"),
+    "audit group": ("drkit audit group billing",),
+    "audit watch": ("drkit audit watch --metrics 127.0.0.1:9402",),
+    "audit history": ("drkit audit history --last 10",),
+    "salvage": ("drkit salvage --out salvage", "drkit salvage --out salvage --replay-to orders-recovered"),
+    "drill": ("drkit drill run chaos/primary-lost.yaml", "drkit drill history"),
+    "drill run": ("drkit drill run chaos/primary-lost.yaml",),
+    "drill schedule": ("drkit drill schedule chaos/primary-lost.yaml --cron '0 4 * * 1'",),
+    "drill history": ("drkit drill history",),
+    "drill report": ("drkit drill report RUN",),
+    "serve": ("drkit serve", "drkit serve --listen 127.0.0.1:8080"),
+}
+"""By command: calls of it, the most usual first."""
+
+
+def add_examples(app: typer.Typer, path: str = "") -> None:
+    """Let the help of each of the commands end with its examples."""
+    for command in app.registered_commands:
+        command.epilog = _epilog(f"{path}{command.name}")
+    for group in app.registered_groups:
+        instance = group.typer_instance
+        if instance is None:
+            continue
+        name = f"{path}{group.name or instance.info.name}"
+        group.epilog = _epilog(name)
+        add_examples(instance, f"{name} ")
+
+
+def _epilog(name: str) -> str:
+    # Typer prints the paragraphs of an epilog each on a line of its own
+    return "\n\n".join(("Examples:", *(f"[cyan]{each}[/cyan]" for each in EXAMPLES[name])))
