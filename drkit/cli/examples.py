@@ -16,6 +16,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "lab restart": ("drkit lab restart primary-1",),
     "lab load": ("drkit lab load flights --limit 10000", "drkit lab load orders --transactional --rate 2000"),
     "mirror": ("drkit mirror", "drkit mirror --link 'primary->dr' --until-caught-up"),
+    "config": ("drkit config show", "drkit config check --connect"),
+    "config show": ("drkit config show --config drkit.toml --output json",),
+    "config check": ("drkit config check --connect",),
+    "config schema": ("drkit config schema",),
     "status": ("drkit status", "drkit status --watch", "drkit status --output json"),
     "doctor": ("drkit doctor", "drkit doctor --to dr"),
     "translate": ("drkit translate --group billing", "drkit translate --topic flights --partition 0 --offset 900"),
@@ -55,7 +59,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "drill report": ("drkit drill report RUN",),
     "serve": ("drkit serve", "drkit serve --listen 127.0.0.1:8080"),
 }
-"""By command: calls of it, the most usual first."""
+"""By command: calls of it, the most usual first. A command may instead have an `Example:` in its docstring."""
 
 
 def add_examples(app: typer.Typer, path: str = "") -> None:
@@ -71,6 +75,8 @@ def add_examples(app: typer.Typer, path: str = "") -> None:
         add_examples(instance, f"{name} ")
 
 
-def _epilog(name: str) -> str:
+def _epilog(name: str) -> str | None:
+    if name not in EXAMPLES:
+        return None
     # Typer prints the paragraphs of an epilog each on a line of its own
     return "\n\n".join(("Examples:", *(f"[cyan]{each}[/cyan]" for each in EXAMPLES[name])))

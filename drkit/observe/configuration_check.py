@@ -155,10 +155,12 @@ def _links(config: Config) -> Iterator[ConfigCheck]:
         for key, name in (("filter", link.filter), ("transform", link.transform)):
             if name is not None:
                 yield _callable(f"links.{number}.{key}", name, load)
-    for number, relation in enumerate(config.relations):
-        for key, decoder in (("decoder", relation.decoder), ("parent_decoder", relation.parent_decoder)):
+    for number, foreign_key in enumerate(config.foreign_keys):
+        for key, decoder in (("decoder", foreign_key.decoder), ("parent_decoder", foreign_key.parent_decoder)):
             if decoder is not None:
-                yield _callable(f"relations.{number}.{key}", decoder, lambda name, at: named_callable(name, at, "here"))
+                yield _callable(
+                    f"foreign_keys.{number}.{key}", decoder, lambda name, at: named_callable(name, at, "here")
+                )
 
 
 def _callable(key: str, name: str, imported: Callable[[str, str], object]) -> ConfigCheck:

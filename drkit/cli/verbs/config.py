@@ -48,8 +48,6 @@ def show(
     """Show every value that holds now, and what gave it: a line of the file, a variable, or the default.
 
     Secrets are hidden, and so are the arguments of commands. Connects to nothing.
-
-    Example: `drkit config show --config drkit.toml --output json`
     """
     from drkit.config.effective import effective_settings
     from drkit.config.load import read_sources
@@ -73,8 +71,6 @@ def check(
     """Check all that can be checked without a cluster: keys, files, client properties, programs, callables.
 
     Exits 0 where nothing fails (warnings name their cost), 2 where something does. Changes nothing.
-
-    Example: `drkit config check --connect`
     """
     from drkit.config.load import config_of, read_sources
     from drkit.observe.configuration_check import checks_with_clusters, checks_without_clusters
@@ -101,10 +97,7 @@ def schema(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Print the JSON Schema of drkit.toml, for editors; the same for people and programs. Reads no configuration.
-
-    Example: `drkit config schema > drkit.schema.json`
-    """
+    """Print the JSON Schema of drkit.toml, for editors; the same for people and programs. Reads no configuration."""
     from drkit.config.json_schema import toml_schema
 
     with command(config, output, verbose) as run:
