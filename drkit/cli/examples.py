@@ -57,6 +57,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "drill schedule": ("drkit drill schedule chaos/primary-lost.yaml --cron '0 4 * * 1'",),
     "drill history": ("drkit drill history",),
     "drill report": ("drkit drill report RUN",),
+    "jars": ("drkit jars fetch",),
+    "jars fetch": ("drkit jars fetch --dry-run", "drkit jars fetch --repository https://maven.example.com/central"),
     "serve": ("drkit serve", "drkit serve --listen 127.0.0.1:8080"),
 }
 """By command: calls of it, the most usual first. A command may instead have an `Example:` in its docstring."""

@@ -83,8 +83,6 @@ def fetch(
     """Fetch what is missing of the lab's jars into the user's cache; again changes nothing. The audit needs none.
 
     Each jar is checked against its SHA-256. With --dry-run: exits 0 where all is there, 3 where something is missing.
-
-    Example: `drkit jars fetch --repository https://maven.example.com/central`
     """
     from drkit.lab.toolchain import ensure, known_sets, missing_jars
     from drkit.lab.toolchain.lockfile import read_lock
