@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
+from drkit.cli.wiring.client_logs import set_client_logs
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
@@ -325,15 +326,12 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def _logging(run: Invocation) -> Iterator[None]:
-    """Send drkit's log to stderr; the clients' own logs only with --verbose, they repeat what drkit says."""
+    """Send drkit's log to stderr; the clients' own logs only with --verbose."""
     handler = RichHandler(console=_log_console(run), show_path=run.verbose, markup=False)
     drkit_log = logging.getLogger("drkit")
-    librdkafka_log = logging.getLogger("drkit.librdkafka")
     drkit_log.addHandler(handler)
     drkit_log.setLevel(logging.DEBUG if run.verbose else logging.INFO)
-    for client in ("kafka", "aiokafka"):
-        logging.getLogger(client).setLevel(logging.WARNING if run.verbose else logging.CRITICAL)
-    librdkafka_log.setLevel(logging.DEBUG if run.verbose else logging.CRITICAL)
+    set_client_logs(verbose=run.verbose)
     try:
         yield
     finally:

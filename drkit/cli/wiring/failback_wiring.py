@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import platformdirs
 import typer
 
+from drkit.cli.wiring.client_logs import set_client_logs
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.spark_options import results_folder, spark_properties, spark_runtime
 from drkit.failover.run.ports import AuditVerdict, CaughtUp, Ports, Salvaged
@@ -103,8 +103,7 @@ class _Mirror:
                 why = f"; waiting: {event.reason}" if event.reason else ""
                 say(f"{link.id}: {counted(event.records, 'record')}, {event.lag_records:,} to go{why}")
 
-        if not self.run.verbose:
-            logging.getLogger("drkit.librdkafka").setLevel(logging.CRITICAL)  # what matters of it, drkit says itself
+        set_client_logs(verbose=self.run.verbose)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
             running = pool.submit(work, stop=stop, on_progress=tell)
             try:
