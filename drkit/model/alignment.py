@@ -1,7 +1,8 @@
-"""An offset alignment under way: which stretch of a target partition may hold filler. Pure.
+"""An offset alignment: which stretch of a target partition may hold filler. Pure.
 
-It is noted before the first filler is written and forgotten once none is left, so that whoever comes later (the next
-mirror, a failover) knows what may be removed. What isn't noted here is nobody's filler.
+It is noted before the first filler is written, and stays noted as long as the topic is mirrored: a broker that is
+killed may show again what was removed. So whoever comes later (the next mirror, a failover) knows what may be removed.
+What isn't noted here is nobody's filler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offset alignments under way, kept as notes of the link: one for each partition."""
+"""Offset alignments, kept as notes of the link: one for each partition."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
 
 
 def alignments(store: LinkStore, link: LinkId) -> dict[TopicPartition, Alignment]:
-    """All that are under way, by source partition."""
+    """All of them, by source partition."""
     found = (read_alignment(text) for text in store.notes(link, KIND).values())
     return {each.tp: each for each in found}
 
 
 def forget_alignments(store: LinkStore, link: LinkId, tps: Iterable[TopicPartition]) -> None:
-    """These are over."""
+    """These are of no use any more."""
     store.forget_notes(link, KIND, [note_name(tp) for tp in tps])

@@ -1,4 +1,4 @@
-"""Removing the filler that an unfinished alignment left visible, before anybody is sent to its cluster."""
+"""Removing filler that an alignment left visible, or a broker shows again, before anybody is sent to its cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from drkit.failover.stages.stage import StageContext
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.model.alignment import Alignment
 from drkit.model.errors import Refused
+from drkit.model.wording import counted
 from drkit.store.alignments import alignments, forget_alignments
 
 
@@ -22,24 +23,27 @@ def trim_filler(context: StageContext) -> str:
     admin = estate.admin(link.target)
     left = _of_topics_as_they_are(context, list(alignments(estate.store, link).values()))
     ends = admin.end_offsets([each.target_tp for each in left], committed=False)
+    starts = admin.start_offsets([each.target_tp for each in left])
+    removed = 0
     trimmer = FillerTrimmer(link.target, estate.config.clusters[link.target], admin)
     try:
         for each in left:
-            if each.target_tp in ends:
+            below = min(ends.get(each.target_tp, 0), each.end)
+            if starts.get(each.target_tp, below) < below:
                 context.lease.check()
-                below = min(ends[each.target_tp], each.end)
                 try:
                     trimmer.trim(each.target_tp, each.producer_id, each.begin, below)
+                    removed += 1
                 except Refused as error:
                     raise Refused(
-                        f"{each.target_tp} was being aligned when its mirror stopped: {error.what}",
+                        f"{each.target_tp} shows filler of its alignment: {error.what}",
                         meaning=f"Empty records of drkit's own would be read there. {error.meaning}",
                         remedy=f"{error.remedy}; then drkit resume {context.run}",
                     ) from error
     finally:
         trimmer.close()
     forget_alignments(estate.store, link, [each.tp for each in left])
-    return f"; what an unfinished alignment left in {len(left)} partitions is removed" if left else ""
+    return f"; filler that an alignment left in {counted(removed, 'partition')} is removed" if removed else ""
 
 
 def _of_topics_as_they_are(context: StageContext, noted: list[Alignment]) -> list[Alignment]:

@@ -100,7 +100,7 @@ class PipelineFactory:
 
     def returned_filler(self, store: Store, problems: Problems) -> ReturnedFiller:
         """Who removes filler that has come back."""
-        return ReturnedFiller(self._link.id, store, problems, self._trimmer.trim)
+        return ReturnedFiller(self._link.id, self._admins[1], store, problems, self._trimmer.trim)
 
     def gone(self, store: Store) -> Callable[[Watermark], OffsetRange] | None:
         """What a target with other writers has lost where its log begins; None: the mapping rows tell."""

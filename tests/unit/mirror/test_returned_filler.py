@@ -29,8 +29,12 @@ class World:
         self.refuses = False
         self.trimmed: list[tuple[TopicPartition, int, int, int]] = []
         self.problems = Problems(store, LINK, lambda _: None)
-        self.filler = ReturnedFiller(LINK, store, self.problems, self.trim)
+        self.start = 0
+        self.filler = ReturnedFiller(LINK, self, store, self.problems, self.trim)  # type: ignore[arg-type]  # all it asks
         put_alignment(store, LINK, Alignment(TP, 1, "t", "id", 7, 0, 50))
+
+    def start_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self.start)
 
     def trim(self, target: TopicPartition, producer_id: int, begin: int, below: int) -> None:
         if self.refuses:
@@ -63,6 +67,13 @@ def test_an_alignment_under_way_is_left_to_who_fills(world):
     assert [world.look(0, target_end=end) for end in (0, 20, 50)] == [0, 0, 0]
     assert world.look(50, target_end=50) == 0
     assert world.look(0, target_end=50) == 1, "it was done"
+
+
+def test_a_log_start_of_before_the_alignment_ended_is_nothing(world):
+    world.start = 50
+    assert world.look(0) == 0
+    world.start = 0
+    assert [world.look(start) for start in (50, 0)] == [0, 1]
 
 
 def test_of_another_incarnation_nothing_is_removed(world):

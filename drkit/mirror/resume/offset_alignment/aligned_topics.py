@@ -40,6 +40,7 @@ class Aligning:
         self._store = store
         self._topics: set[str] | None = None
         self._own: dict[str, str] | None = None
+        self._known: dict[str, tuple[int, str]] = {}
 
     @property
     def topics(self) -> set[str]:
@@ -58,10 +59,10 @@ class Aligning:
             self.topics.update(begun)
 
     def settle(self, ready: dict[str, ReadyTopic]) -> None:
-        """Forget alignments that are over, and topics whose partitions are all where their source begins: their own
+        """Forget alignments of earlier topics, and topics whose partitions are all where their source begins: their own
         policy is due.
         """
-        self._forget_done(ready)
+        self._forget_earlier(ready)
         waiting = [topic for topic in self.topics if topic in ready]
         if not waiting:
             return
@@ -82,23 +83,17 @@ class Aligning:
             self._forget(done)
             log.info("%s: aligned with their source: %s", self._link.id, ", ".join(sorted(done)))
 
-    def _forget_done(self, ready: dict[str, ReadyTopic]) -> None:
-        """A partition whose target begins where the filling ends holds no filler any more."""
-        noted = alignments(self._store, self._link.id)
-        if not noted:
+    def _forget_earlier(self, ready: dict[str, ReadyTopic]) -> None:
+        """Alignments of topics that were made anew since. Others stay: a broker may forget that filler was removed."""
+        now = {topic: (each.state.epoch, each.state.target_topic_id) for topic, each in ready.items()}
+        if now.items() <= self._known.items():
             return
-        marks = self._store.watermarks(self._link.id)
-        done = [
-            tp
-            for tp, each in noted.items()
-            if tp.topic in ready
-            and (
-                (ready[tp.topic].state.epoch, ready[tp.topic].state.target_topic_id)
-                != (each.epoch, each.target_topic_id)
-                or (tp in marks and marks[tp].epoch == each.epoch and marks[tp].target_start >= each.end)
-            )
+        self._known.update(now)
+        noted = alignments(self._store, self._link.id)
+        earlier = [
+            tp for tp, each in noted.items() if tp.topic in now and now[tp.topic] != (each.epoch, each.target_topic_id)
         ]
-        forget_alignments(self._store, self._link.id, done)
+        forget_alignments(self._store, self._link.id, earlier)
 
     def give_up(self) -> None:
         """Offsets aren't preserved here: what is noted needn't be waited for."""

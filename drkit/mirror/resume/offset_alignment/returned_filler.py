@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.align_partition import Trim
 from drkit.model.alignment import Alignment
@@ -33,17 +34,20 @@ class ReturnedFiller:
 
     Args:
         link: the link.
+        target: the target.
         store: where alignments are noted.
         problems: where it is told what can't be removed.
         trim: removes filler.
     """
 
-    def __init__(self, link: LinkId, store: LinkStore, problems: Problems, trim: Trim) -> None:
+    def __init__(self, link: LinkId, target: ClusterAdmin, store: LinkStore, problems: Problems, trim: Trim) -> None:
         self._link = link
+        self._target = target
         self._store = store
         self._problems = problems
         self._trim = trim
         self._seen: dict[TopicPartition, tuple[int, int]] = {}
+        self._noted: dict[TopicPartition, Alignment] = {}
 
     def look(self, marks: Iterable[Watermark]) -> None:
         """Remove what has come back below these partitions, whose log starts were just seen.
@@ -52,9 +56,10 @@ class ReturnedFiller:
             Unreachable: the target or the store doesn't answer; it is tried at the next look.
         """
         moved = [mark for mark in marks if self._seen.get(mark.tp) != (mark.epoch, mark.target_start)]
-        noted = alignments(self._store, self._link) if moved else {}
+        if any(self._seen.get(mark.tp, _NEVER)[0] != mark.epoch for mark in moved):
+            self._noted = alignments(self._store, self._link)
         for mark in moved:
-            alignment = noted.get(mark.tp)
+            alignment = self._noted.get(mark.tp)
             if alignment is not None and alignment.epoch == mark.epoch and mark.target_start < alignment.end:
                 if mark.target_end <= alignment.end and self._seen.get(mark.tp, _NEVER)[1] < alignment.end:
                     continue  # under way: who fills removes
@@ -64,7 +69,9 @@ class ReturnedFiller:
             self._seen[mark.tp] = (mark.epoch, mark.target_start)
 
     def _remove(self, mark: Watermark, alignment: Alignment) -> None:
-        where = f"{alignment.target_tp} on {self._link.target}"
+        place, where = alignment.target_tp, f"{alignment.target_tp} on {self._link.target}"
+        if self._target.start_offsets([place]).get(place, alignment.end) >= alignment.end:
+            return  # it was seen before the filler was removed
         try:
             self._trim(alignment.target_tp, alignment.producer_id, alignment.begin, alignment.end)
         except Refused as error:
