@@ -48,7 +48,9 @@ def filler_too_large() -> None:
 
 
 def ends_not_looked_at() -> None:
-    """Nobody asks where the target's log ends before the first append, and all counts as landed at its place."""
+    """Nobody asks where the target's log ends, at rest or before the first append, and all counts as landed at its
+    place.
+    """
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
@@ -57,6 +59,7 @@ def ends_not_looked_at() -> None:
 
         return acknowledge
 
+    _put("drkit.mirror.health.target_end_watch:TargetEnds.look", _answers(()))
     _put("drkit.mirror.engine.sender:Sender._end_is_known", _answers(True))
     _put("drkit.mirror.engine.inflight_window:InFlight.acknowledge", make)
 
