@@ -1,7 +1,7 @@
 """The batch engine: record batches fetched and produced as they are, on one event loop of its own thread.
 
-    fetcher per source broker ──▶ sequencer ──────▶ partition queue ──────▶ sender per target broker
-    (fetcher.py)                  (sequencer.py)    (partition_queue.py)    (sender.py)
+    fetcher per source broker ──▶ sequencer ───▶ partition queue ───▶ sender per target broker
+    (fetcher.py)                  (sequencer.py)  (partition_queue.py)  (sender.py)
 
 Which broker reads and writes what is in `leader_routing.py`, what they share in `engine_state.py`. What is in
 memory is bounded by `buffer_bytes`, counted from the read to the acknowledgement.
@@ -37,7 +37,6 @@ from drkit.mirror.engine.interface import (
 )
 from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
-from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.mirror.engine.sequencer import Sequencer
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.model.digests import RangeDigest
@@ -274,7 +273,6 @@ class BatchEngine:
         )
         self._admission = Sequencer(flow, self._keep_rows, self._job, self._alteration)
         self._placement = LeaderRouting(flow, self._admission.admit, rack=self._rack)
-        self._admission.attach(self._placement)
         self._ready.set()
         connecting = asyncio.gather(flow.source.connect(), flow.target.connect())
         ended = asyncio.ensure_future(self._ended.wait())
@@ -311,15 +309,12 @@ class BatchEngine:
         flow = self._mirrored()
         self._forget([start.tp for start in starts])
         for start in starts:
-            partition = BatchPartition(start, matches=not flow.markers_refused)
+            digests = flow.ranges_ended if self._keeps_digests else None
+            partition = BatchPartition(start, matches=not flow.markers_refused, digests=digests)
             flow.limits.set(partition)
-            if self._keeps_digests:
-                partition.ranges = RangeDigests(start.tp, start.epoch, flow.ranges_ended)
             flow.partitions[start.tp] = partition
             if start.fill_to is not None:
-                partition.asleep = partition.filling = True
-                stretch = start.fill_from, start.fill_to
-                self._job(PartitionAligner(partition, *stretch, flow, self._placement, self._trim).run())
+                self._job(PartitionAligner(partition, start.fill_from, start.fill_to, flow, self._trim).run())
             self._placement.add(partition)
         if self._connected:
             self._job(self._placement.learn())
@@ -327,9 +322,8 @@ class BatchEngine:
     def _set_held(self, tps: list[TopicPartition], held: bool) -> None:
         for tp in tps:
             partition = self._mirrored().partitions.get(tp)
-            if partition is not None and partition.held != held:
-                partition.held = held
-                self._placement.touch(partition)
+            if partition is not None:
+                partition.hold(held)
         self._stir()
 
     def _forget(self, tps: list[TopicPartition]) -> None:
@@ -338,9 +332,7 @@ class BatchEngine:
             partition = flow.partitions.pop(tp, None)
             if partition is None:
                 continue
-            partition.wanted = False
-            partition.window.stop("forgotten")
-            flow.free(partition.drop_queue())
+            flow.free(partition.forget())
             self._admission.forget(partition)
             self._placement.remove(partition)
         self._stir()

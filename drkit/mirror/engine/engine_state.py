@@ -18,11 +18,6 @@ from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
-_ABOUT_TARGET = frozenset(
-    {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED, IncidentKind.TOPIC_GONE}
-)
-"""After one of these no acknowledgement counts any more."""
-
 
 class ByteLimit(Protocol):
     """A bandwidth limit: how long to wait before so many bytes may go."""
@@ -43,14 +38,14 @@ class BatchLimits:
 
     def lower(self, partition: BatchPartition, limit: int) -> None:
         """Larger batches were refused."""
-        partition.limit = min(partition.limit, limit)
+        partition.lower_limit(limit)
         self._lowered[partition.tp] = partition.most, partition.limit
 
     def set(self, partition: BatchPartition) -> None:
         """Begin with what is known."""
         most, limit = self._lowered.get(partition.tp, (partition.most, partition.limit))
         if most == partition.most:
-            partition.limit = limit
+            partition.lower_limit(limit)
 
 
 class EngineState:
@@ -134,27 +129,19 @@ class EngineState:
 
     def stand_still(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
         """Stop a partition: what it had queued is dropped; the first reason about the target stays."""
-        if partition.incident is None:
-            partition.incident = Incident(partition.tp, kind, reason, remedy)
-            self.free(partition.drop_queue())
-            if kind in _ABOUT_TARGET:
-                partition.window.stop(reason)
+        self.free(partition.halt(Incident(partition.tp, kind, reason, remedy)))
         self.settle(partition)
 
     def end_after(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
         """Stop a partition once what it has queued is written: what comes next on the source can't be."""
-        partition.ending = Incident(partition.tp, kind, reason, remedy)
+        partition.halt_after(Incident(partition.tp, kind, reason, remedy))
         self.settle(partition)
 
     def settle(self, partition: BatchPartition) -> None:
         """Tell of a partition that stands still, once none of its requests is outstanding."""
-        ending = partition.ending
-        if ending is not None and partition.incident is None and not (partition.queue or partition.outstanding):
-            partition.incident = ending
-        if partition.incident is not None and partition.outstanding == 0 and partition.wanted:
-            partition.wanted = False
-            if self.partitions.get(partition.tp) is partition:
-                self._tell(partition.incident)
+        incident = partition.settled()
+        if incident is not None and self.partitions.get(partition.tp) is partition:
+            self._tell(incident)
 
     def uncertain(self, partitions: Iterable[BatchPartition], reason: str) -> None:
         """What the target holds of these isn't known."""

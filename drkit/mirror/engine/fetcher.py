@@ -148,7 +148,7 @@ class Fetcher:
 
     def _read_elsewhere(self, partition: BatchPartition, replica: int | None) -> None:
         """Read a partition from a replica near this worker; None: from its leader."""
-        partition.preferred = replica
+        partition.prefer(replica)
         self._flow.moving.add(partition)
 
     def _back_to_leaders(self) -> None:
@@ -279,9 +279,7 @@ class Fetcher:
             begin, next_fetch = partition.next_fetch, last.last_offset + 1
             if next_fetch <= begin:
                 continue  # nothing but what came before
-            partition.damaged = 0  # what comes after the good ones is read again
-            partition.next_fetch = next_fetch
-            partition.source_epochs.note(batches, partition.window.position.source_through)
+            partition.fetched(batches, next_fetch)
             self._changed[tp] = None
             found.append(Read(partition, begin, batches, tuple(each.aborted)))
         return found
@@ -306,11 +304,9 @@ class Fetcher:
         else:
             why = f"the source's broker {self.node} answers {name} to a read at source offset {partition.next_fetch}"
             self._flow.notice(Notice(partition.tp, NOT_MOVING, why, ""))
-            if each.error == _CORRUPT:
-                partition.damaged += 1
-                if partition.damaged >= _DAMAGED_READS:
-                    reason = f"the source can't be read from offset {partition.next_fetch} on: {name}"
-                    self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
+            if each.error == _CORRUPT and partition.damaged_read() >= _DAMAGED_READS:
+                reason = f"the source can't be read from offset {partition.next_fetch} on: {name}"
+                self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
             self._flow.source.refresh()
             self._rest(partition)
 
@@ -324,19 +320,12 @@ class Fetcher:
 
     def _rest(self, partition: BatchPartition) -> None:
         """Leave a partition alone for a moment; the others go on."""
-        partition.asleep = True
-        self._changed[partition.tp] = None
-        asyncio.get_running_loop().call_later(_PAUSE, self._rested, partition)
-
-    def _rested(self, partition: BatchPartition) -> None:
-        partition.asleep = False
-        if self._places.get(partition.tp) is partition:
-            self.touch(partition)
+        partition.rest(True)
+        asyncio.get_running_loop().call_later(_PAUSE, partition.rest, False)
 
     def _damaged(self, partition: BatchPartition, offset: int) -> None:
         """A batch that doesn't match its checksum: read again, for the wire may have spoilt it."""
-        partition.damaged += 1
         self._rest(partition)
-        if partition.damaged >= _DAMAGED_READS:
+        if partition.damaged_read() >= _DAMAGED_READS:
             reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum"
             self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)

@@ -7,7 +7,6 @@ of leaders, and those that have no reader or writer yet at every tick.
 from __future__ import annotations
 
 import asyncio
-import time
 
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Admit, Fetcher
@@ -33,8 +32,6 @@ class LeaderRouting:
         self._rack = rack
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[int, Sender] = {}
-        self._read_by: dict[BatchPartition, Fetcher] = {}
-        self._written_by: dict[BatchPartition, Sender] = {}
         self._unplaced: dict[BatchPartition, None] = {}
         self._news = (0, 0)
 
@@ -45,22 +42,12 @@ class LeaderRouting:
     def remove(self, partition: BatchPartition) -> None:
         """Read and write it no longer."""
         self._unplaced.pop(partition, None)
-        if (fetcher := self._read_by.pop(partition, None)) is not None:
-            fetcher.remove(partition.tp)
-        if (sender := self._written_by.pop(partition, None)) is not None:
-            sender.withdraw(partition)
-
-    def touch(self, partition: BatchPartition) -> None:
-        """Whether it is to be read has changed."""
-        if (fetcher := self._read_by.get(partition)) is not None:
-            fetcher.touch(partition)
-
-    def offer(self, partition: BatchPartition) -> Sender | None:
-        """It has something to be written; returns who is to be pumped for it."""
-        sender = self._written_by.get(partition)
-        if sender is not None:
-            sender.offer(partition)
-        return sender
+        if partition.reader is not None:
+            partition.reader.remove(partition.tp)
+            partition.read_by(None)
+        if partition.writer is not None:
+            partition.writer.withdraw(partition)
+            partition.written_by(None)
 
     def tick(self) -> None:
         """Follow leaders, notice brokers that don't answer, send what waited for the right to."""
@@ -71,7 +58,7 @@ class LeaderRouting:
         self._unplaced.update(dict.fromkeys(self._flow.moving))
         self._flow.moving.clear()
         for partition in list(self._unplaced):
-            if partition.incident is None and partition.wanted:
+            if partition.goes_on:
                 self._place(partition)
             else:
                 del self._unplaced[partition]
@@ -110,7 +97,7 @@ class LeaderRouting:
         if sender is None:
             self._mind_leaderless(partition)
             return
-        partition.stuck_since = None
+        partition.led()
         if fetcher is not None:
             self._unplaced.pop(partition, None)
 
@@ -119,13 +106,12 @@ class LeaderRouting:
         fetcher = None if leader is None else self._fetchers.get(leader)
         if leader is not None and fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(self._flow, leader, self._admit, rack=self._rack)
-        before = self._read_by.get(partition)
+        before = partition.reader
         if fetcher is not before:
             if before is not None:
                 before.remove(partition.tp)
-                del self._read_by[partition]
+            partition.read_by(fetcher)
             if fetcher is not None:
-                self._read_by[partition] = fetcher
                 fetcher.add(partition)
         return fetcher
 
@@ -134,16 +120,14 @@ class LeaderRouting:
         sender = None if leader is None else self._senders.get(leader)
         if leader is not None and sender is None:
             sender = self._senders[leader] = Sender(self._flow, leader)
-        before = self._written_by.get(partition)
-        if sender is not before:
-            if before is not None:
-                before.withdraw(partition)
-                del self._written_by[partition]
+        if sender is not partition.writer:
+            if partition.writer is not None:
+                partition.writer.withdraw(partition)
+                partition.written_by(None)
             if partition.outstanding:
                 return None  # what the former leader was sent comes first: a marker has no sequence number
-            partition.end_checked_on = None  # another leader's time: also where the same one leads again
+            partition.written_by(sender)
             if sender is not None:
-                self._written_by[partition] = sender
                 sender.offer(partition)
                 sender.pump()
         return sender
@@ -153,8 +137,7 @@ class LeaderRouting:
         stay in memory for long.
         """
         self._flow.target.refresh()
-        partition.stuck_since = partition.stuck_since or time.monotonic()
-        if partition.queue and time.monotonic() - partition.stuck_since > _LEADERLESS_SECONDS:
+        if partition.leaderless() > _LEADERLESS_SECONDS and partition.queue:
             what = "the former leader of" if partition.outstanding else "no broker leads"
             then = "on the target doesn't answer" if partition.outstanding else "on the target"
             reason = f"{what} {partition.target_topic}:{partition.tp.partition} {then}"
@@ -163,13 +146,14 @@ class LeaderRouting:
     def _set_aside(self) -> None:
         """What waits for brokers that don't answer is counted apart, and no more of it is read."""
         aside = 0
-        for partition, sender in self._written_by.items():
-            if sender.stuck:
+        for partition in self._flow.partitions.values():
+            if partition.writer is None:
+                continue
+            stuck = partition.writer.stuck
+            if stuck:
                 aside += partition.pending_bytes
-            if partition.aside != sender.stuck:
-                partition.aside = sender.stuck
+            if partition.put_aside(stuck):
                 self._flow.memory.copy_out(partition.queue)  # what waits apart is counted by itself
-                self.touch(partition)
         self._flow.aside = aside
         if self._flow.room > 0:
             self._flow.room_made.set()

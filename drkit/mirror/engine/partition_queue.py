@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from drkit.kafka.protocol.batch_digest import placed_digest
+from drkit.kafka.protocol.coalescing import Found
 from drkit.kafka.protocol.fetch_produce import Payload, id_bytes
 from drkit.kafka.protocol.record_batch import header, next_sequence
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark
-from drkit.mirror.engine.interface import Incident, PartitionStart
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.mirror.engine.shared_window import SharedInFlight
 from drkit.mirror.engine.source_epochs import SourceEpochs
+from drkit.model.digests import RangeDigest
 from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
 
 LARGEST_MATCH = 1_000
 """A hole of more offsets than this isn't matched by markers."""
@@ -31,6 +35,38 @@ FORGOTTEN_MS = 12 * 3_600_000
 
 _MARKER_BURST = 20_000.0
 _MARKERS_A_SECOND = 2_000.0
+_REST_SECONDS = 1.0
+"""So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
+
+_ABOUT_TARGET = frozenset(
+    {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED, IncidentKind.TOPIC_GONE}
+)
+"""After one of these no acknowledgement counts any more."""
+
+
+class Reader(Protocol):
+    """Who fetches a partition: the fetcher of the broker that it is read from."""
+
+    def touch(self, partition: BatchPartition) -> None:
+        """Its position changed, or whether it is to be read."""
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Fetch it no longer."""
+
+
+class Writer(Protocol):
+    """Who produces a partition: the sender of the broker that leads it on the target."""
+
+    stuck: bool
+
+    def offer(self, partition: BatchPartition) -> None:
+        """It has something to be sent."""
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+
+    def withdraw(self, partition: BatchPartition) -> None:
+        """Produce it no longer."""
 
 
 class Append:
@@ -75,35 +111,43 @@ class Markers:
 class BatchPartition:
     """One partition since it was started; starting it anew makes a new object, so late answers can't mix in.
 
+    Fetcher, sequencer and sender move it through its states with the methods here and assign nothing themselves:
+
+        read      `read_by` → `fetched` → `admit` (→ `rows_kept`) → `take_append`, `take_markers` → `acknowledge`
+        not read  `hold`, `rest`, `fill`, `put_aside`, and while rows are being kept
+        stopped   `halt` or `halt_after`, told of by `settled`; `forget`
+
+    What others read of it:
+    `reader`, `writer`: the brokers' fetcher and sender that it is placed with, if it is.
     `next_fetch`: the source offset to fetch next; `next_admit`: from which on what is admitted next was
-    fetched. `next_source`, `next_target`, `sequence`: of what is
-    admitted next. `outstanding`: requests in flight that concern it. `asleep`: it isn't fetched (rows
-    are being kept). `incident`: why it stands still; told to the runtime once nothing is outstanding.
+    fetched. `next_source`, `next_target`: of what is admitted next. `outstanding`: requests in flight that concern it.
+    `incident`: why it stands still; told to the runtime once nothing is outstanding.
     `ending`: why it will, once what is queued is written. `deviation`: why offsets differ from here on,
-    until it is told.
-    `aside`: its target broker doesn't answer, so no more of it is read. `wanted`: it belongs to the engine still.
+    until it is told. `held`: an operator paused it. `resting`: left alone for a moment after a failed read.
+    `filling`: its offsets are being aligned, so what is appended is filler. `keeping`: rows are being made
+    durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so no more of it is read.
+    `wanted`: it belongs to the engine still.
     `most`: the target topic's limit for a batch; `limit`: what it took lately, where that is less.
-    `filling`: its offsets are being aligned, so what is appended is filler.
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
-    `apart`: nothing may follow what was sent last before that is answered. `keeping`: rows are being made
-    durable, nothing that needs them is sent. `ranges`: folds what is acknowledged into range digests, where they
-    are kept. `shared`: its target has other writers too, so that no offset is expected and no row is kept.
-    `source_topic_id`, `target_topic_id`: Kafka's 16 bytes; none where it isn't known.
+    `apart`: nothing may follow what was sent last before that is answered. `ranges`: folds what is acknowledged into
+    range digests, where they are kept. `shared`: its target has other writers too, so that no offset is expected and
+    no row is kept. `source_topic_id`, `target_topic_id`: Kafka's 16 bytes; none where it isn't known.
     """
 
     __slots__ = (
         "_budget",
         "_budget_at",
+        "_end_checked_on",
+        "_end_known_at",
+        "_leaderless_since",
+        "_sequence",
         "_topic_ids",
         "apart",
         "aside",
-        "asleep",
         "damaged",
         "delta",
         "deviation",
-        "end_checked_on",
-        "end_known_at",
         "ending",
         "epoch",
         "filling",
@@ -125,19 +169,23 @@ class BatchPartition:
         "queue",
         "queued_bytes",
         "ranges",
-        "sequence",
+        "reader",
+        "resting",
         "shared",
         "source_epochs",
         "source_topic_id",
-        "stuck_since",
         "target_topic",
         "target_topic_id",
         "tp",
         "wanted",
         "window",
+        "writer",
     )
 
-    def __init__(self, start: PartitionStart, *, matches: bool = True) -> None:
+    def __init__(
+        self, start: PartitionStart, *, matches: bool = True, digests: deque[RangeDigest] | None = None
+    ) -> None:
+        """`matches`: whether holes may be matched by markers; `digests`: takes range digests of ranges that ended."""
         self.tp = start.tp
         self.target_topic = start.target_topic
         self._topic_ids = start.source_topic_id, start.target_topic_id
@@ -147,61 +195,97 @@ class BatchPartition:
         self.delta = start.delta
         self.preserve = start.preserve and matches
         self.producer_id = start.producer_id
-        self.sequence = start.sequence
+        self._sequence = start.sequence
         self.next_fetch = self.next_admit = self.next_source = start.source_offset
         self.next_target = start.target_offset
         self.shared = start.shared
         window = SharedInFlight if start.shared else InFlight
         self.window: InFlight = window(start.source_offset, start.target_offset)
         self.queue: deque[Append | Markers] = deque()
-        self.queued_bytes = 0
-        self.pending_bytes = 0
-        self.outstanding = 0
-        self.keeping = False
-        self.known = False
-        self.apart = False
-        self.end_checked_on: object | None = None
-        self.end_known_at = 0.0
+        self.queued_bytes = self.pending_bytes = self.outstanding = 0
+        self.keeping = self.known = self.apart = False
+        self._end_checked_on: object | None = None
+        self._end_known_at = 0.0
+        self._leaderless_since: float | None = None
         self.source_epochs = SourceEpochs(start.leader_epoch)
         self.damaged = 0
-        self.stuck_since: float | None = None
         self.preferred: int | None = None
         self.deviation: str | None = None
         self.ending: Incident | None = None
         self.incident: Incident | None = None
-        self.held = False
-        self.filling = False
-        self.asleep = False
-        self.aside = False
+        self.held = self.resting = self.aside = False
+        self.filling = start.fill_to is not None
         self.wanted = True
-        self.ranges: RangeDigests | None = None
+        self.ranges = None if digests is None else RangeDigests(start.tp, start.epoch, digests)
+        self.reader: Reader | None = None
+        self.writer: Writer | None = None
         self._budget = _MARKER_BURST
         self._budget_at = time.monotonic()
+
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def fetchable(self) -> bool:
         """Whether it is to be read now."""
         stopped = self.incident or self.ending or not self.wanted
-        return not (stopped or self.held or self.asleep or self.aside)
+        return not (stopped or self.held or self.keeping or self.resting or self.filling or self.aside)
 
     @property
-    def must_wait(self) -> bool:
-        """Whether what comes next is to wait: for its mapping rows, or for the answer to what is in flight.
+    def asleep(self) -> bool:
+        """Whether it isn't read for what will be over soon by itself."""
+        return self.keeping or self.resting or self.filling
 
-        A broker that knows nothing of the producer takes any sequence number: were the batch before it
-        refused, the next one would land in its place. A marker has no sequence number at all: a broker that
-        is just becoming the leader may refuse a marker and take the batch behind it.
-        """
-        first = self.queue[0] if self.queue else None
-        if first is not None and self.keeping and first.gated:
-            return True
-        if self.outstanding > 0 and isinstance(first, Markers):
-            return True
-        return self.outstanding > 0 and (self.apart or not self.known)
+    @property
+    def goes_on(self) -> bool:
+        """Whether it belongs to the engine and doesn't stand still."""
+        return self.wanted and self.incident is None
+
+    def read_by(self, reader: Reader | None) -> None:
+        """It is fetched there from now on; None: nowhere."""
+        self.reader = reader
+
+    def prefer(self, replica: int | None) -> None:
+        """Read it from a replica near this worker; None: from its leader."""
+        self.preferred = replica
+
+    def hold(self, held: bool) -> None:
+        """Read no more of it, or read on."""
+        if self.held != held:
+            self.held = held
+            self._touch()
+
+    def fetched(self, batches: Sequence[Found], next_fetch: int) -> None:
+        """These batches were read; the next ones begin at `next_fetch`."""
+        self.damaged = 0  # what comes after the good ones is read again
+        self.next_fetch = next_fetch
+        self.source_epochs.note(batches, self.window.position.source_through)
+
+    def damaged_read(self) -> int:
+        """What was read can't be: again, for the wire may have spoilt it. Returns how often in a row."""
+        self.damaged += 1
+        return self.damaged
+
+    def rest(self, resting: bool) -> None:
+        """Leave it alone for a moment, or read on."""
+        self.resting = resting
+        self._touch()
+
+    def _touch(self) -> None:
+        if self.reader is not None:
+            self.reader.touch(self)
+
+    # -- admission ---------------------------------------------------------------------------------
 
     def rules(self, *, committed: bool) -> Rules:
         """How its batches are taken."""
         return Rules(committed, self.limit, self._may_match, self.most)
+
+    def follows(self, begin: int, next_offset: int) -> bool:
+        """Whether what was read from `begin` up to `next_offset` comes next; then it counts as taken."""
+        if begin != self.next_admit:
+            return False
+        self.next_admit = next_offset
+        return True
 
     def admit(self, found: Iterable[Piece]) -> tuple[list[OffsetMapping], int, dict[str, int]]:
         """Queue what is to be appended. Returns the rows that must be durable first, how much was queued (so many of
@@ -227,21 +311,191 @@ class BatchPartition:
             self._put(item)
             reason = piece.reason or "forwarded"
             reasons[reason] = reasons.get(reason, 0) + piece.batches
-        self.keeping = self.keeping or bool(rows)
+        if rows:
+            self.keeping = True
+            self._touch()
         return rows, len(self.queue) - before, reasons
 
-    def drop_queue(self) -> list[Append | Markers]:
-        """Forget what isn't sent; returns it."""
-        dropped = list(self.queue)
-        self.pending_bytes -= self.queued_bytes
-        self.queued_bytes = 0
-        self.queue.clear()
-        return dropped
+    def rows_kept(self) -> None:
+        """The rows that `admit` asked for are durable: what needs them may be sent, and more be read."""
+        self.keeping = False
+        self._touch()
+
+    def take_deviation(self) -> str | None:
+        """Why offsets differ from here on, once."""
+        why, self.deviation = self.deviation, None
+        return why
+
+    def lower_limit(self, limit: int) -> None:
+        """The target takes no larger batches."""
+        self.limit = min(self.limit, limit)
+
+    def fill(self, run: RecordRun) -> Append:
+        """Queue filler: records that stand for none of the source's."""
+        item = self._append(run)
+        self._put(item)
+        return item
+
+    def filled(self) -> None:
+        """Its offsets are aligned: it is read from now on."""
+        self.filling = False
+        self._touch()
+
+    def filler_removed(self) -> None:
+        """A broker may forget the producer whose records it removes."""
+        self.known = False
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def written_by(self, writer: Writer | None) -> None:
+        """It is produced there from now on, by another leader or the same one anew; None: nowhere."""
+        self.writer = writer
+        self._end_checked_on = None  # another leader's time: also where the same one leads again
+
+    def leaderless(self) -> float:
+        """Nobody leads it on the target now. Returns for how many seconds."""
+        at = time.monotonic()
+        self._leaderless_since = self._leaderless_since or at
+        return at - self._leaderless_since
+
+    def led(self) -> None:
+        """A broker leads it on the target."""
+        self._leaderless_since = None
+
+    def put_aside(self, aside: bool) -> bool:
+        """Its target broker doesn't answer, or does again; returns whether that is new."""
+        if self.aside == aside:
+            return False
+        self.aside = aside
+        self._touch()
+        return True
+
+    def offer(self) -> Writer | None:
+        """It has something to be written; returns who is to be pumped for it."""
+        if self.writer is not None:
+            self.writer.offer(self)
+        return self.writer
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether what comes next is to wait: for its mapping rows, or for the answer to what is in flight.
+
+        A broker that knows nothing of the producer takes any sequence number: were the batch before it
+        refused, the next one would land in its place. A marker has no sequence number at all: a broker that
+        is just becoming the leader may refuse a marker and take the batch behind it.
+        """
+        first = self.queue[0] if self.queue else None
+        if first is not None and self.keeping and first.gated:
+            return True
+        if self.outstanding > 0 and isinstance(first, Markers):
+            return True
+        return self.outstanding > 0 and (self.apart or not self.known)
+
+    def end_is_known(self, connection: object) -> bool:
+        """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
+        no place is expected.
+        """
+        if self.shared:
+            return True
+        if self._end_checked_on is not connection:
+            return False
+        rested = not self.known and self.outstanding == 0
+        return not (rested and time.monotonic() - self._end_known_at > _REST_SECONDS)
+
+    def ask_end(self) -> None:
+        """The end of its log is asked for; nothing of it is sent before the answer."""
+        self.outstanding += 1
+        self.apart = True
+
+    def end_answered(self, connection: object, end: int | None) -> bool:
+        """Whether its log ends on the target where the next append is due; None: that isn't known."""
+        self.outstanding -= 1
+        self.apart = False
+        if end != self.window.position.target_end:
+            return False
+        self._end_checked_on, self._end_known_at = connection, time.monotonic()
+        return True
+
+    def take_append(self, item: Append) -> None:
+        """The first of the queue is sent."""
+        self.queue.popleft()
+        self.queued_bytes -= item.size
+        self.apart = item.forgettable
+        self.outstanding += 1
+
+    def take_markers(self, item: Markers) -> tuple[int, bool]:
+        """So many of the first of the queue are sent, and whether they are the last: one marker first, then the others.
+        Of several in one request the answer names one outcome only, and a broker that is just becoming the leader
+        refuses the first ones.
+        """
+        last = item.begun or item.count == 1
+        count = item.count - item.begun if last else 1
+        item.begun = True
+        if last:
+            self.queue.popleft()
+            self.queued_bytes -= item.size
+        self.outstanding += 1
+        self.apart = True
+        return count, last
+
+    def answered(self, item: Append | Markers, *, last: bool = True) -> None:
+        """A request that carried it (or some of its markers) is over, whatever came of it."""
+        self.outstanding -= 1
+        if last:
+            self.pending_bytes -= item.size
+
+    def acknowledge(self, item: Append, target_offset: int) -> str | None:
+        """The last record of what was appended landed there. Returns why that can't be, where it is another place than
+        expected.
+        """
+        self.window.acknowledge(item.mark, target_offset)
+        if self.window.stopped is not None:
+            return self.window.stopped
+        self.known = not item.forgettable
+        self._end_known_at = time.monotonic()
+        if self.ranges is not None:
+            first = item.mark.after.target_end - item.count
+            self.ranges.take(item.source_first, first, item.count, item.size, item.digest)
+        return None
+
+    def markers_written(self, item: Markers) -> None:
+        """All of them landed."""
+        self.window.acknowledge(item.mark, item.mark.after.target_end - 1)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def halt(self, incident: Incident) -> list[Append | Markers]:
+        """It stands still from now on; returns what was queued and is dropped. The first reason stays."""
+        if self.incident is not None:
+            return []
+        self.incident = incident
+        if incident.kind in _ABOUT_TARGET:
+            self.window.stop(incident.reason)
+        return self._drop_queue()
+
+    def halt_after(self, incident: Incident) -> None:
+        """It stands still once what it has queued is written: what comes next on the source can't be."""
+        self.ending = incident
+
+    def settled(self) -> Incident | None:
+        """Why it stands still, once: as soon as none of its requests is outstanding."""
+        if self.ending is not None and self.incident is None and not (self.queue or self.outstanding):
+            self.incident = self.ending
+        if self.incident is None or self.outstanding or not self.wanted:
+            return None
+        self.wanted = False
+        return self.incident
+
+    def forget(self) -> list[Append | Markers]:
+        """It leaves the engine; returns what was queued and is dropped."""
+        self.wanted = False
+        self.window.stop("forgotten")
+        return self._drop_queue()
 
     def handed_over(self) -> PartitionStart | None:
         """Where it goes on elsewhere: what was admitted is all acknowledged. None where that isn't so."""
         position = self.window.position
-        busy = self.outstanding or self.queue or self.keeping or self.asleep or self.incident or self.ending
+        busy = self.outstanding or self.queue or self.asleep or self.incident or self.ending
         if busy or position != (self.next_source, self.next_target):
             return None
         return PartitionStart(
@@ -253,22 +507,26 @@ class BatchPartition:
             self.delta,
             self.most,
             producer_id=self.producer_id,
-            sequence=self.sequence,
+            sequence=self._sequence,
             preserve=self.preserve,
             leader_epoch=self.source_epochs.below(self.next_source),
             source_topic_id=self._topic_ids[0],
             target_topic_id=self._topic_ids[1],
         )
 
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _drop_queue(self) -> list[Append | Markers]:
+        """Forget what isn't sent; returns it."""
+        dropped = list(self.queue)
+        self.pending_bytes -= self.queued_bytes
+        self.queued_bytes = 0
+        self.queue.clear()
+        return dropped
+
     def _row(self, rows: list[OffsetMapping], source: int, target: int) -> None:
         self.delta = target - source
         rows.append(OffsetMapping(self.tp.topic, self.tp.partition, self.epoch, source, target))
-
-    def fill(self, run: RecordRun) -> int:
-        """Queue records that stand for none of the source's; returns the bytes queued."""
-        item = self._append(run)
-        self._put(item)
-        return item.size
 
     def _append(self, run: RecordRun) -> Append:
         """Give a run its place: the next sequence numbers and target offsets."""
@@ -279,10 +537,10 @@ class BatchPartition:
             max_timestamp=run.max_timestamp,
             producer_id=self.producer_id,
             producer_epoch=0,
-            base_sequence=self.sequence,
+            base_sequence=self._sequence,
             records=run.payload,
         )
-        self.sequence = next_sequence(self.sequence, run.records_count)
+        self._sequence = next_sequence(self._sequence, run.records_count)
         self.next_target += run.records_count
         self.next_source = run.source_next
         mark = self.window.send(run.source_next, self.next_target)

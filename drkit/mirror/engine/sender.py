@@ -43,8 +43,6 @@ _REQUEST_BYTES = 1_048_576
 _IN_FLIGHT = 8
 _STUCK_SECONDS = 3.0
 _PRODUCE_TIMEOUT_MS = 10_000
-_REST_SECONDS = 1.0
-"""So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
 
 _TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
 _SMALLEST_LIMIT = 1_024
@@ -164,7 +162,7 @@ class Sender:
         batches: dict[str, list[tuple[int, Payload]]] = {}
         for partition in list(self._ready):
             del self._ready[partition]
-            if partition.queue and not self._end_is_known(connection, partition):
+            if partition.queue and not partition.end_is_known(connection):
                 unchecked.append(partition)
                 continue  # offered again once what is outstanding is answered
             size += self._take(connection, partition, taken, batches)
@@ -197,27 +195,13 @@ class Sender:
         item = queue[0] if queue else None
         size = 0
         if isinstance(item, Append) and not partition.must_wait:
-            queue.popleft()
-            partition.queued_bytes -= item.size
-            partition.apart = item.forgettable
+            partition.take_append(item)
             batches.setdefault(partition.target_topic, []).append((partition.tp.partition, item.payload))
             taken.append((partition, item))
-            partition.outstanding += 1
             size = item.size
         if queue and not partition.must_wait:
             self._ready[partition] = None
         return size
-
-    def _end_is_known(self, connection: Connection, partition: BatchPartition) -> bool:
-        """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
-        no place is expected.
-        """
-        if partition.shared:
-            return True
-        if partition.end_checked_on is not connection:
-            return False
-        rested = not partition.known and partition.outstanding == 0
-        return not (rested and time.monotonic() - partition.end_known_at > _REST_SECONDS)
 
     def _ask_ends(self, connection: Connection, partitions: list[BatchPartition]) -> None:
         """Ask where partitions end that have nothing under way; nothing of them is sent before the answer."""
@@ -226,22 +210,11 @@ class Sender:
         asked: dict[str, list[int]] = {}
         for partition in partitions:
             asked.setdefault(partition.target_topic, []).append(partition.tp.partition)
-            partition.outstanding += 1
-            partition.apart = True
+            partition.ask_end()
         self._hand_over(connection, LogEndsRequest(asked), partial(self._settle_ends, connection, partitions))
 
     def _send_markers(self, connection: Connection, partition: BatchPartition, item: Markers) -> None:
-        """One marker first, then the others: of several in one request the answer names one outcome only, and a
-        broker that is just becoming the leader refuses the first ones.
-        """
-        last = item.begun or item.count == 1
-        count = item.count - item.begun if last else 1
-        item.begun = True
-        if last:
-            partition.queue.popleft()
-            partition.queued_bytes -= item.size
-        partition.outstanding += 1
-        partition.apart = True
+        count, last = partition.take_markers(item)
         request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, count)
         self._hand_over(connection, request, partial(self._settle_markers, partition, item, last=last))
 
@@ -274,13 +247,9 @@ class Sender:
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
         for partition in partitions:
-            partition.outstanding -= 1
-            partition.apart = False
             end = ends.get((partition.target_topic, partition.tp.partition))
             due = partition.window.position.target_end
-            if end is not None and end.error == 0 and end.offset == due:
-                partition.end_checked_on, partition.end_known_at = connection, time.monotonic()
-            else:
+            if not partition.end_answered(connection, end.offset if end is not None and end.error == 0 else None):
                 self._flow.target.refresh()
                 if end is None:
                     why = reason or "the answer leaves it out"
@@ -301,10 +270,9 @@ class Sender:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
             self._flow.target.refresh()
         for partition, item in taken:
-            partition.outstanding -= 1
+            partition.answered(item)
             self._flow.in_flight_records -= item.count
             result = results.get((partition.target_topic, partition.tp.partition))
-            partition.pending_bytes -= item.size
             if result is None:
                 self._flow.free([item])
                 self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
@@ -321,17 +289,12 @@ class Sender:
         flow = self._flow
         flow.free([item])
         if result.error == 0 and partition.incident is None:
-            partition.window.acknowledge(item.mark, result.base_offset + item.count - 1)
-            if partition.window.stopped is None:
-                partition.known = not item.forgettable
-                partition.end_known_at = time.monotonic()
+            misplaced = partition.acknowledge(item, result.base_offset + item.count - 1)
+            if misplaced is None:
                 flow.records += item.count
                 flow.bytes += item.size
-                if partition.ranges is not None:
-                    first = item.mark.after.target_end - item.count
-                    partition.ranges.take(item.source_first, first, item.count, item.size, item.digest)
             else:
-                flow.stand_still(partition, IncidentKind.MISPLACED, partition.window.stopped)
+                flow.stand_still(partition, IncidentKind.MISPLACED, misplaced)
         elif result.error in _REFUSED and not partition.filling and not self._may_be_cut(item, result):
             self._refused(partition, item, result)
         elif result.error:
@@ -381,14 +344,13 @@ class Sender:
         except NotImplementedError:  # aiokafka: no version of the request that both sides know
             failed = "the target's brokers take no markers from clients"
             self._refuse_markers(partition, "UNSUPPORTED_VERSION")
-        partition.outstanding -= 1
+        partition.answered(item, last=last)
         if last:
-            partition.pending_bytes -= item.size
             flow.free([item])
         if failed is not None:
             flow.stand_still(partition, IncidentKind.UNCERTAIN, failed)
         elif last and partition.incident is None:
-            partition.window.acknowledge(item.mark, item.mark.after.target_end - 1)
+            partition.markers_written(item)
             flow.markers += item.count
         flow.settle(partition)
         self._go_on(partition)

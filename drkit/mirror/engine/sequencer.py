@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any
 
@@ -19,9 +19,7 @@ from drkit.mirror.engine.buffer_accounting import apart
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
-from drkit.mirror.engine.leader_routing import LeaderRouting
-from drkit.mirror.engine.partition_queue import BatchPartition
-from drkit.mirror.engine.sender import Sender
+from drkit.mirror.engine.partition_queue import BatchPartition, Writer
 from drkit.mirror.transform.alteration_thread import AlterationThread, AlteredPart
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import OFFSETS_DIFFER
@@ -56,10 +54,6 @@ class Sequencer:
         self._stash: dict[BatchPartition, list[Read]] = {}
         self.alterer = None if alteration is None else AlterationThread(flow, alteration, self._admit_part, job)
 
-    def attach(self, placement: LeaderRouting) -> None:
-        """Who passes on what is admitted."""
-        self._placement = placement
-
     def forget(self, partition: BatchPartition) -> None:
         """It leaves the engine."""
         self._stash.pop(partition, None)
@@ -68,7 +62,7 @@ class Sequencer:
         """Queue what was read; where rows are due, keep them first."""
         waiting: dict[BatchPartition, None] = {}
         rows: list[OffsetMapping] = []
-        touched: set[Sender] = set()
+        touched: set[Writer] = set()
         for read in found:
             partition = read.partition
             if self.alterer is not None:
@@ -83,10 +77,10 @@ class Sequencer:
             if due:
                 rows.extend(due)
                 waiting[partition] = None
-            elif (sender := self._placement.offer(partition)) is not None:
+            elif (sender := partition.offer()) is not None:
                 touched.add(sender)
         if rows:
-            self._sleep(waiting)
+            self._stash.update((partition, []) for partition in waiting)
             self._job(self._keep(rows, list(waiting)))
         for sender in touched:
             sender.pump()
@@ -111,23 +105,24 @@ class Sequencer:
         partition = read.partition
         rows = self._queue(read, part)
         if rows:
-            self._sleep([partition])
+            self._stash[partition] = []
             await self._keep(rows, [partition])
             return partition not in self._stash
-        if (sender := self._placement.offer(partition)) is not None:
+        if (sender := partition.offer()) is not None:
             sender.pump()
         return True
 
     def _follows(self, read: Read) -> bool:
         """Whether what was read is what comes next for a partition that goes on."""
         flow, partition = self._flow, read.partition
-        if partition.incident is not None or not partition.wanted:
+        if not partition.goes_on:
             return False
-        if read.begin != partition.next_admit:  # never: what is between would be taken for a hole of the source
+        if not partition.follows(
+            read.begin, read.batches[-1].last_offset + 1
+        ):  # never: what is between would be taken for a hole of the source
             reason = f"what was read from source offset {read.begin} on doesn't follow {partition.next_admit}"
             flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
             return False
-        partition.next_admit = read.batches[-1].last_offset + 1
         return True
 
     def _queue(self, read: Read, part: AlteredPart) -> list[OffsetMapping]:
@@ -141,17 +136,9 @@ class Sequencer:
             flow.rebuilt.update(reasons)
         if part.error is not None:
             flow.end_after(partition, *_incident(partition, part.error))
-        if partition.deviation is not None:
-            why, partition.deviation = partition.deviation, None
+        if (why := partition.take_deviation()) is not None:
             flow.notice(Notice(partition.tp, OFFSETS_DIFFER, why, _TRANSLATED))
         return rows
-
-    def _sleep(self, waiting: Iterable[BatchPartition]) -> None:
-        """Read no more of these until their rows are kept."""
-        for partition in waiting:
-            self._stash[partition] = []
-            partition.asleep = True
-            self._placement.touch(partition)
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
         """Make rows durable, then let their partitions go on; withdrawn ones sleep until they are forgotten."""
@@ -172,13 +159,11 @@ class Sequencer:
             if partition.tp in withdrawn:
                 continue
             stashed = self._stash.pop(partition, [])
-            partition.asleep = partition.keeping = False
-            if partition.incident is not None or not partition.wanted:
+            if not partition.goes_on:
                 continue
-            sender = self._placement.offer(partition)
-            if sender is not None:
+            partition.rows_kept()
+            if (sender := partition.offer()) is not None:
                 sender.pump()
-            self._placement.touch(partition)
             if stashed:
                 self.admit(stashed)
 

@@ -13,22 +13,11 @@ from drkit.kafka.protocol.records import RawRecord
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
-from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import Append, BatchPartition
 from drkit.mirror.engine.sequencer import Sequencer
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes
-
-
-class Nobody:
-    """A placement of which nobody reads or writes anything yet."""
-
-    def offer(self, _: BatchPartition) -> None:
-        return None
-
-    def touch(self, _: BatchPartition) -> None:
-        return None
 
 
 def read(partition: BatchPartition, begin: int, base: int) -> Read:
@@ -50,7 +39,6 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
         throttle=None,
     )
     admission = Sequencer(flow, lambda _: None, lambda work: work.close())
-    admission.attach(cast("LeaderRouting", Nobody()))
     start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000, preserve=True)
     partition = flow.partitions[start.tp] = BatchPartition(start)
     admission.admit([read(partition, 0, 0)])
@@ -88,7 +76,6 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
 
     jobs: list[Coroutine[Any, Any, None]] = []
     admission = Sequencer(flow, keep, jobs.append)
-    admission.attach(cast("LeaderRouting", Nobody()))
     for partition in (first, second):
         flow.partitions[partition.tp] = partition
     admission.admit([read(first, 0, 0), read(second, 0, 0)])
@@ -127,7 +114,6 @@ def altered(
     jobs: list[asyncio.Task[None]] = []
     loop = asyncio.get_running_loop()
     admission = Sequencer(flow, keep_rows, lambda work: jobs.append(loop.create_task(work)), cast("Alteration", asked))
-    admission.attach(cast("LeaderRouting", Nobody()))
     return admission, jobs
 
 
@@ -176,13 +162,13 @@ def test_records_of_a_partition_that_is_held_or_gone_wait() -> None:
         asked = Asked()
         partition = added(flow)
         admission, jobs = altered(flow, asked)
-        partition.held = True
+        partition.hold(True)
         admission.admit([read(partition, 0, 0)])
         await asyncio.sleep(0)
         assert asked.offsets == []
         assert admission.alterer is not None
         assert admission.alterer.asks(partition)
-        partition.wanted = False
+        partition.forget()
         admission.alterer.stir()
         await asyncio.gather(*jobs)
         assert asked.offsets == []

@@ -215,7 +215,7 @@ def test_what_needs_a_row_waits_for_it_behind_what_is_queued() -> None:
         broker.answer(1, 10)
         await settle()
         assert len(broker.asked) == 2
-        partition.keeping = False  # the row is durable
+        partition.rows_kept()
         sender.offer(partition)
         sender.pump()
         await settle()
@@ -286,7 +286,7 @@ def test_after_another_connection_the_end_is_asked_for_again() -> None:
         await offered(sender, partition, NOW)
         broker.answer(0, 0)
         await settle()
-        partition.end_checked_on = object()  # what it was before the connection broke
+        partition._end_checked_on = object()  # what it was before the connection broke
         broker.end = 10
         partition.admit([run(10, NOW)])
         sender.offer(partition)
@@ -301,7 +301,7 @@ def test_after_a_rest_the_end_is_asked_for_again_where_the_producer_may_be_forgo
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         for number, (stamp, asked) in enumerate([(OLD, 1), (OLD, 2), (NOW, 3), (NOW, 3)]):
             broker.end = 10 * number
-            partition.end_known_at -= 10
+            partition._end_known_at -= 10
             partition.admit([run(10 * number, stamp)])
             sender.offer(partition)
             sender.pump()

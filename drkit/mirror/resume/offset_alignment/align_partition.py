@@ -19,7 +19,6 @@ from drkit.kafka.client.filler import ZSTD, NotFiller, filler_count, filler_payl
 from drkit.mirror.engine.batch_splitter import RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import IncidentKind
-from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
@@ -36,21 +35,17 @@ class PartitionAligner:
     """Aligns one partition. Used on the engine's event loop.
 
     Args:
-        partition: asleep, and marked as `filling`.
+        partition: started with filler to be appended, so it isn't read yet.
         begin, end: the target offsets that are filled: from where the alignment was begun, up to the source's start.
         flow: what the engine shares.
-        placement: knows who writes the partition.
         trim: blocks, so it runs on a thread beside.
     """
 
-    def __init__(
-        self, partition: BatchPartition, begin: int, end: int, flow: EngineState, placement: LeaderRouting, trim: Trim
-    ) -> None:
+    def __init__(self, partition: BatchPartition, begin: int, end: int, flow: EngineState, trim: Trim) -> None:
         self._partition = partition
         self._begin = begin
         self._end = end
         self._flow = flow
-        self._placement = placement
         self._trim = trim
 
     async def run(self) -> None:
@@ -59,9 +54,9 @@ class PartitionAligner:
         target = TopicPartition(partition.target_topic, partition.tp.partition)
         try:
             await self._trimmed(target)  # what an earlier start left: before more is put on top of it
-            while self._goes_on and partition.next_target < self._end:
+            while partition.goes_on and partition.next_target < self._end:
                 await self._filled()
-                if self._goes_on:
+                if partition.goes_on:
                     await self._trimmed(target)
         except Unreachable as error:
             flow.stand_still(partition, IncidentKind.UNCERTAIN, str(error))
@@ -72,13 +67,8 @@ class PartitionAligner:
             remedy = "Undo what prevents the deletion of records there; it is tried again by itself"
             flow.stand_still(partition, IncidentKind.UNCERTAIN, f"{target} can't be aligned: {error.what}", remedy)
         else:
-            if self._goes_on:
-                partition.asleep = partition.filling = False
-                self._placement.touch(partition)
-
-    @property
-    def _goes_on(self) -> bool:
-        return self._partition.incident is None and self._partition.wanted
+            if partition.goes_on:
+                partition.filled()
 
     async def _filled(self) -> None:
         """Append one batch of filler, as large as the target topic takes, and wait until it has landed."""
@@ -86,11 +76,10 @@ class PartitionAligner:
         count = filler_count(partition.limit, self._end - partition.next_target)
         stamp, source = int(time.time() * 1000), partition.next_source
         run = RecordRun(source, source, count, ZSTD, stamp, stamp, filler_payload(count))
-        partition.fill(run)
-        self._flow.memory.wait([partition.queue[-1]])
-        if (sender := self._placement.offer(partition)) is not None:
+        self._flow.memory.wait([partition.fill(run)])
+        if (sender := partition.offer()) is not None:
             sender.pump()
-        while self._goes_on and (partition.queue or partition.outstanding):  # noqa: ASYNC110 - as senders, by the clock
+        while partition.goes_on and (partition.queue or partition.outstanding):  # noqa: ASYNC110 - as senders, by the clock
             await asyncio.sleep(_LANDED_SECONDS)
 
     async def _trimmed(self, target: TopicPartition) -> None:
@@ -101,4 +90,4 @@ class PartitionAligner:
         below = partition.next_target
         work = partial(self._trim, target, partition.producer_id, self._begin, below)
         await asyncio.get_running_loop().run_in_executor(None, work)
-        partition.known = False  # a broker may forget whose records it removes
+        partition.filler_removed()
