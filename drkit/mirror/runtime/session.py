@@ -3,7 +3,7 @@
     data thread (the caller's)   engine rounds; everything that touches the engine
     orders, worker               the link's control; this worker among the others (`drkit.mirror.workers.rebalance`)
     topics                       topic sync: which partitions may run
-    resume                       where partitions go on (and why not)
+    resume                       where partitions go on, and why not (`drkit.mirror.runtime.partition_starter`)
     observe, save                log ends; watermarks
     target                       what the target has lost (`drkit.mirror.health.target_end_watch`, `purge_watch`)
     source                       what the source loses of what stands still (`drkit.mirror.health.source_cut_watch`)
@@ -20,24 +20,16 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from drkit.config import Config
+from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mirror.control import Orders, check_not_held, read_orders
-from drkit.mirror.engine.interface import (
-    NOT_MOVING,
-    RECORD_REJECTED,
-    SOURCE_UNREADABLE,
-    TRIED_AGAIN,
-    Engine,
-    Incident,
-    IncidentKind,
-    Stopped,
-)
+from drkit.mirror.engine.interface import NOT_MOVING, Engine, Incident, Stopped
 from drkit.mirror.groups.group_capture import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_SECONDS
 from drkit.mirror.groups.transaction_watch import TransactionWatch
@@ -51,6 +43,7 @@ from drkit.mirror.resume.partition_resume import Resumed
 from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.mirror.runtime.events import DoneEvent, OnEvent, ProblemEvent
 from drkit.mirror.runtime.mapping_writer import MappingWriter
+from drkit.mirror.runtime.partition_starter import PartitionStarter
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.runtime.reporting import Reporting, RunView
@@ -74,10 +67,6 @@ _DRAIN_SECONDS = 5.0
 _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
-_RESUMED_AT_ONCE = 500
-_UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
-_UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
-_REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +76,7 @@ class Options:
     `topic_seconds`: time between looks at the
     topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
     store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever. `engine`: what makes
-    the engine that moves the records, elsewhere than here (arguments as `LinkWork.engine`'s).
+    the engine that moves the records, elsewhere than here (arguments as `PipelineFactory.engine`'s).
     """
 
     until_caught_up: bool = False
@@ -124,66 +113,76 @@ class Session:
         stop: threading.Event,
         tell: OnEvent,
     ) -> None:
-        clusters = config.clusters
-        source, target = clusters[link.id.source], clusters[link.id.target]
+        source, target = config.clusters[link.id.source], config.clusters[link.id.target]
         self._link = link
         self._store = store
         self._stop = stop
         self._tell = tell
         self._options = options
-        self._ending = threading.Event()
         self._orders = Orders()
         self._followed = False
         self._remembered = False
         self._forgotten: Refused | None = None
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
-        self._unsettled: list[Incident] = []
-        self._doubted: set[TopicPartition] = set()
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # what the data thread is to do
+        self._ending = ending = threading.Event()
+
+        # the clusters
         self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
-        self._check_may_begin = partial(check_may_begin, link, store, self._target, target)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
-        self._work = PipelineFactory(config, link, self._source, self._target)
+        self._pipeline = PipelineFactory(config, link, self._source, self._target)
+        self._check_may_begin = partial(check_may_begin, link, store, self._target, target)
+
+        # threads that others wake
+        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, ending)
+        self._resume = Periodic("resume", 0.2, self._resume_partitions, ending)
+        self._save = Periodic("save", 1.0, self._save_watermarks, ending)
+        self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, ending, promptly=True)
+
+        # whose partitions
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
-        self._sharing = Rebalance(
-            target,
-            link,
-            store,
-            lease,
-            partial(Assignment, self._problems.awaits_operator),
-            self._inbox.put,
-            self._ending,
+        book = partial(Assignment, self._problems.awaits_operator)
+        self._rebalance = Rebalance(
+            target, link, store, lease, book, forget=self._forget_soon, wake=self._resume.wake, ending=ending
         )
-        self._assignment, self._worker = self._sharing.assignment, self._sharing.worker
+        self._assignment, self._worker = self._rebalance.assignment, self._rebalance.worker
         self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
-        self._rows = MappingWriter(
-            link.id, self._sharing.mappings, self._worker.valid, self._sharing.fenced, self._ending
-        )
-        self._engine = (options.engine or self._work.engine)(keep_rows=self._rows.keep, may_produce=self._worker.valid)
-        self._sync = TopicSync(
-            link,
-            self._source,
-            self._target,
-            store,
-            self._problems,
-            links=[each.link().id for each in config.links],
-        )
-        self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
-        self._resumer = self._work.resumer(self._sharing.mappings, self._problems, store)
+
+        # a record's way
+        mappings, may_write = self._rebalance.mappings, self._worker.valid
+        self._rows = MappingWriter(link.id, mappings, may_write, self._rebalance.fenced, ending)
+        self._engine = (options.engine or self._pipeline.engine)(keep_rows=self._rows.keep, may_produce=may_write)
         self._progress = MirrorProgress(
             link.id,
             self._source,
             self._target,
-            self._sharing.mappings,
+            mappings,
             self._engine,
             committed=link.committed,
             range_digests=link.keeps_range_digests,
         )
-        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._work.gone(store))
-        self._returned_filler = self._work.returned_filler(store, self._problems)
+
+        # topics, and what keeps partitions from moving
+        links = [each.link().id for each in config.links]
+        self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links)
+        self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
+        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
+        self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
         self._source_cuts = SourceCutWatch(link.id, self._source, store, self._problems)
+        self._starter = PartitionStarter(
+            link.id,
+            self._rebalance,
+            self._pipeline.resumer(mappings, self._problems, store),
+            self._problems,
+            self._stalls,
+            self._purges,
+            positions=self._engine.positions,
+            keep_progress=self._keep_progress,
+            check_topics=self._topics.wake,
+            start=self._start_soon,
+            ending=ending,
+        )
         self._catch_up = CatchUp(
             link.id,
             store,
@@ -194,51 +193,53 @@ class Session:
             options.patience_seconds,
             committed=link.committed,
         )
+
+        # consumer groups
         self._capture = GroupCapture(link, self._group_admin, store)
-        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, self._ending)
-        self._resume = Periodic("resume", 0.2, self._resume_partitions, self._ending)
-        self._sharing.attach(self._engine, self._progress, self._resume.wake)
-        self._save = Periodic("save", 1.0, self._save_watermarks, self._ending)
-        self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, self._ending, promptly=True)
         self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
-        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.look, self._ending)
+        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.look, ending)
+
         self._threads = [
-            Periodic("orders", 0.5, self._read_orders, self._ending),
-            Periodic("worker", BEAT_SECONDS, self._sharing.beat, self._ending),
+            Periodic("orders", 0.5, self._read_orders, ending),
+            Periodic("worker", BEAT_SECONDS, self._rebalance.beat, ending),
             self._topics,
             self._resume,
-            Periodic("observe", 1.0, self._progress.observe, self._ending),
-            Periodic("target", 1.0, self._watch_target, self._ending),
-            Periodic("source", 2.0, self._watch_source, self._ending),
+            Periodic("observe", 1.0, self._progress.observe, ending),
+            Periodic("target", 1.0, self._watch_target, ending),
+            Periodic("source", 2.0, self._watch_source, ending),
             self._save,
             self._groups,
             *((self._watching,) if link.committed and not options.until_caught_up else ()),
         ]
         self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
-        self._visible = Reporting(
-            RunView(
-                link,
-                self._worker.owner,
-                self._engine,
-                self._progress,
-                self._problems,
-                self._state,
-                self._holds,
-                self._worker.leads,
-                self._stalls,
-            ),
-            store,
+        self._reporting = self._report_to(tell, (self._source, source, target))
+
+    def _report_to(self, tell: OnEvent, clusters: tuple[ClusterAdmin, ClusterConfig, ClusterConfig]) -> Reporting:
+        view = RunView(
+            self._link,
+            self._worker.owner,
+            self._engine,
+            self._progress,
+            self._problems,
+            self._state,
+            self._holds,
+            self._worker.leads,
+            self._stalls,
+        )
+        return Reporting(
+            view,
+            self._store,
             tell,
-            (self._source, source, target),
-            canary=not options.until_caught_up,
-            watchdog_seconds=options.watchdog_seconds,
+            clusters,
+            canary=not self._options.until_caught_up,
+            watchdog_seconds=self._options.watchdog_seconds,
             ending=self._ending,
         )
 
     @property
     def stuck(self) -> DrkitError | None:
         """Why the watchdog ends this run; None: it does not."""
-        return self._visible.stuck
+        return self._reporting.stuck
 
     # -- the data thread ---------------------------------------------------------------------------
 
@@ -249,10 +250,10 @@ class Session:
             self._begin()
             self._problems.load()
             self._guard.start()
-            self._sharing.start()
+            self._rebalance.start()
             for thread in self._threads:
                 thread.start()
-            self._visible.start()
+            self._reporting.start()
             try:
                 caught_up = self._loop()
             except Stopped:
@@ -293,13 +294,12 @@ class Session:
             while not self._inbox.empty():
                 self._inbox.get()()
                 obeyed = None
-            self._sharing.serve()
+            self._rebalance.serve(self._engine, self._progress)
             if obeyed is not self._orders:
                 obeyed = self._orders
                 self._obey(obeyed)
             for incident in self._round():
-                self._incidents.put(incident)
-                self._resume.wake()
+                self._report(incident)
             at = time.monotonic()
             if self._options.until_caught_up and at - looked_at > _LOOK_SECONDS:
                 looked_at = at
@@ -313,7 +313,7 @@ class Session:
         try:
             return self._engine.round(_WAIT_SECONDS) if self._worker.valid() else self._engine.serve(_WAIT_SECONDS)
         except Fenced:  # what else was in hand is not known: everything is taken up anew
-            self._sharing.restart()
+            self._rebalance.restart()
             return []
 
     def _obey(self, orders: Orders) -> None:
@@ -326,10 +326,23 @@ class Session:
         self._engine.release(go)
 
     def _start(self, resumed: Sequence[Resumed], take: int) -> None:
-        """Begin with partitions that were resumed, unless the world has moved on meanwhile."""
+        """Begin with partitions that were resumed, unless they were taken up anew since that take."""
         going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch, take)]
         self._engine.start([each.start for each in going])
         self._progress.track((each.watermark, each.start.target_topic) for each in going)
+
+    def _forget(self, tps: Collection[TopicPartition]) -> None:
+        """Mirror these no more."""
+        self._engine.forget(tps)
+        self._progress.forget(tps)
+
+    # -- orders to the data thread, done in the order in which they were given ----------------------
+
+    def _start_soon(self, resumed: Sequence[Resumed], take: int) -> None:
+        self._inbox.put(partial(self._start, resumed, take))
+
+    def _forget_soon(self, tps: Collection[TopicPartition]) -> None:
+        self._inbox.put(partial(self._forget, tps))
 
     # -- the other threads -------------------------------------------------------------------------
 
@@ -337,12 +350,12 @@ class Session:
         """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
         while not self._ending.wait(_WAIT_SECONDS):
             failed = any(thread.failure is not None or self._too_old(thread) for thread in self._threads)
-            if self._stop.is_set() or self._orders.refusal or failed or self._visible.ends:
+            if self._stop.is_set() or self._orders.refusal or failed or self._reporting.ends:
                 self._ending.set()
 
     def _read_orders(self) -> None:
         try:
-            orders = self._work.orders(read_orders(self._store, self._link))
+            orders = self._pipeline.orders(read_orders(self._store, self._link))
         except StoreMissing as error:  # a new store must be opened anew
             orders = Orders(refusal=error)
         orders = replace(orders, refusal=orders.refusal or self._forgotten)
@@ -350,7 +363,7 @@ class Session:
             self._orders = orders
 
     def _look_at_topics(self) -> None:
-        if not self._work.may_run() or self._forgotten is not None:
+        if not self._pipeline.may_run() or self._forgotten is not None:
             return  # the orders say why
         if not self._remembered:
             try:
@@ -365,87 +378,36 @@ class Session:
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
             self._assignment.hurry(problem.topic)
         ready = self._sync.look() if leads else self._sync.follow()
-        if not self._work.may_run(ready):
+        if not self._pipeline.may_run(ready):
             return
-        gone = self._sharing.topics(ready)
+        gone = self._rebalance.topics(ready)
         if gone:
-            self._inbox.put(lambda: self._sharing.forget(gone))
+            self._forget_soon(gone)
         if self._options.until_caught_up and (leads or self._sync.in_step):
             self._catch_up.begin(self._assignment.partitions())
         self._resume.wake()
 
+    def _report(self, incident: Incident) -> None:
+        """A partition stands still: it is looked at soon."""
+        self._starter.report(incident)
+        self._resume.wake()
+
     def _resume_partitions(self) -> None:
-        """Take incidents, then find where partitions go on that are to be started."""
-        while not self._incidents.empty():
-            self._unsettled.append(self._incidents.get())
-        while self._unsettled:
-            self._settle(self._unsettled[0])
-            self._unsettled.pop(0)
-        while self._worker.valid() and not self._ending.is_set():
-            left, take = self._assignment.take(_RESUMED_AT_ONCE)
-            more = len(left) == _RESUMED_AT_ONCE
-            try:
-                claimed = self._sharing.claim(left) if left else {}
-                resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
-                self._purges.begin([each.watermark for each in resumed])
-                for each in resumed:
-                    del left[each.start.tp]
-                    self._doubted.discard(each.start.tp)
-                self._assignment.halted(tp for tp in left if self._problems.awaits_operator(tp))
-                if claimed and not self._ending.is_set():
-                    self._note_failed([tp for tp in left if tp in claimed])
-                if resumed:
-                    self._inbox.put(partial(self._start, resumed, take))
-            except Fenced as error:
-                self._sharing.fenced(error)
-            finally:
-                self._assignment.give_back(tp for tp in left if not self._problems.awaits_operator(tp))
-            if not more:
-                return
-
-    def _note_failed(self, tps: Sequence[TopicPartition]) -> None:
-        """These could not be started now, and are tried again, but for those that an operator must decide about."""
-        if self._resumer.replaced:
-            self._topics.wake()  # a look at the topics tells what becomes of them
-        for tp in tps:
-            if not self._problems.awaits_operator(tp):
-                denied = self._resumer.denied.get(tp)
-                why = (_UNSEEN, _UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy)
-                self._stalls.failed(tp, *why)
-
-    def _settle(self, incident: Incident) -> None:
-        tp = incident.tp
-        if incident.kind is IncidentKind.NOT_ALIGNED:
-            reason, remedy = incident.reason, incident.remedy
-            self._problems.put("alignment_refused", tp.topic, tp.partition, reason, remedy, halted=True)
-            self._assignment.halted([tp])
-            return
-        if incident.kind in _REFUSED:
-            kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
-            self._stalls.refused(tp, kind, incident.reason, remedy, self._engine.positions().get(tp))
-        else:
-            log.warning("%s %s: checking both sides again: %s", self._link.id, tp, incident.reason)
-            self._stalls.failed(tp, incident.reason, incident.remedy)
-        self._keep_progress()
-        if incident.kind is IncidentKind.MISPLACED:
-            self._doubted.add(tp)
-        if incident.kind in {IncidentKind.TOPIC_GONE, IncidentKind.MISPLACED}:
-            self._topics.wake()
-        self._assignment.observe_again(incident)
+        self._starter.run()
 
     def _keep_progress(self) -> None:
         """Keep positions; those of partitions that were taken are soon forgotten, then the others are kept."""
         try:
             self._progress.save()
         except Fenced as error:
-            self._sharing.fenced(error)
+            self._rebalance.fenced(error)
 
     def _keep_last_progress(self) -> None:
         """On the data thread, at the end: what was taken can be forgotten at once."""
         try:
             self._progress.save(everything=True)
         except Fenced as error:
-            self._sharing.forget(error.partitions)
+            self._forget(error.partitions)
             self._progress.save(everything=True)
 
     def _save_watermarks(self) -> None:
@@ -463,8 +425,7 @@ class Session:
         if not self._worker.valid():
             return
         for incident in self._target_ends.look(self._engine.positions(), self._assignment.running()):
-            self._incidents.put(incident)
-            self._resume.wake()
+            self._report(incident)
         marks = self._progress.current()
         self._returned_filler.look(marks)
         self._purges.look(marks)
@@ -485,7 +446,7 @@ class Session:
             return "paused", self._orders.reason or None
         beside = (self._groups, self._watching)  # records move all the same
         others = (t.trouble for t in self._threads if t not in beside and t.trouble is not None)
-        trouble = self._rows.stalled or next(others, None) or self._sharing.trouble
+        trouble = self._rows.stalled or next(others, None) or self._rebalance.trouble
         if trouble is not None:
             return "waiting", trouble
         if not self._worker.valid():
@@ -499,7 +460,7 @@ class Session:
     def _raise_troubles(self) -> None:
         """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
         failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
-        failure = failure or next(filter(None, map(self._too_old, self._threads)), None) or self._visible.ends
+        failure = failure or next(filter(None, map(self._too_old, self._threads)), None) or self._reporting.ends
         if failure is None and self._orders.refusal is None:
             return
         self._finish()
@@ -538,13 +499,13 @@ class Session:
 
     def _close(self) -> None:
         self._ending.set()
-        for client in (self._source, self._target, self._group_admin, self._work):
+        for client in (self._source, self._target, self._group_admin, self._pipeline):
             client.close()  # ends the calls that threads are waiting for
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:
             log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
         self._transactions.close()
-        self._visible.close()
+        self._reporting.close()
         self._engine.close()
-        self._sharing.close()
+        self._rebalance.close()
         self._worker.end()

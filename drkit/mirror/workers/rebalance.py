@@ -61,7 +61,8 @@ class Rebalance:
         store: drkit's memory.
         lease: this worker's claim to lead.
         assignment: makes the book of which partitions run, given which are this worker's.
-        post: has something done on the data thread, in order.
+        forget: has the data thread mirror partitions no more, after what it was told before.
+        wake: has wanted partitions resumed soon.
         ending: set when the run ends.
     """
 
@@ -72,11 +73,14 @@ class Rebalance:
         store: Store,
         lease: LeaderLease,
         assignment: Callable[[Callable[[TopicPartition], bool]], Assignment],
-        post: Callable[[Callable[[], None]], None],
+        *,
+        forget: Callable[[Collection[TopicPartition]], None],
+        wake: Callable[[], None],
         ending: threading.Event,
     ) -> None:
         self._link = link
-        self._post = post
+        self._forget = forget
+        self._wake = wake
         self._ending = ending
         self._holdings = PartitionClaims(link.id, store)
         self._membership = Membership(target, link.id, changed=self.rebalance, released=self._released, lost=self._lost)
@@ -90,16 +94,9 @@ class Rebalance:
             mirrored=lambda: len(self.assignment.running()),
             slept=self._slept,
         )
-        self._engine: Engine | None = None
-        self._progress: MirrorProgress | None = None
-        self._wake: Callable[[], None] = _nothing
         self._rebalancing = threading.Lock()
         self._lock = threading.Lock()
         self._departures: list[_Departure] = []
-
-    def attach(self, engine: Engine, progress: MirrorProgress, wake: Callable[[], None]) -> None:
-        """The parts that partitions are taken from and given to; `wake` has wanted ones resumed soon."""
-        self._engine, self._progress, self._wake = engine, progress, wake
 
     def start(self) -> None:
         """Join the group."""
@@ -179,33 +176,23 @@ class Rebalance:
         """Take up everything anew, after an interruption in which this worker may have lost anything."""
         self._drop(self.assignment.engaged())
 
-    def serve(self) -> None:
+    def serve(self, engine: Engine, progress: MirrorProgress) -> None:
         """On the data thread: drain what is to go, and forget it."""
         if not self._departures:
             return
-        engine, progress = self._parts()
         with self._lock:
             departures = list(self._departures)
         for departure in departures:
             if not self._drained(engine, departure):
                 continue
             departure.watermarks = [mark for mark in progress.current() if mark.tp in departure.tps]
-            self.forget(departure.tps)
+            engine.forget(departure.tps)
+            progress.forget(departure.tps)
             with self._lock:
                 self._departures.remove(departure)
             departure.done.set()
 
-    def forget(self, tps: Collection[TopicPartition]) -> None:
-        """On the data thread: mirror these no more."""
-        engine, progress = self._parts()
-        engine.forget(tps)
-        progress.forget(tps)
-
     # -- inside ------------------------------------------------------------------------------------
-
-    def _parts(self) -> tuple[Engine, MirrorProgress]:
-        assert self._engine is not None and self._progress is not None, "attached before anything is mirrored"  # noqa: S101, PT018
-        return self._engine, self._progress
 
     def _drained(self, engine: Engine, departure: _Departure) -> bool:
         """Whether nothing is in flight of what is to go, as far as its positions show; or it took too long."""
@@ -262,8 +249,4 @@ class Rebalance:
         dropped = list(tps)
         self._holdings.drop(dropped)
         self.assignment.dropped(dropped)
-        self._post(lambda: self.forget(dropped))
-
-
-def _nothing() -> None:
-    """Not attached yet."""
+        self._forget(dropped)

@@ -1,0 +1,149 @@
+"""From an incident to the next start: partitions that stand still, and where those go on that are to run.
+
+Everything here happens on the thread `resume`; a partition is started on the data thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from drkit.mirror.engine.interface import (
+    RECORD_REJECTED,
+    SOURCE_UNREADABLE,
+    TRIED_AGAIN,
+    Incident,
+    IncidentKind,
+    PartitionProgress,
+)
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.health.purge_watch import PurgeWatch
+from drkit.mirror.health.stalls import Stalls
+from drkit.mirror.resume.partition_resume import Resumed, Resumer
+from drkit.mirror.workers.rebalance import Rebalance
+from drkit.model.errors import Fenced
+from drkit.model.topology import LinkId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_RESUMED_AT_ONCE = 500
+_UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
+_UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
+_REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
+
+
+class PartitionStarter:
+    """See the module docstring.
+
+    Args:
+        link: the link.
+        rebalance: knows which partitions are this worker's, and claims them.
+        resumer: finds where a partition goes on.
+        problems, stalls: told of what stands still.
+        purges: told of partitions that begin.
+        positions: the engine's.
+        keep_progress: saves positions.
+        check_topics: has the topics looked at soon.
+        start: starts partitions on the data thread, unless they were taken up anew since that take.
+        ending: set when the run ends.
+    """
+
+    def __init__(
+        self,
+        link: LinkId,
+        rebalance: Rebalance,
+        resumer: Resumer,
+        problems: Problems,
+        stalls: Stalls,
+        purges: PurgeWatch,
+        *,
+        positions: Callable[[], Mapping[TopicPartition, PartitionProgress]],
+        keep_progress: Callable[[], None],
+        check_topics: Callable[[], None],
+        start: Callable[[Sequence[Resumed], int], None],
+        ending: threading.Event,
+    ) -> None:
+        self._link = link
+        self._rebalance = rebalance
+        self._assignment = rebalance.assignment
+        self._resumer = resumer
+        self._problems = problems
+        self._stalls = stalls
+        self._purges = purges
+        self._positions = positions
+        self._keep_progress = keep_progress
+        self._check_topics = check_topics
+        self._start = start
+        self._ending = ending
+        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._unsettled: list[Incident] = []
+        self._doubted: set[TopicPartition] = set()
+
+    def report(self, incident: Incident) -> None:
+        """A partition stands still. May be called from any thread."""
+        self._incidents.put(incident)
+
+    def run(self) -> None:
+        """Settle what was reported, then resume and start what is to run."""
+        while not self._incidents.empty():
+            self._unsettled.append(self._incidents.get())
+        while self._unsettled:
+            self._settle(self._unsettled[0])
+            self._unsettled.pop(0)
+        while self._rebalance.worker.valid() and not self._ending.is_set():
+            if not self._start_some():
+                return
+
+    def _start_some(self) -> bool:
+        """Start partitions that wait for it; returns whether there may be more."""
+        left, take = self._assignment.take(_RESUMED_AT_ONCE)
+        more = len(left) == _RESUMED_AT_ONCE
+        try:
+            claimed = self._rebalance.claim(left) if left else {}
+            resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
+            self._purges.begin([each.watermark for each in resumed])
+            for each in resumed:
+                del left[each.start.tp]
+                self._doubted.discard(each.start.tp)
+            self._assignment.halted(tp for tp in left if self._problems.awaits_operator(tp))
+            if claimed and not self._ending.is_set():
+                self._note_failed([tp for tp in left if tp in claimed])
+            if resumed:
+                self._start(resumed, take)
+        except Fenced as error:
+            self._rebalance.fenced(error)
+        finally:
+            self._assignment.give_back(tp for tp in left if not self._problems.awaits_operator(tp))
+        return more
+
+    def _note_failed(self, tps: Sequence[TopicPartition]) -> None:
+        """These could not be started now, and are tried again, but for those that an operator must decide about."""
+        if self._resumer.replaced:
+            self._check_topics()  # a look at the topics tells what becomes of them
+        for tp in tps:
+            if not self._problems.awaits_operator(tp):
+                denied = self._resumer.denied.get(tp)
+                why = (_UNSEEN, _UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy)
+                self._stalls.failed(tp, *why)
+
+    def _settle(self, incident: Incident) -> None:
+        tp = incident.tp
+        if incident.kind is IncidentKind.NOT_ALIGNED:
+            reason, remedy = incident.reason, incident.remedy
+            self._problems.put("alignment_refused", tp.topic, tp.partition, reason, remedy, halted=True)
+            self._assignment.halted([tp])
+            return
+        if incident.kind in _REFUSED:
+            kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
+            self._stalls.refused(tp, kind, incident.reason, remedy, self._positions().get(tp))
+        else:
+            log.warning("%s %s: checking both sides again: %s", self._link, tp, incident.reason)
+            self._stalls.failed(tp, incident.reason, incident.remedy)
+        self._keep_progress()
+        if incident.kind is IncidentKind.MISPLACED:
+            self._doubted.add(tp)
+        if incident.kind in {IncidentKind.TOPIC_GONE, IncidentKind.MISPLACED}:
+            self._check_topics()
+        self._assignment.observe_again(incident)
