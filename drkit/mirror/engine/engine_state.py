@@ -139,6 +139,8 @@ class EngineState:
 
     def settle(self, partition: BatchPartition) -> None:
         """Tell of a partition that stands still, once none of its requests is outstanding."""
+        if partition.incident is None and partition.ending is None:
+            return  # after each acknowledgement
         incident = partition.settled()
         if incident is not None and self.partitions.get(partition.tp) is partition:
             self._tell(incident)
