@@ -8,7 +8,6 @@ changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -17,7 +16,6 @@ from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 
 FORMAT = "drkit-directory/1"
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,30 +148,3 @@ def contended(where: str) -> DrkitError:
         meaning="Something else writes there",
         remedy="Find what it is; then try again",
     )
-
-
-def compare_and_set(
-    where: str, entry: Entry, kept: Callable[[], tuple[Entry | None, int]], put: Callable[[str, int], bool]
-) -> bool:
-    """Publish in a store that replaces a key only if its version is the one looked at.
-
-    Args:
-        where: its name in messages.
-        entry: what is to stand there.
-        kept: what stands there, and its version (0: nothing).
-        put: writes the JSON if the version still is that one; whether it was.
-
-    Returns:
-        Whether it was written; False: it stood there already.
-
-    Raises:
-        Refused: what stands there is newer.
-        DrkitError: it changed each time before it could be written.
-    """
-    for _ in range(_ATTEMPTS):
-        found, version = kept()
-        if not must_write(found, entry, where):
-            return False
-        if put(to_json(entry), version):
-            return True
-    raise contended(where)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from functools import partial
 from urllib.parse import quote
 
-from drkit.directory.api import Entry, compare_and_set, from_json, not_ours
+from drkit.directory.api import Entry, from_json, not_ours
 from drkit.directory.http import HttpServer, refused
+from drkit.directory.key_value import KeyValueDirectory
 from drkit.model.deadline import Deadline
 
 _OK, _NOT_FOUND = 200, 404
 
 
-class ConsulDirectory:
+class ConsulDirectory(KeyValueDirectory):
     """The entry under a key of Consul.
 
     Args:
@@ -22,27 +22,8 @@ class ConsulDirectory:
     """
 
     def __init__(self, server: HttpServer, key: str) -> None:
-        self._server = server
+        super().__init__(server)
         self._path = f"/v1/kv/{quote(key)}"
-
-    @property
-    def name(self) -> str:
-        """Its URL."""
-        return self._server.name
-
-    @property
-    def confirms(self) -> bool:
-        """It says what stands there."""
-        return True
-
-    def read(self) -> Entry | None:
-        """What the key holds, read consistently."""
-        return self._kept(Deadline.after(self._server.timeout_seconds))[0]
-
-    def publish(self, entry: Entry) -> bool:
-        """Put it with the index of what was looked at."""
-        deadline = Deadline.after(self._server.timeout_seconds)
-        return compare_and_set(self.name, entry, partial(self._kept, deadline), partial(self._put, deadline))
 
     def _put(self, deadline: Deadline, text: str, index: int) -> bool:
         answer = self._server.request("PUT", f"{self._path}?cas={index}", text.encode(), deadline=deadline)

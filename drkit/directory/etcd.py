@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from functools import partial
 from typing import Any
 
-from drkit.directory.api import Entry, compare_and_set, from_json, not_ours
+from drkit.directory.api import Entry, from_json, not_ours
 from drkit.directory.http import HttpServer, refused
+from drkit.directory.key_value import KeyValueDirectory
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError
 
 _OK = 200
 
 
-class EtcdDirectory:
+class EtcdDirectory(KeyValueDirectory):
     """The entry under a key of etcd.
 
     Args:
@@ -26,30 +26,11 @@ class EtcdDirectory:
     """
 
     def __init__(self, server: HttpServer, key: str, user: str | None = None, password: str | None = None) -> None:
-        self._server = server
+        super().__init__(server)
         self._key = b64encode(key.encode()).decode()
         self._user = user
         self._password = password
         self._token: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Its URL."""
-        return self._server.name
-
-    @property
-    def confirms(self) -> bool:
-        """It says what stands there."""
-        return True
-
-    def read(self) -> Entry | None:
-        """What the key holds, read linearizably."""
-        return self._kept(Deadline.after(self._server.timeout_seconds))[0]
-
-    def publish(self, entry: Entry) -> bool:
-        """Put it if the key's revision still is the one looked at."""
-        deadline = Deadline.after(self._server.timeout_seconds)
-        return compare_and_set(self.name, entry, partial(self._kept, deadline), partial(self._put, deadline))
 
     def _put(self, deadline: Deadline, text: str, revision: int) -> bool:
         value = b64encode(text.encode()).decode()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.small_topic import Written
 from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.state_topic import connection
-from drkit.state_topic.connection import Written
 from drkit.state_topic.records import StateKind, section_of, state_topic
 from drkit.store.api import Store
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.small_topic import Written
 from drkit.model.clock import from_millis
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.connection import Written
 from drkit.state_topic.records import FORMAT, POSITIONS_A_RECORD, Block, StateKind, proven_rows, read_key, state_topic
 from drkit.store import codec
 

@@ -28,12 +28,12 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS
+from drkit.kafka.client.small_topic import TopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.connection import StateWriter
 from drkit.state_topic.guard import check_not_forgotten
 from drkit.state_topic.records import (
     FORMAT,
@@ -111,7 +111,7 @@ class Recorder:
         self._seen_again: set[Place] = set()
         # of the thread alone
         self._admin: ClusterAdmin | None = None
-        self._writer: StateWriter | None = None
+        self._writer: TopicWriter | None = None
         self._topic_id: str | None = None
         self._opened_at = 0.0
         self._looked_at = 0.0
@@ -278,7 +278,7 @@ class Recorder:
         for key in self._known:
             self._sections[section_of(key)].add(key)
         self._topic_id = connection.topic_id(self._admin, self._topic)
-        self._writer = StateWriter(alias, self._target, self._topic)
+        self._writer = connection.writer(alias, self._target, self._topic)
         self._opened_at = self._looked_at = time.monotonic()
         self._told_at = 0.0
         self._written = {}
@@ -525,7 +525,7 @@ class Recorder:
         if not records:
             return
         assert self._writer is not None, "opened before"  # noqa: S101
-        self._writer.write(records)
+        self._writer.write(records.items())
         for key, value in records.items():
             section = self._sections[section_of(key)]
             if value is None:

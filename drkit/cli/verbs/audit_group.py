@@ -14,7 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.views.group_report import render_group_report, shown_bytes, summed_up
+from drkit.cli.views.bytes_text import shown_bytes
+from drkit.cli.views.group_report import render_group_report, summed_up
 from drkit.cli.wiring.audit_journal import keep_group_view
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode

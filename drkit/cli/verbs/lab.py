@@ -134,40 +134,23 @@ def status(
         run.writer.emit(document(lab, statuses), lambda console: _table(console, statuses))
 
 
-@lab_app.command("kill")
-def kill(
-    node: NodeArgument,
-    dir: DirOption = None,  # noqa: A002 - the option's name
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
-) -> None:
-    """SIGKILL nodes, as a power cut would end them."""
-    _act(config, output, verbose, dir, "killed", lambda lab, _: lab.kill(*node))
+def _node_verb(name: str, done: str, what: str) -> None:
+    """Add a verb that does to nodes what the lab's method of that name does."""
+
+    @lab_app.command(name, help=what)
+    def act(
+        node: NodeArgument,
+        dir: DirOption = None,  # noqa: A002 - the option's name
+        config: ConfigOption = None,
+        output: OutputOption = OutputMode.HUMAN,
+        verbose: VerboseOption = False,
+    ) -> None:
+        _act(config, output, verbose, dir, done, lambda lab, _: getattr(lab, name)(*node))
 
 
-@lab_app.command("pause")
-def pause(
-    node: NodeArgument,
-    dir: DirOption = None,  # noqa: A002 - the option's name
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
-) -> None:
-    """SIGSTOP nodes: their connections stay open and nothing answers."""
-    _act(config, output, verbose, dir, "paused", lambda lab, _: lab.pause(*node))
-
-
-@lab_app.command("resume")
-def resume(
-    node: NodeArgument,
-    dir: DirOption = None,  # noqa: A002 - the option's name
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
-) -> None:
-    """SIGCONT paused nodes."""
-    _act(config, output, verbose, dir, "resumed", lambda lab, _: lab.resume(*node))
+_node_verb("kill", "killed", "SIGKILL nodes, as a power cut would end them.")
+_node_verb("pause", "paused", "SIGSTOP nodes: their connections stay open and nothing answers.")
+_node_verb("resume", "resumed", "SIGCONT paused nodes.")
 
 
 @lab_app.command("restart")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from drkit.cli.views.audit_digest import digest_lines
+from drkit.cli.views.bytes_text import shown_bytes
 from drkit.cli.views.report_style import STYLE
 from drkit.cli.wiring.audit_journal import foreign_key_line
 from drkit.model.audit import AuditResult, Counts, FindingKind
@@ -215,16 +215,6 @@ def _name(name: str) -> str:
 
 
 def _text(value: bytes | None) -> str:
-    """Bytes for people: JSON and other text as it is, else hexadecimal."""
-    if value is None:
-        return '<span class="dim">null</span>'
     if not value:
-        return '<span class="dim">empty</span>'
-    try:
-        text = value.decode()
-        if not text.isprintable():
-            text = json.dumps(text, ensure_ascii=False)
-    except UnicodeDecodeError:
-        text = "0x" + value[:_LONGEST].hex()
-    rest = f" … {len(value):,} bytes" if len(text) > _LONGEST else ""
-    return escape(text[:_LONGEST]) + rest
+        return f'<span class="dim">{"null" if value is None else "empty"}</span>'
+    return escape(shown_bytes(value, _LONGEST))

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.views.audit_digest import digest_lines
-from drkit.cli.views.group_report import shown_bytes
+from drkit.cli.views.bytes_text import shown_bytes
 from drkit.cli.wiring.audit_journal import Failure, foreign_key_line
 from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, Verdict
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 
+from drkit.cli.views.bytes_text import shown_bytes
 from drkit.cli.views.report_style import STYLE
 from drkit.model.clock import date_of, iso
 from drkit.model.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 
-_LONGEST = 80
 _KINDS = ("skipped", "lost", "unmirrored", "corrupted", "read again", "duplicated")
 
 
@@ -47,19 +46,6 @@ def _or_least(count: int | None, least: int) -> str:
     if count is not None:
         return f"{count:,}"
     return f"at least {least:,}" if least else "an unknown number"
-
-
-def shown_bytes(value: bytes | None) -> str:
-    """Bytes for people, on one line: text as it is, else hexadecimal."""
-    if value is None:
-        return "null"
-    try:
-        text = value.decode()
-        if not text.isprintable():
-            text = json.dumps(text, ensure_ascii=False)
-    except UnicodeDecodeError:
-        text = "0x" + value[:_LONGEST].hex()
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … {len(value):,} bytes"
 
 
 def _row(each: GroupPartition) -> str:

@@ -29,9 +29,8 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.client.small_topic import APPEND_ONLY, OwnTopic, read_topic
+from drkit.kafka.client.small_topic import APPEND_ONLY, TopicWriter, Written, make_topic, read_topic
 from drkit.model.clock import iso
-from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.journal import Anchor, AnchorPlace, JournalEntry
 
@@ -82,7 +81,7 @@ class Anchors:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._topics: dict[str, OwnTopic] = {}
+        self._writers: dict[str, TopicWriter] = {}
         self._gone: set[str] = set()
 
     def on(self, alias: str) -> Callable[[JournalEntry], None]:
@@ -118,7 +117,7 @@ class Anchors:
             if job.alias in self._gone:
                 continue
             try:
-                self._topic(job.alias).append([_record(job.anchor)], Deadline.after(_ASK_SECONDS))
+                self._writer(job.alias).write([_record(job.anchor)])
             except Exception as error:  # noqa: BLE001 - whatever it is: no run fails for it, and `drkit runs` tells
                 what = error.what if isinstance(error, DrkitError) else f"{type(error).__name__}: {error}"
                 right = (
@@ -128,18 +127,18 @@ class Anchors:
                 )
                 self._failed(job.alias, f"the journal's head isn't anchored on {job.alias}: {what}{right}")
                 self._gone.add(job.alias)
-        for topic in self._topics.values():
-            topic.close()
-        self._topics.clear()
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
 
     def _failed(self, place: str, why: str) -> None:
         log.log(logging.INFO if place in self._gone else logging.WARNING, "%s", why)
 
-    def _topic(self, alias: str) -> OwnTopic:
-        if alias not in self._topics:
-            admin = self._clusters.admin(alias, may_be_gone=True)
-            self._topics[alias] = OwnTopic(JOURNAL_TOPIC, self._clusters.config_of(alias), admin, APPEND_ONLY)
-        return self._topics[alias]
+    def _writer(self, alias: str) -> TopicWriter:
+        if alias not in self._writers:
+            make_topic(self._clusters.admin(alias, may_be_gone=True), JOURNAL_TOPIC, APPEND_ONLY)
+            self._writers[alias] = TopicWriter(alias, self._clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS)
+        return self._writers[alias]
 
 
 def read_anchors(clusters: Clusters, aliases: Sequence[str], file: Path | None = None) -> list[AnchorPlace]:
@@ -165,10 +164,12 @@ def _on_cluster(clusters: Clusters, alias: str) -> AnchorPlace:
     try:
         if JOURNAL_TOPIC not in clusters.admin(alias, may_be_gone=True).topics([JOURNAL_TOPIC]):
             return AnchorPlace(name, (), alias)
-        found = read_topic(clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS, lambda _, value, __: _anchor(value))
+        found: list[Written] = []
+        read_topic(alias, clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS, found.append)
     except DrkitError as error:
         return AnchorPlace(name, None, alias, error.what)
-    return AnchorPlace(name, tuple(anchor for anchor in found or () if anchor is not None), alias)
+    anchors = (_anchor(record.value) for record in found if record.value is not None)
+    return AnchorPlace(name, tuple(anchor for anchor in anchors if anchor is not None), alias)
 
 
 def _append(file: Path, anchor: Anchor) -> None:

@@ -1,170 +1,199 @@
 """Small topics that hold facts: read as a whole, and, where they are drkit's own, made and appended to.
 
-drkit's own topics have one partition, keep what they hold (no retention by time or size), and are never mirrored
-(their names begin with `__`).
+drkit's own topics have one partition, and are never mirrored (their names begin with `__`).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
+from drkit.kafka.config.librdkafka_log import client_log
 from drkit.model.deadline import Deadline
-from drkit.model.errors import Refused, Unreachable
+from drkit.model.errors import DrkitError, Refused, Unreachable
 
 APPEND_ONLY = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Settings of a topic from which nothing ever goes."""
 
 _AT_ONCE = 10_000
 _POLL_SECONDS = 0.5
-_REPLICAS = 3
+_MOST_REPLICAS = 3
 _EXISTS = "TOPIC_ALREADY_EXISTS"
-_LOG = logging.getLogger("drkit.librdkafka.small_topic")
-_LOG.addHandler(logging.NullHandler())
-_LOG.propagate = False  # what matters of it is in the errors
-_Kept = TypeVar("_Kept")
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own event names begin with an underscore
+_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class Written(NamedTuple):
+    """A record of a small topic; `value` None: its key was removed. `at_millis`: when it was written."""
+
+    key: bytes
+    value: bytes | None
+    at_millis: int
 
 
 def read_topic(
-    cluster: ClusterConfig, topic: str, timeout_seconds: float, decode: Callable[[bytes, bytes, datetime], _Kept]
-) -> list[_Kept] | None:
-    """Every committed record of a topic that isn't a tombstone, decoded; None: there is no such topic.
+    alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float, take: Callable[[Written], None]
+) -> bool:
+    """Read every committed record that has a key, up to the topic's present end; false: there is no such topic.
 
     Args:
-        cluster: where it is.
+        alias: the cluster's, for messages.
+        cluster: where the topic is.
         topic: its name.
-        timeout_seconds: of all of it.
-        decode: what becomes of a record's key, value and timestamp.
+        timeout_seconds: of all of it; a passing trouble is waited for.
+        take: given each record, in the order of its partition.
 
     Raises:
-        Unreachable: it can't be read in that time.
-        ValueError: as `decode` raises it.
+        Unreachable: it isn't read to its end in that time.
+        Refused: it may not be read.
     """
     consumer = Consumer(
         confluent_config(
             cluster,
-            group_id="drkit.reader",  # never joined, never committed
+            group_id="drkit.reader",  # a formality of the client: no subscription, no commit
             enable_auto_commit=False,
+            enable_auto_offset_store=False,
             enable_partition_eof=True,
             isolation_level="read_committed",
+            auto_offset_reset="earliest",
             allow_auto_create_topics=False,
+            fetch_wait_max_ms=20,  # the end of a partition is told after an empty fetch
         ),
-        logger=_LOG,
+        logger=client_log,
     )
     deadline = Deadline.after(timeout_seconds)
-    kept: list[_Kept] = []
+    why = f"not read to its end within {timeout_seconds:g} s"
     try:
         known = consumer.list_topics(timeout=timeout_seconds).topics
         if topic not in known:
-            return None
+            return False
         unread = set(known[topic].partitions)
         consumer.assign([ClientPartition(topic, number, OFFSET_BEGINNING) for number in unread])
-        while unread:
-            if deadline.passed:
-                raise Unreachable(f"{topic} could not be read in {timeout_seconds:g} s", remedy="Trying again may work")
-            first = consumer.poll(_POLL_SECONDS)  # consume() alone waits all of that time
+        while unread and not deadline.passed:
+            first = consumer.poll(min(_POLL_SECONDS, deadline.left))  # consume() alone waits all of that time
             for message in [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]:
                 error, key, value = message.error(), message.key(), message.value()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
-                    unread.discard(message.partition())
-                elif error is not None:
-                    raise KafkaException(error)  # noqa: TRY301 - as the calls beside it do
-                elif isinstance(key, bytes) and isinstance(value, bytes):
-                    stamp = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
-                    kept.append(decode(key, value, stamp))
+                if error is not None:
+                    if error.code() in _DENIED:
+                        raise Refused(
+                            f"topic {topic} on cluster {alias} may not be read: {error.str()}",
+                            remedy="Grant drkit's principal Read and Describe on it",
+                        )
+                    if error.code() == _EOF:
+                        unread.discard(message.partition())
+                    else:
+                        why = error.str()
+                elif isinstance(key, bytes):
+                    take(Written(key, value if isinstance(value, bytes) else None, message.timestamp()[1]))
     except KafkaException as error:
-        raise Unreachable(
-            f"{topic} can't be read: {error}", remedy="Check that cluster; trying again may work"
-        ) from error
+        raise _unreadable(alias, topic, str(error)) from error
     finally:
         consumer.close()
-    return kept
+    if unread:
+        raise _unreadable(alias, topic, why)
+    return True
 
 
-class OwnTopic:
-    """A topic of drkit's own on one cluster, appended to. Used by one thread.
+def _unreadable(alias: str, topic: str, why: str) -> Unreachable:
+    return Unreachable(
+        f"topic {topic} on cluster {alias} can't be read: {why}", remedy=f"Check that the brokers of {alias} answer"
+    )
+
+
+def make_topic(admin: ClusterAdmin, topic: str, settings: Mapping[str, str]) -> None:
+    """Make a topic of drkit's own, unless it is there: one partition, with a replica on each of up to three brokers.
+
+    Raises:
+        Refused: the cluster denies it.
+        Unreachable: the cluster doesn't answer.
+    """
+    replicas = min(_MOST_REPLICAS, len(admin.brokers()))
+    reason = admin.create_topics([NewTopic(topic, 1, replicas, settings)]).get(topic)
+    if reason is not None and reason != _EXISTS:
+        by_hand = ", ".join(f"{key}={value}" for key, value in settings.items())
+        raise Refused(
+            f"topic {topic} can't be created on cluster {admin.alias}: {reason}",
+            remedy=f"Let drkit's principal create topics that begin with __drkit_ on {admin.alias}, or create it by "
+            f"hand: one partition, {by_hand}",
+        )
+
+
+class TopicWriter:
+    """A producer for one topic of drkit's own. Used by one thread.
 
     Args:
-        name: the topic.
-        cluster: where it is.
-        admin: that cluster's administration, to create the topic.
-        settings: of the topic.
+        alias: the cluster's.
+        cluster: its configuration.
+        topic: the topic, which exists.
+        timeout_seconds: how long an acknowledgement is waited for.
     """
 
-    def __init__(self, name: str, cluster: ClusterConfig, admin: ClusterAdmin, settings: Mapping[str, str]) -> None:
-        self._name = name
-        self._cluster = cluster
-        self._admin = admin
-        self._settings = settings
-        self._producer: Producer | None = None
+    def __init__(self, alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float) -> None:
+        self._alias = alias
+        self._topic = topic
+        self._timeout_seconds = timeout_seconds
+        self._producer = Producer(
+            confluent_config(
+                cluster,
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=5,
+                compression_type="lz4",
+                message_timeout_ms=int(timeout_seconds * 1000),
+            ),
+            logger=client_log,
+        )
 
-    def append(self, records: Sequence[tuple[bytes, bytes]], deadline: Deadline) -> None:
-        """Append (key, value) pairs; returns once all in-sync replicas have them. One sent again may stand there twice.
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Return once all in-sync replicas have all of these. One written again may stand there twice.
 
         Raises:
-            Unreachable: the cluster doesn't answer by the deadline; they may be there or not.
-            Refused: the topic can't be made or written.
+            Unreachable: some weren't acknowledged, for a reason that may pass; what was written stays.
+            DrkitError: some were refused.
         """
-        if self._producer is None:
-            self._make()
-            self._producer = Producer(
-                confluent_config(
-                    self._cluster,
-                    acks="all",
-                    linger_ms=0,
-                    allow_auto_create_topics=False,
-                    message_timeout_ms=max(1, int(deadline.left * 1000)),
-                ),
-                logger=_LOG,
-            )
-        errors: list[KafkaError] = []
+        failures: list[KafkaError] = []
+        for key, value in records:
+            self._produce(key, value, failures)
+        if self._producer.flush(self._timeout_seconds + 1) or failures:
+            self._producer.purge()
+            raise self._failed(failures)
 
-        def told(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                errors.append(error)
+    def _produce(self, key: bytes, value: bytes | None, failures: list[KafkaError]) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, key=key, value=value, partition=0, on_delivery=partial(_delivered, failures)
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:  # e.g. a message that is too large
+                failures.append(error.args[0])
+                return
+            else:
+                return
 
-        try:
-            for key, value in records:
-                self._producer.produce(self._name, value, key, partition=0, on_delivery=told)
-        except (KafkaException, BufferError) as error:
-            self.close()
-            raise Unreachable(
-                f"{self._name} on {self._admin.alias} can't be written: {error}", remedy="Check that cluster"
-            ) from error
-        left = self._producer.flush(deadline.left)
-        if left or errors:
-            reason = errors[0].str() if errors else "no acknowledgement in time"
-            self.close()
-            denied = bool(errors) and errors[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-            remedy = f"Grant drkit's principal CREATE, DESCRIBE, WRITE and READ on topic {self._name}"
-            what = f"{self._name} on {self._admin.alias} can't be written: {reason}"
-            raise Refused(what, remedy=remedy) if denied else Unreachable(what, remedy="Check that cluster")
+    def _failed(self, failures: Iterable[KafkaError]) -> DrkitError:
+        first = next(iter(failures), None)
+        what = f"topic {self._topic} on cluster {self._alias} can't be written"
+        if first is not None and first.code() in _DENIED:
+            return Refused(f"{what}: {first.str()}", remedy="Grant drkit's principal Write on it")
+        why = "no answer in time" if first is None else first.str()
+        return Unreachable(f"{what}: {why}", remedy=f"Check that the brokers of {self._alias} answer and have room")
 
     def close(self) -> None:
-        """Give up the connection."""
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer.flush(0)
-            self._producer = None
+        """Give up what isn't acknowledged."""
+        self._producer.purge()
+        self._producer.flush(0.1)
 
-    def _make(self) -> None:
-        if self._name in self._admin.topics([self._name]):
-            return
-        try:
-            self._admin.create_topic(
-                self._name,
-                partitions=1,
-                replication_factor=min(_REPLICAS, len(self._admin.brokers())),
-                config=self._settings,
-            )
-        except Refused as error:
-            if _EXISTS not in error.what:  # somebody else has just made it
-                raise
+
+def _delivered(failures: list[KafkaError], error: KafkaError | None, _: Message) -> None:
+    if error is not None:
+        failures.append(error)

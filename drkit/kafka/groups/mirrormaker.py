@@ -16,12 +16,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from drkit.config.schema import ClusterConfig
-from drkit.kafka.client.small_topic import read_topic
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.kafka.client.small_topic import Written, read_topic
+from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 _STRING = struct.Struct(">h")
@@ -150,7 +150,7 @@ def read_offsets(
     """
     here, there = names
     topic = checkpoints_topic(here)
-    read = _read(target, topic, timeout_seconds, decode_checkpoint)
+    read = _read(there, target, topic, timeout_seconds, decode_checkpoint)
     if read is None:
         raise DrkitError(
             f"{there} has no topic {topic}",
@@ -159,12 +159,12 @@ def read_offsets(
         )
     syncs: list[OffsetSync] = []
     notes = []
-    found = _read(target, syncs_topic(here), timeout_seconds, lambda key, value, _at: decode_sync(key, value))
+    found = _read(there, target, syncs_topic(here), timeout_seconds, _decode_sync)
     why = "there is none"
     if found is None:
         try:
-            found = _read(source, syncs_topic(there), patience_seconds, lambda key, value, _at: decode_sync(key, value))
-        except Unreachable as error:
+            found = _read(here, source, syncs_topic(there), patience_seconds, _decode_sync)
+        except (Unreachable, Refused) as error:
             why = error.what
     if found is None:
         notes.append(
@@ -176,12 +176,27 @@ def read_offsets(
 
 
 def _read(
-    cluster: ClusterConfig, topic: str, timeout_seconds: float, decode: Callable[[bytes, bytes, datetime], _Kept]
+    alias: str,
+    cluster: ClusterConfig,
+    topic: str,
+    timeout_seconds: float,
+    decode: Callable[[bytes, bytes, datetime], _Kept],
 ) -> list[_Kept] | None:
+    """All records of the topic that aren't tombstones, decoded; None: there is no such topic."""
+    found: list[_Kept] = []
+
+    def take(record: Written) -> None:
+        if record.value is not None:
+            found.append(decode(record.key, record.value, datetime.fromtimestamp(record.at_millis / 1000, UTC)))
+
     try:
-        return read_topic(cluster, topic, timeout_seconds, decode)
+        return found if read_topic(alias, cluster, topic, timeout_seconds, take) else None
     except ValueError as error:
         raise DrkitError(f"{topic} holds {error}", remedy="Check that MirrorMaker 2 writes it") from None
+
+
+def _decode_sync(key: bytes, value: bytes, _: datetime) -> OffsetSync:
+    return decode_sync(key, value)
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

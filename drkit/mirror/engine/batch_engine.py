@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, cast
 
 from drkit.config.schema import ClusterConfig
@@ -97,12 +98,8 @@ class BatchEngine:
         self._loop = asyncio.new_event_loop()
         self._flow: EngineState | None = None
         self._ready = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run,
-            args=(source, target, committed, buffer_bytes, may_produce, throttle),
-            name="drkit-batches",
-            daemon=True,
-        )
+        live = partial(self._live, source, target, committed, buffer_bytes, may_produce, throttle)
+        self._thread = threading.Thread(target=self._run, args=(live,), name="drkit-batches", daemon=True)
         self._thread.start()
         self._ready.wait()
 
@@ -231,18 +228,10 @@ class BatchEngine:
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def _run(
-        self,
-        source: tuple[str, ClusterConfig],
-        target: tuple[str, ClusterConfig],
-        committed: bool,
-        buffer_bytes: int,
-        may_produce: Callable[[], bool],
-        throttle: ByteLimit | None,
-    ) -> None:
+    def _run(self, live: Callable[[], Coroutine[Any, Any, None]]) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._live(source, target, committed, buffer_bytes, may_produce, throttle))
+            self._loop.run_until_complete(live())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         except BaseException as error:  # noqa: BLE001 - raised again by `round`
             self._failure = error
