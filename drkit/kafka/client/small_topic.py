@@ -5,6 +5,7 @@ drkit's own topics have one partition, and are never mirrored (their names begin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +17,6 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
-from drkit.kafka.config.librdkafka_log import client_log
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused, Unreachable
 
@@ -27,6 +27,9 @@ _AT_ONCE = 10_000
 _POLL_SECONDS = 0.5
 _MOST_REPLICAS = 3
 _EXISTS = "TOPIC_ALREADY_EXISTS"
+_LOG = logging.getLogger("drkit.librdkafka.small_topic")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False  # what matters of it is in the errors
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own event names begin with an underscore
 _DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
@@ -67,7 +70,7 @@ def read_topic(
             allow_auto_create_topics=False,
             fetch_wait_max_ms=20,  # the end of a partition is told after an empty fetch
         ),
-        logger=client_log,
+        logger=_LOG,
     )
     deadline = Deadline.after(timeout_seconds)
     why = f"not read to its end within {timeout_seconds:g} s"
@@ -149,7 +152,7 @@ class TopicWriter:
                 compression_type="lz4",
                 message_timeout_ms=int(timeout_seconds * 1000),
             ),
-            logger=client_log,
+            logger=_LOG,
         )
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
