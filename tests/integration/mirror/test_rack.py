@@ -9,6 +9,7 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.mirror.engine.batch_engine import BatchEngine
+from drkit.mirror.engine.fetcher import Fetcher
 from drkit.mirror.engine.interface import PartitionStart
 from drkit.model.topology import TopicPartition
 from tests.support.guard import Guard
@@ -57,7 +58,8 @@ def test_a_near_replica_is_read_and_the_leader_when_it_is_gone(racks: Lab, lab: 
         assert producer.flush(60) == 0
 
     def read_by() -> set[int]:
-        return {fetcher.node for fetcher in engine._placement._read_by.values()}
+        readers = [partition.reader for partition in engine._partitions().values()]
+        return {reader.node for reader in readers if isinstance(reader, Fetcher)}
 
     try:
         write(50)
