@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import NamedTuple
 
 from drkit.failover.recovery.recovery_page import STATES
@@ -62,8 +61,11 @@ def cells() -> list[Cell]:
 
 
 def by_fault(wanted: list[Cell]) -> dict[Fault, list[Cell]]:
-    """Cells by what is broken."""
-    return {fault: list(same) for fault, same in groupby(wanted, key=lambda cell: cell.fault)}
+    """Cells by what is broken, in whatever order they come."""
+    found: dict[Fault, list[Cell]] = {}
+    for cell in wanted:
+        found.setdefault(cell.fault, []).append(cell)
+    return found
 
 
 def _order(fault: Fault) -> tuple[int, int]:
