@@ -5,7 +5,12 @@ import shutil
 import signal
 import tempfile
 
+from hypothesis import settings
+
 pytest_plugins = ["tests.support.lab", "tests.support.joining"]
+
+settings.register_profile("drkit", deadline=None)  # a busy machine is no failure
+settings.load_profile("drkit")
 
 
 def pytest_configure(config) -> None:
