@@ -38,7 +38,6 @@ from drkit.drill.workload.records import record_of
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
 from drkit.model.journal import RunSummary
-from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.tls import SCRAM, Pem
 from tests.support.wait import wait_until
@@ -135,9 +134,6 @@ class OperatorSite:
         """The same, or a word where it doesn't answer."""
         up = {node.cluster: node.state == "up" for node in self.lab.status()}
         return self.cluster_id(alias) if up[alias] else "unknown"
-
-    def delete_topic(self, alias: str) -> None:
-        AdminClient(self.administrator(alias)).delete_topics([self.topic])[self.topic].result(_READ_SECONDS)
 
     def _of_link(self) -> list[AclBinding]:
         prefix = f"{self.name}."
@@ -244,17 +240,6 @@ class OperatorSite:
         store = open_store(f"sqlite:///{self.store_path}", create=False)
         try:
             return next((run for run in store.runs() if run.kind in {"failover", "failback", "reprotect"}), None)
-        finally:
-            store.close()
-
-    def decided_by(self) -> str | None:
-        """The run that the link's record names."""
-        if not self.store_path.exists():
-            return None
-        store = open_store(f"sqlite:///{self.store_path}", create=False)
-        try:
-            control = store.link_control(LinkId("primary", "dr"))
-            return None if control is None else control.run
         finally:
             store.close()
 

@@ -45,7 +45,7 @@ def at_terminal(
     then: Callable[[], object] | None = None,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    seconds: float = 300.0,
+    seconds: float = 600.0,
 ) -> Shown:
     """Run a command at a terminal.
 

@@ -1,0 +1,180 @@
+"""The walk of docs/recovery-walk.md: what it types at a terminal, on clusters with security on and with live clients.
+
+The page says what is typed, what comes back and how it ends; here things break in between, and a reader that isn't
+drkit counts what was kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from drkit.drill.workload.reading import group_positions, log_ends
+from drkit.lab import Lab
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
+from drkit.store import open_store
+from tests.support.guard import Guard
+from tests.support.lab import USERS
+from tests.support.operator_site import PARTITIONS, OperatorSite
+from tests.support.terminal import at_terminal
+from tests.support.tls import Pem, tls_listeners
+from tests.support.wait import wait_until
+from tests.support.walk_page import not_shown, steps
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "recovery-walk.md"
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+
+
+class Walker:
+    """Who types the page's commands."""
+
+    def __init__(self, site: OperatorSite) -> None:
+        self.site = site
+
+    def play(self, name: str, when: Callable[[], bool] | None = None, then: Callable[[], object] | None = None) -> None:
+        """Type a block's commands; `when` and `then` are for the last one (`at_terminal`)."""
+        run = self.site.newest_run()
+        given = {
+            "RUN": "none" if run is None else run.run,
+            "CLUSTER_ID": self.site.cluster_id_if_up("primary"),
+        }
+        typed = list(steps(PAGE, name, given))
+        assert typed, f"no command in block {name}"
+        complaints = []
+        for step in typed:
+            last = step is typed[-1]
+            shown = at_terminal(
+                [sys.executable, "-m", *step.words],
+                answers=step.answers,
+                when=when if last else None,
+                then=then if last else None,
+                environment=self.site.environment(),
+                cwd=self.site.folder,
+            )
+            screen = shown.screen.replace(f"{self.site.name}.", "")
+            said = f"\n{step.line}\n{screen}\n[exit {shown.code}, {shown.seconds:.0f} s]\n"
+            with (self.site.folder / "walk.txt").open("a") as transcript:
+                transcript.write(said)
+            if shown.code != step.code:
+                complaints.append(f"not [exit {step.code}]:{said}")
+            elif missing := not_shown(step, screen):
+                complaints.append(f"not shown: {missing}:{said}")
+        assert not complaints, f"block {name}:\n" + "\n".join(complaints)
+
+
+def begin(lab: Lab, folder: Path, name: str, pem: Pem) -> OperatorSite:
+    """Clusters with a topic, a producer and a group at work on the primary."""
+    site = OperatorSite(lab, folder, name, pem)
+    site.create_topic()
+    site.shop.start("producer", "primary")
+    site.shop.start("consumer", "primary")
+    return site
+
+
+def traffic(site: OperatorSite, alias: str, count: int = 200) -> None:
+    """Until clients have written and read some more on a cluster."""
+    before = {table: site.shop.count(table, alias) for table in ("acks", "polls")}
+    wait_until(
+        lambda: all(site.shop.count(table, alias) >= before[table] + count for table in before),
+        60,
+        what=f"clients at work on {alias}",
+    )
+
+
+def captured(site: OperatorSite) -> None:
+    """Until the mirror has brought something over from every partition, and has seen where the group stands."""
+
+    def seen() -> bool:
+        try:
+            with closing(open_store(f"sqlite:///{site.store_path}", create=False)) as store:
+                marks = store.watermarks(link).values()
+                return len(store.group_positions(link)) == PARTITIONS and all(mark.source_through for mark in marks)
+        except DrkitError as error:  # the mirror is about to make it
+            raise AssertionError(str(error)) from error
+
+    link = LinkId("primary", "dr")
+    wait_until(seen, 60, what="the group's positions")
+
+
+def stop_clients(site: OperatorSite, alias: str) -> None:
+    """Producers first; the group on this cluster reads to the end before it stops."""
+    site.shop.stop(site.shop.running("producer"))
+    ends = log_ends(site.administrator(alias), site.topic, PARTITIONS, 20)
+
+    def at_end() -> bool:
+        stands = group_positions(site.administrator(alias), site.group, site.topic, PARTITIONS, 20)
+        return all(stands.get(number, 0) >= end for number, end in ends.items())
+
+    wait_until(at_end, 90, what=f"the group at the end on {alias}")
+    site.shop.stop(site.shop.running())
+
+
+def clients_on(site: OperatorSite, alias: str) -> None:
+    site.shop.start("producer", alias)
+    site.shop.start("consumer", alias)
+    traffic(site, alias)
+
+
+@pytest.fixture(scope="module")
+def walk_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: Pem) -> Iterator[Lab]:
+    """A lab of its own: its clusters are killed, frozen and replaced."""
+    folder = tmp_path_factory.mktemp("walk")
+    lab_guard.watch(folder)
+    listener = {"scram": tls_listeners(pem, USERS)["scram"]}
+    lab = Lab.up(folder, brokers=1, store="sqlite", users=USERS, listeners=listener)
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def walker(walk_lab: Lab, tmp_path: Path, unique_name: str, pem: Pem) -> Iterator[Walker]:
+    """Clients are at work on the primary, a mirror follows."""
+    if stopped := [node.name for node in walk_lab.status() if node.state != "up"]:
+        walk_lab.restart(*stopped)
+    made = Walker(begin(walk_lab, tmp_path / "site", unique_name, pem))
+    yield made
+    made.site.shop.stop(made.site.shop.running())
+
+
+def test_a_frozen_primary(secure_lab: Lab, tmp_path: Path, unique_name: str, pem: Pem) -> None:
+    """The part that is short enough for every run: nothing hangs, and dr serves."""
+    site = begin(secure_lab, tmp_path / "site", unique_name, pem)
+    walker = Walker(site)
+    try:
+        with site.mirror():
+            traffic(site, "primary", 50)
+            captured(site)
+            secure_lab.pause("primary")
+            site.shop.stop(site.shop.running())
+            walker.play("frozen")
+    finally:
+        site.shop.stop(site.shop.running())
+        secure_lab.resume("primary")
+
+
+@pytest.mark.long
+def test_a_frozen_primary_that_wakes_up(walker: Walker) -> None:
+    site = walker.site
+    with site.mirror():
+        traffic(site, "primary")
+        captured(site)
+        site.lab.pause("primary")
+        walker.play("frozen-look")
+        site.shop.stop(site.shop.running())
+        walker.play("frozen")
+    clients_on(site, "dr")
+    site.lab.resume("primary")
+    assert site.write("primary") == "written"
+    walker.play("frozen-awake")
+    assert site.write("primary") == DENIED
+    stop_clients(site, "dr")
+    assert site.acknowledged("dr") <= site.held("dr")
+    only_there = site.acknowledged() - site.held("dr")
+    assert only_there <= site.held("primary")
+    assert not (site.held("dr") & site.acknowledged()) - site.read_by_group()
