@@ -40,6 +40,7 @@ VERBS = {
     "audit": "Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.",
     "salvage": "Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.",
     "drill": "Rehearse: play an experiment on real clusters and judge it.",
+    "evidence": "Hand out what a run or a drill showed as a signed bundle; verify one.",
     "serve": "Serve the status page, its JSON and Prometheus metrics; read-only, without authentication.",
 }
 """The verbs in the order of `drkit --help`, each with its summary. Each is a module of drkit.cli.verbs."""

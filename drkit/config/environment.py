@@ -53,6 +53,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         store: dict[str, Any] = {}
         links: list[dict[str, Any]] = []
         objectives: dict[str, Any] = {}
+        evidence: dict[str, Any] = {}
         directory: list[dict[str, Any]] = []
         hooks: dict[str, Any] = {}
         foreign_keys: list[dict[str, Any]] = []

@@ -235,6 +235,30 @@ class Objectives(_Strict):
     rto_seconds: float | None = Field(default=None, ge=0)
 
 
+class EvidenceConfig(_Strict):
+    """`[evidence]`: how bundles of evidence are signed, and what they say beyond what drkit saw.
+
+    `key`: a private Ed25519 key (PEM). `sign_command`: a program instead, with its arguments; it gets what is to be
+    signed on stdin and writes the signature; `public_key` is its public key (PEM). `witness`: who witnesses what runs.
+    `runbook`: the file that operators follow.
+    """
+
+    key: Path | None = None
+    sign_command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    public_key: Path | None = None
+    witness: str | None = None
+    runbook: Path | None = None
+    timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
+
+    @model_validator(mode="after")
+    def _one_signer(self) -> Self:
+        if self.key is not None and self.sign_command is not None:
+            raise ValueError("a bundle is signed by a `key` or by a `sign_command`: take one out")
+        if (self.sign_command is None) != (self.public_key is None):
+            raise ValueError("`sign_command` and `public_key` belong together: give both")
+        return self
+
+
 class Config(_Strict):
     """All of `drkit.toml`."""
 
@@ -242,6 +266,7 @@ class Config(_Strict):
     store: StoreConfig = StoreConfig()
     links: tuple[LinkConfig, ...] = ()
     objectives: Objectives = Objectives()
+    evidence: EvidenceConfig = EvidenceConfig()
     directory: tuple[DirectoryConfig, ...] = ()
     hooks: HooksConfig = HooksConfig()
     foreign_keys: tuple[ForeignKeyConfig, ...] = ()

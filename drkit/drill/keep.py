@@ -5,6 +5,8 @@ drills/RUN/result.json        the result; missing while it runs, or where it was
 drills/RUN/*.sqlite           what each client kept
 drills/RUN/lab                the folder of the lab that the drill made for itself
 drills/RUN/*.log              stderr of the mirror, the failover, the clients
+drills/RUN/history, …         what evidence is made of (`recording.py`)
+drills/chain.jsonl            one entry for each drill, hash-chained
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 import platformdirs
 from pydantic import ValidationError
 
+from drkit.drill.recording import add_to_chain
 from drkit.drill.result import DrillResult, DrillSummary
 from drkit.model.errors import ConfigError, DrkitError
 
@@ -62,7 +65,11 @@ class Drills:
         return folder
 
     def keep(self, result: DrillResult) -> None:
-        """Write a result, whole or not at all."""
+        """Write a result, whole or not at all, and enter it in the chain of drills.
+
+        Raises:
+            DrkitError: the chain can't be read or written.
+        """
         folder = self.path / result.run
         draft = folder / f".{RESULT}"
         with draft.open("w", encoding="utf-8") as file:
@@ -70,6 +77,7 @@ class Drills:
             file.flush()
             os.fsync(file.fileno())
         draft.rename(folder / RESULT)
+        add_to_chain(self.path, result)
 
     def runs(self) -> list[str]:
         """All kept runs, newest first."""

@@ -23,7 +23,10 @@ class _Document(BaseModel):
 
 
 class StepResult(_Document):
-    """One step as it went. `section`: `setup` before the disturbance, `method` from it on, `rollbacks`."""
+    """One step as it went. `section`: `setup` before the disturbance, `method` from it on, `rollbacks`.
+
+    `started_after_seconds`: since the drill's start; null where it was skipped.
+    """
 
     section: Literal["setup", "method", "rollbacks"]
     step: str
@@ -31,6 +34,7 @@ class StepResult(_Document):
     outcome: StepOutcome
     reason: str | None
     seconds: float
+    started_after_seconds: float | None = None
 
 
 class SteadyStateResult(_Document):

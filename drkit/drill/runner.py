@@ -25,6 +25,8 @@ from drkit.drill.experiment_file import ExperimentFile
 from drkit.drill.history import History, HistoryPart, Landed
 from drkit.drill.keep import LAB_NOTE, Drills, new_run
 from drkit.drill.measure import measure
+from drkit.drill.origin import add_lab, write_origin
+from drkit.drill.recording import write_history
 from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
 from drkit.drill.rig import Rig
 from drkit.drill.steps import Played, describe, play
@@ -59,7 +61,15 @@ class _Course:
         self.say(f"{time.monotonic() - self.began:6.1f} s  {line}")
 
 
-def run_drill(file: ExperimentFile, drills: Drills, *, lab_dir: Path | None, keep_lab: bool, say: Say) -> DrillResult:
+def run_drill(
+    file: ExperimentFile,
+    drills: Drills,
+    *,
+    lab_dir: Path | None,
+    keep_lab: bool,
+    say: Say,
+    witness: str | None = None,
+) -> DrillResult:
     """Play an experiment and keep its result.
 
     Args:
@@ -69,6 +79,7 @@ def run_drill(file: ExperimentFile, drills: Drills, *, lab_dir: Path | None, kee
             the drill's own in a temporary folder.
         keep_lab: leave a lab up that this drill made.
         say: gets a line for people about each step.
+        witness: who watches; it is kept as evidence.
 
     Raises:
         DrkitError: the run's folder can't be written.
@@ -77,6 +88,7 @@ def run_drill(file: ExperimentFile, drills: Drills, *, lab_dir: Path | None, kee
     run = new_run(at)
     course = _Course(file, run, at, drills.begin(run, file.path), say)
     course.told(f"{file.experiment.title} ({run})")
+    write_origin(course.folder, run, witness=witness, began=course.began)
     rig: Rig | None = None
     with _sigterm_interrupts():
         try:
@@ -88,6 +100,13 @@ def run_drill(file: ExperimentFile, drills: Drills, *, lab_dir: Path | None, kee
         except DrkitError as error:
             course.interrupted = f"the lab: {error}"
     result = _result(course, rig)
+    write_history(
+        course.folder,
+        course.history,
+        disaster_at=None if rig is None else rig.disaster_at,
+        moved=rig is not None and rig.moved,
+        interrupted=course.interrupted,
+    )
     drills.keep(result)
     return result
 
@@ -105,6 +124,7 @@ def _play_on(rig: Rig, course: _Course) -> None:
             if course.interrupted is None:
                 course.history = _collect(rig, course)
             rig.end_processes()
+            add_lab(course.folder, rig.lab)
 
 
 def _method(rig: Rig, course: _Course) -> None:
@@ -137,7 +157,13 @@ def _play_one(
         seconds = time.monotonic() - began
         course.steps.append(
             StepResult(
-                section=section, step=name, line=line, outcome=played.outcome, reason=played.reason, seconds=seconds
+                section=section,
+                step=name,
+                line=line,
+                outcome=played.outcome,
+                reason=played.reason,
+                seconds=seconds,
+                started_after_seconds=round(began - course.began, 3),
             )
         )
         course.told(f"{name}: {played.outcome}{'' if played.reason is None else f' ({played.reason})'}")

@@ -31,6 +31,9 @@ ObjectivesOption = Annotated[
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="Taken as everywhere; kept drills don't need it.")]
 KeepLabOption = Annotated[bool, typer.Option("--keep-lab", help="Leave the lab up that the drill made.")]
+WitnessOption = Annotated[
+    str | None, typer.Option("--witness", metavar="NAME", help="Who watches the drill; its evidence names them.")
+]
 DrillsOption = Annotated[
     Path | None, typer.Option("--drills", help="Folder of kept drills (default: in the user's state directory).")
 ]
@@ -41,6 +44,7 @@ def run(
     file: FileArgument,
     directory: DirOption = None,
     keep_lab: KeepLabOption = False,
+    witness: WitnessOption = None,
     drills: DrillsOption = None,
     config: ObjectivesOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -62,6 +66,7 @@ def run(
             lab_dir=directory,
             keep_lab=keep_lab,
             say=lambda line: invocation.writer.log.print(line, markup=False, soft_wrap=True),
+            witness=witness or os.environ.get("DRKIT_EVIDENCE__WITNESS"),
         )
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
         if result.exit_code:

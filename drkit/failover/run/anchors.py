@@ -110,7 +110,7 @@ class Anchors:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                _append(self._file or anchor_file(), job.anchor)
+                append_anchor(job.anchor, self._file)
             except OSError as error:
                 self._failed("file", f"the journal's head isn't anchored in {self._file or anchor_file()}: {error}")
                 self._gone.add("file")
@@ -149,6 +149,11 @@ def read_anchors(clusters: Clusters, aliases: Sequence[str], file: Path | None =
     return [_in_file(file), *found]
 
 
+def read_anchor_file() -> tuple[Anchor, ...]:
+    """What the operator's file of anchors has; nothing where it can't be read."""
+    return _in_file(anchor_file()).anchors or ()
+
+
 def _in_file(file: Path) -> AnchorPlace:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -172,7 +177,13 @@ def _on_cluster(clusters: Clusters, alias: str) -> AnchorPlace:
     return AnchorPlace(name, tuple(anchor for anchor in anchors if anchor is not None), alias)
 
 
-def _append(file: Path, anchor: Anchor) -> None:
+def append_anchor(anchor: Anchor, file: Path | None = None) -> None:
+    """Write an anchor to the operator's file.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    file = file or anchor_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

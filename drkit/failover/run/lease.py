@@ -115,6 +115,11 @@ class RunLease:
         """Who holds it, as it is kept."""
         return str(self._owner)
 
+    @property
+    def operator(self) -> str:
+        """Who holds it, as user@host."""
+        return self._owner.who
+
     def check(self) -> None:
         """Raise `PartlyDone` unless the lease is surely held: called before every act."""
         if self._lost is None and time.monotonic() < self._valid_until:

@@ -26,6 +26,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import Facts, Run, StageOutcome, State
+from drkit.failover.run.origin import origin_of
 from drkit.failover.run.run_record import label_of
 from drkit.failover.run.runner import RunResult, Watch, nobody_watches
 from drkit.failover.stages.failover_stages import by_group, commit_groups
@@ -56,9 +57,17 @@ def rehearse(
     with RunLease(estate.store, plan.link, run, what=REHEARSAL) as lease:
         _remove_left(estate, plan.link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.link.target))
-        journal.write(PLAN, PLAN, {"kind": REHEARSAL, "target": plan.link.target, "plan": json.loads(plan_json(plan))})
+        began = started_at or plan.made_at
+        body = {
+            "kind": REHEARSAL,
+            "target": plan.link.target,
+            "started_at": began.isoformat(),
+            "origin": origin_of(estate.config, lease.operator),
+            "plan": json.loads(plan_json(plan)),
+        }
+        journal.write(PLAN, PLAN, body)
         facts = Facts(mode=plan.mode, loss=plan.loss, placed=len(plan.placed), endpoint=plan.endpoint)
-        rehearsal = _Rehearsal(estate, plan, journal, lease, started_at or plan.made_at, watch, facts)
+        rehearsal = _Rehearsal(estate, plan, journal, lease, began, watch, facts)
         return rehearsal.run()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json
 from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json
@@ -72,12 +73,18 @@ def planned_places(plan: Plan) -> tuple[PositionCheck, ...]:
     return plan.places if isinstance(plan, FailoverPlan) else ()
 
 
-def begin(journal: Journal, plan: Plan, facts: Facts, started_at: datetime, plan_text: str) -> Run:
-    """Write a run's first entry: the plan, what it starts from, when. Returns the machine's first state."""
+def begin(
+    journal: Journal, plan: Plan, facts: Facts, started_at: datetime, plan_text: str, origin: dict[str, Any]
+) -> Run:
+    """Write a run's first entry: the plan, what it starts from, when and by whom (`drkit.failover.run.origin`).
+
+    Returns the machine's first state.
+    """
     body = {
         "kind": plan.kind,
         "started_at": started_at.isoformat(),
         "facts": FACTS.dump_python(facts, mode="json"),
+        "origin": origin,
     }
     frame = json.dumps(body, separators=(",", ":"))
     journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{plan_text}}}')  # as it is: it may be tens of megabytes

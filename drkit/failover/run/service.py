@@ -18,6 +18,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal import Journal, new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
+from drkit.failover.run.origin import origin_of
 from drkit.failover.run.ports import Ports
 from drkit.failover.run.run_record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
 from drkit.failover.run.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
@@ -356,7 +357,7 @@ def _start(
     with RunLease(estate.store, plan.link, run) as lease:
         _clear_the_way(estate, plan)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.target.alias))
-        machine = begin(journal, plan, facts, started_at, text)
+        machine = begin(journal, plan, facts, started_at, text, origin_of(estate.config, lease.operator))
         runner = Runner(
             estate=estate,
             link=link,

@@ -41,6 +41,7 @@ CONTRACT = (
     "audit",
     "salvage",
     "drill",
+    "evidence",
     "serve",
 )
 

@@ -47,7 +47,7 @@ def test_run_ids_sort_by_time_and_have_a_ulids_form():
 def test_a_run_is_read_back_where_it_stands(store):
     plan = a_plan()
     journal = Journal(store, "R")
-    begin(journal, plan, FACTS, plan.made_at, plan_json(plan))
+    begin(journal, plan, FACTS, plan.made_at, plan_json(plan), {})
     journal.intent("fence")
     sealed = replace(FACTS, sealed=True, fenced=False, fenced_at=now())
     journal.outcome(StageRecord("fence", StageOutcome.OK, "link sealed", 0.25), sealed)
@@ -64,7 +64,7 @@ def test_a_run_is_read_back_where_it_stands(store):
 
 def test_a_cancelled_run_stays_cancelled(store):
     journal = Journal(store, "R")
-    begin(journal, a_plan(), FACTS, now(), plan_json(a_plan()))
+    begin(journal, a_plan(), FACTS, now(), plan_json(a_plan()), {})
     journal.write("cancel", "cancelled", {"reason": "why"})
     assert load_run(store, "R").machine.state is State.CANCELLED
 

@@ -1,0 +1,164 @@
+"""Writing a bundle: the folder, its signed statement; the same run into the same folder again changes what changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from drkit.evidence import verifier
+from drkit.evidence.report import render_report
+from drkit.evidence.run_evidence import Gathered
+from drkit.evidence.signing import Signer, envelope_of
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError, Refused
+
+FORMAT = "drkit-evidence/1"
+REPORT = "report.html"
+_SUBFOLDERS = ("journal", "history")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A bundle as it was written. `changed`: False where the folder held the same already."""
+
+    document: dict[str, Any]
+    digests: dict[str, str]
+    sizes: dict[str, int]
+    changed: bool
+
+
+def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> Written:
+    """Write and sign. Files have mode 0600, folders 0700; the signature comes last.
+
+    Raises:
+        Refused: the folder holds something else.
+        DrkitError: it can't be written, or the signer fails.
+    """
+    run = str(gathered.document["run"])
+    there = _own_bundle(folder, run)
+    exported_at = there or iso(now()) or ""
+    files = _files(gathered, exported_at, signer)
+    changed = not _holds(folder, files)
+    if changed and there is not None:
+        files = _files(gathered, iso(now()) or "", signer)
+    if changed:
+        try:
+            _write(folder, files)
+        except OSError as error:
+            raise DrkitError(
+                f"{folder} can't be written: {error.strerror or error}",
+                meaning="What is there is not signed, so it can't be taken for a bundle",
+                remedy="Free some space or mend permissions, and export again",
+            ) from error
+    shown = {name: content for name, content in files.items() if name != verifier.ENVELOPE}
+    return Written(
+        document=json.loads(files[verifier.EVIDENCE]),
+        digests={name: sha256(content).hexdigest() for name, content in shown.items()},
+        sizes={name: len(content) for name, content in shown.items()},
+        changed=changed,
+    )
+
+
+def _files(gathered: Gathered, exported_at: str, signer: Signer) -> dict[str, bytes]:
+    """Every file of the bundle by name, the envelope last."""
+    document = {"format": FORMAT, "exported_at": exported_at, **gathered.document}
+    evidence = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+    page = render_report(document, sha256(evidence).hexdigest()).encode()
+    files = {
+        verifier.EVIDENCE: evidence,
+        REPORT: page,
+        **gathered.files,
+        verifier.PUBLIC_KEY: signer.public_pem,
+    }
+    statement = {
+        "_type": verifier.STATEMENT_TYPE,
+        "subject": [
+            {"name": name, "digest": {"sha256": sha256(content).hexdigest()}} for name, content in sorted(files.items())
+        ],
+        "predicateType": verifier.PREDICATE_TYPE,
+        "predicate": {name: document[name] for name in ("run", "kind", "verdict", "exported_at", "drkit")},
+    }
+    files[verifier.ENVELOPE] = envelope_of(json.dumps(statement, sort_keys=True).encode(), signer)
+    return files
+
+
+def _own_bundle(folder: Path, run: str) -> str | None:
+    """When this run's bundle in the folder was exported; None: the folder is empty, or there is none."""
+    try:
+        there = _names(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused(
+            f"{folder} can't be used: {error.strerror or error}", remedy="Give another --out: a new or empty folder"
+        ) from error
+    if not there:
+        return None
+    try:
+        document: Mapping[str, Any] = json.loads((folder / verifier.EVIDENCE).read_text(encoding="utf-8"))
+        mine = document["format"] == FORMAT and document["run"] == run
+        exported_at, signed = str(document["exported_at"]), verifier.ENVELOPE in there
+    except (OSError, ValueError, KeyError, TypeError):
+        mine, exported_at, signed = False, "", False
+    if not mine:
+        raise Refused(
+            f"{folder} is not empty, and it is no bundle of {run}",
+            meaning="Nothing was written: evidence of another run, or something else, would be mixed with it",
+            remedy="Give another --out: a new or empty folder",
+        )
+    if signed and (strangers := there - _signed(folder) - {verifier.ENVELOPE}):
+        raise Refused(
+            f"{folder} holds {', '.join(sorted(strangers)[:5])}, which is not part of the bundle of {run}",
+            remedy="Move it away, or give another --out",
+        )
+    return exported_at
+
+
+def _names(folder: Path) -> set[str]:
+    if not folder.is_dir() and folder.exists():
+        raise NotADirectoryError(20, "it is no folder")
+    if not folder.exists():
+        raise FileNotFoundError
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def _signed(folder: Path) -> set[str]:
+    """What the statement in the folder names; whatever it says is only used to see what may be replaced."""
+    try:
+        statement, _ = verifier.check_signature(folder, None)
+        return {subject["name"] for subject in statement["subject"]}
+    except (verifier.Broken, KeyError, TypeError, ValueError) as error:
+        raise Refused(
+            f"the bundle in {folder} was changed since it was signed: {error}",
+            meaning="It may be what somebody looks into, so it isn't overwritten",
+            remedy="Give another --out",
+        ) from None
+
+
+def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether the folder holds exactly these files."""
+    try:
+        return _names(folder) == files.keys() and all((folder / n).read_bytes() == c for n, c in files.items())
+    except OSError:
+        return False
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    for name in _names(folder):
+        (folder / name).unlink()
+    for name in _SUBFOLDERS:
+        if any(each.startswith(f"{name}/") for each in files):
+            (folder / name).mkdir(mode=0o700, exist_ok=True)
+    for name, content in files.items():  # evidence.json first: it says whose folder this is
+        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,264 @@
+"""The bundle of a drill: verdicts follow from the raw histories, and a change of anything is refused."""
+
+import json
+import shutil
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from drkit.cli.main import application
+from drkit.config.schema import EvidenceConfig
+from drkit.drill.checkers import judge
+from drkit.drill.experiment import Objectives
+from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
+from drkit.drill.keep import Drills
+from drkit.drill.measure import measure
+from drkit.drill.origin import ORIGIN, first_origin
+from drkit.drill.recording import CHAIN, read_chain, write_history
+from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.verdict import check_result, objective_results, verdict
+from drkit.evidence import verifier
+from drkit.evidence.bundle import write_bundle
+from drkit.evidence.drill_evidence import gather_drill
+from drkit.evidence.signing import make_key, open_signer
+from drkit.evidence.statements import StatedFinding, Statements
+from drkit.model.errors import ConfigError, Refused
+from tests.support.bundles import ROOT, change_a_byte, document_of, problems_of
+
+BEGAN = 1000.0
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+
+
+def a_history(lose=0):
+    """20 records, one a second; the disaster at 15 s; all are on dr but for `lose` in the middle of the partition."""
+    ids = [RecordId("k", number) for number in range(20)]
+    attempts = tuple(
+        Attempt(record, "primary", 0, BEGAN + n, 7, AttemptOutcome.ACKED, n, BEGAN + n + 0.1)
+        for n, record in enumerate(ids)
+    )
+    kept = [record for n, record in enumerate(ids) if not 5 <= n < 5 + lose]
+    landed = tuple(Landed(0, offset, record, 7) for offset, record in enumerate(kept))
+    polls = tuple(Poll("consumer-1", 1, "primary", 0, n, record, BEGAN + n + 1) for n, record in enumerate(ids[:12]))
+    polls += tuple(
+        Poll("consumer-2", 1, "dr", 0, offset, record, BEGAN + 20) for offset, record in enumerate(kept) if offset >= 8
+    )
+    return History("primary", "dr", attempts, polls, (ConfirmedPosition("dr", 0, 8, BEGAN + 19),), landed)
+
+
+def keep(drills, run, history, *, rto=60.0, number=0):
+    """A drill as the runner leaves it."""
+    file = drills.path.parent / "x.yaml"
+    file.write_text("title: The primary is lost\n")
+    folder = drills.begin(run, file)
+    origin = first_origin(run, witness=None, began=BEGAN) | {
+        "clusters": [{"alias": "primary", "cluster_id": "P"}, {"alias": "dr", "cluster_id": "D"}],
+        "configuration_digest": "c" * 64,
+        "lab": {"nodes": ["primary-1", "dr-1"], "machine": "here"},
+        "journals_missing": None,
+    }
+    (folder / ORIGIN).write_text(json.dumps(origin))
+    measured = measure(history, disaster_at=BEGAN + 15, moved=True)
+    checks = [check_result(name, judge(name, history)) for name in ("lost", "duplicated", "skipped_by_group")]
+    objectives = objective_results(Objectives(rpo_records=5, rto_seconds=rto), measured)
+    steady = SteadyStateResult(reached=True, reason=None, seconds=1.0)
+    steps = [
+        StepResult(
+            section="method",
+            step=name,
+            line=12,
+            outcome="ok",
+            reason=None,
+            seconds=1.5,
+            started_after_seconds=after,
+        )
+        for name, after in (("kill primary", 15.0), ("failover to dr", 17.0))
+    ]
+    judged, code, reasons = verdict(steady_state=steady, steps=steps, checks=checks, objectives=objectives)
+    result = DrillResult(
+        run=run,
+        title="The primary is lost",
+        hypothesis="Nothing acknowledged is lost but the tail",
+        file="x.yaml",
+        verdict=judged,
+        exit_code=code,
+        reasons=reasons,
+        started_at=AT + timedelta(days=number),
+        ended_at=AT + timedelta(days=number, seconds=30),
+        seconds=30.0,
+        steady_state=steady,
+        steps=steps,
+        checks=checks,
+        objectives=objectives,
+        measured=Measurements(**asdict(measured)),
+        failover=None,
+        folder=str(folder),
+    )
+    write_history(folder, history, disaster_at=BEGAN + 15, moved=True, interrupted=None)
+    drills.keep(result)
+    return run
+
+
+@pytest.fixture
+def drills(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "drills").mkdir()
+    return Drills(tmp_path / "drills")
+
+
+@pytest.fixture
+def signer(tmp_path):
+    make_key(tmp_path / "signer")
+    return open_signer(EvidenceConfig(key=tmp_path / "signer"))[0]
+
+
+def name(number):
+    return f"drill-20261120T04030{number}Z-00000{number}"
+
+
+def test_a_drill_that_passed_is_verified_and_any_change_is_refused(drills, signer, tmp_path):
+    run = keep(drills, name(1), a_history())
+    out = tmp_path / "bundle"
+    write_bundle(out, gather_drill(drills, run, Statements(witness="Ada")), signer)
+    assert verifier.verify(out, signer.public_pem).problems == []
+    document = document_of(out)
+    assert (document["verdict"], document["measured"]["rpo_records"]) == ("passed", 0)
+    assert document["timeline"]["faults"] == [{"what": "kill primary", "seconds": 15.0, "outcome": "ok"}]
+    assert document["timeline"]["series"][0]["points"][0] == [0, 1]
+    assert document["unknown"]["/trend"].startswith("it is the first drill")
+    for path in sorted(path for path in out.rglob("*") if path.is_file() and path.stat().st_size):
+        size = path.stat().st_size
+        for number in range(0, size, max(1, size // 40)):
+            with change_a_byte(path, number / size) as changed:
+                assert verifier.verify(out, None).problems, changed
+    for path in sorted(out.rglob("*.json*")):
+        content = path.read_bytes()
+        path.unlink()
+        assert verifier.verify(out, None).problems, path
+        path.write_bytes(content)
+    (out / "more.txt").write_text("")
+    assert verifier.verify(out, None).problems == ["more.txt is not part of what was signed"]
+
+
+def test_a_failed_drill_shows_its_witnesses_and_can_not_be_made_a_passed_one(drills, signer, tmp_path):
+    run = keep(drills, name(1), a_history(lose=2))
+    out, copy = tmp_path / "bundle", tmp_path / "copy"
+    stated = StatedFinding(id="check:lost", owner="Grace", due="2026-12-01", retest=name(2))
+    write_bundle(out, gather_drill(drills, run, Statements(findings=(stated,))), signer)
+    document = document_of(out)
+    lost = next(check for check in document["checks"] if check["check"] == "lost")
+    assert (document["verdict"], lost["outcome"], lost["anomalies"]) == ("failed", "failed", 2)
+    assert lost["witnesses"][0] == {"cluster": "primary", "partition": 0, "offset": 5, "record": "k#5"}
+    finding = next(each for each in document["findings"] if each["id"] == "check:lost")
+    assert (finding["owner"], finding["due"], finding["status"]) == ("Grace", "2026-12-01", "open")
+
+    def swap(folder):
+        text = (folder / "evidence.json").read_text().replace('"verdict": "failed"', '"verdict": "passed"')
+        (folder / "evidence.json").write_text(text)
+
+    assert any("verdict is said to be" in each for each in problems_of(out, copy, signer, swap))
+
+    def swap_all(folder):
+        swap(folder)
+        for file in ("evidence.json", "result.json"):
+            text = (folder / file).read_text().replace('"outcome": "failed"', '"outcome": "passed"')
+            (folder / file).write_text(text.replace('"verdict": "failed"', '"verdict": "passed"'))
+
+    assert any("the raw histories give" in each for each in problems_of(out, copy, signer, swap_all))
+
+    def forge_history(folder):
+        landed = folder / "history" / "landed.jsonl"
+        landed.write_text(landed.read_text() + '[0,18,"k",5,7]\n[0,19,"k",6,7]\n')
+
+    assert any("is not what the chain of drills says" in each for each in problems_of(out, copy, signer, forge_history))
+    keep(drills, name(2), a_history())
+    again = write_bundle(out, gather_drill(drills, run, Statements(findings=(stated,))), signer)
+    assert again.changed
+    assert [each["status"] for each in document_of(out)["findings"] if each["id"] == "check:lost"] == ["closed"]
+
+
+def test_a_drill_that_is_missing_from_the_chain_is_noticed(drills, signer, tmp_path):
+    for number in range(3):
+        keep(drills, name(number), a_history(lose=number % 2), number=number)
+    out, copy = tmp_path / "bundle", tmp_path / "copy"
+    write_bundle(out, gather_drill(drills, name(2), Statements()), signer)
+    assert verifier.verify(out).problems == []
+
+    def lose_the_failed_one(folder):
+        lines = (folder / "drills.jsonl").read_text().splitlines(keepends=True)
+        (folder / "drills.jsonl").write_text(lines[0] + lines[2])
+
+    assert any("a drill is missing" in each for each in problems_of(out, copy, signer, lose_the_failed_one))
+    shutil.rmtree(drills.path / name(1))
+    write_bundle(out, gather_drill(drills, name(2), Statements()), signer)
+    assert document_of(out)["drills"]["not_kept_any_more"] == [name(1)], "it can go, but not unseen"
+    chain = drills.path / CHAIN
+    chain.write_text("".join(chain.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(Refused, match="not in the chain"):
+        gather_drill(drills, name(2), Statements())
+    keep(drills, name(3), a_history(), number=3)  # a new end: the anchored one isn't it
+    other = tmp_path / "other"
+    write_bundle(other, gather_drill(drills, name(3), Statements()), signer)
+    assert any("was cut or written anew" in each for each in verifier.verify(other).problems)
+
+
+def test_entering_a_drill_twice_changes_nothing(drills):
+    keep(drills, name(1), a_history())
+    drills.keep(drills.result(name(1)))
+    assert len(read_chain(drills.path)) == 1
+
+
+def test_a_trend_marks_what_got_worse(drills, signer, tmp_path):
+    for number in range(2):
+        keep(drills, name(number), a_history(), number=number)
+    keep(drills, name(2), a_history(lose=1), number=2)
+    write_bundle(tmp_path / "bundle", gather_drill(drills, name(2), Statements()), signer)
+    trend = document_of(tmp_path / "bundle")["trend"]
+    assert [bool(each["regressions"]) for each in trend["drills"]] == [False, False, True]
+    assert trend["drills"][2]["regressions"][0] == f"the verdict is failed, and {name(1)} passed"
+    assert trend["drills"][2]["regressions"][1] == "1 records lost, at most 0 in earlier drills that passed"
+
+
+def test_the_same_again_changes_nothing_and_another_run_is_refused(drills, signer, tmp_path):
+    run, out = keep(drills, name(1), a_history()), tmp_path / "bundle"
+    assert write_bundle(out, gather_drill(drills, run, Statements()), signer).changed
+    assert not write_bundle(out, gather_drill(drills, run, Statements()), signer).changed
+    assert write_bundle(out, gather_drill(drills, run, Statements(why="the yearly one")), signer).changed
+    other = keep(drills, name(2), a_history())
+    with pytest.raises(Refused, match="is not empty"):
+        write_bundle(out, gather_drill(drills, other, Statements()), signer)
+    (out / "history" / "note").write_text("mine")
+    with pytest.raises(Refused, match="holds history/note"):
+        write_bundle(out, gather_drill(drills, run, Statements()), signer)
+
+
+def test_a_finding_that_there_is_not_is_refused(drills):
+    run = keep(drills, name(1), a_history())
+    with pytest.raises(ConfigError, match="no finding 'check:lost'"):
+        gather_drill(drills, run, Statements(findings=(StatedFinding(id="check:lost"),)))
+
+
+def test_the_verb_and_the_tool_say_the_same(drills, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # no drkit.toml here: a drill's evidence needs none
+    run, out = keep(drills, name(1), a_history()), tmp_path / "bundle"
+    runner, app = CliRunner(), application(["evidence"])
+    export = ["evidence", "export", run, "--out", str(out), "--drills", str(drills.path), "--output", "json"]
+    exported = runner.invoke(app, export)
+    assert exported.exit_code == 0, exported.output
+    assert "A key was made" in exported.stderr
+    verified = runner.invoke(app, ["evidence", "verify", str(out), "--output", "json"])
+    assert verified.exit_code == 0
+    assert verifier.main([str(out), "--key", str(tmp_path / "state" / "drkit" / "evidence.key.pub")]) == 0
+    assert capsys.readouterr().out.startswith("verified: drill ")
+    (out / "report.html").write_text("nothing happened")
+    refused = runner.invoke(app, ["evidence", "verify", str(out), "--output", "json"])
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["problems"] == [
+        "report.html was changed after it was signed: its SHA-256 is another"
+    ]
+    assert verifier.main([str(out)]) == 1
+    assert runner.invoke(app, ["evidence", "verify", str(tmp_path / "none")]).exit_code == 2
+    mended = runner.invoke(app, export)  # of the same run: it is written anew
+    assert (mended.exit_code, json.loads(mended.stdout)["changed"]) == (0, True)
+    assert (ROOT / "drkit" / "evidence" / "verifier.py").resolve() == ROOT / "tools" / "verify_evidence.py"

@@ -1,0 +1,90 @@
+"""The verifier's own reading of a history agrees with the drill's checks and measurements, whatever the history."""
+
+from dataclasses import asdict
+from random import Random
+
+import pytest
+
+from drkit.drill.checkers import CHECKERS, judge
+from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, History, HistoryPart, Landed, Poll, RecordId
+from drkit.drill.measure import measure
+from drkit.drill.recording import write_history
+from drkit.drill.verdict import check_result
+from drkit.evidence import verifier
+
+CLUSTERS = ("primary", "dr")
+
+
+def some(random, most, make):
+    return tuple(make() for _ in range(random.randrange(most + 1)))
+
+
+def a_history(random):
+    """A small history of anything that can be in one, so that every anomaly is in some of them."""
+
+    def record(sometimes_none=False):
+        return None if sometimes_none and random.random() < 0.1 else RecordId(random.choice("ab"), random.randrange(5))
+
+    def at():
+        return random.uniform(0, 100)
+
+    def attempt():
+        sent, acked = at(), random.random() < 0.8
+        outcome = AttemptOutcome.ACKED if acked else AttemptOutcome.UNKNOWN
+        answer = (outcome, random.randrange(10), sent + 1) if acked else (outcome,)
+        return Attempt(record(), random.choice(CLUSTERS), random.randrange(2), sent, random.randrange(2), *answer)
+
+    def poll():
+        session, cluster = random.choice(["c1", "c2"]), random.choice(CLUSTERS)
+        return Poll(session, 1, cluster, random.randrange(2), random.randrange(10), record(True), at())
+
+    places = random.sample([(partition, offset) for partition in range(2) for offset in range(10)], random.randrange(9))
+    part = random.choice([*HistoryPart, None, None])
+    return History(
+        source="primary",
+        target="dr",
+        attempts=some(random, 8, attempt),
+        polls=some(random, 8, poll),
+        positions=some(random, 3, lambda: ConfirmedPosition(random.choice(CLUSTERS), 0, random.randrange(10), at())),
+        landed=tuple(Landed(*place, record(True), random.randrange(2)) for place in places),
+        incomplete={} if part is None else {part: "it died"},
+    )
+
+
+def test_the_verifier_judges_as_the_drill_does(tmp_path):
+    random, seen = Random(19), set()  # noqa: S311 - a seed that gives the same histories every time
+    for _ in range(400):
+        history = a_history(random)
+        disaster_at, moved = random.choice([None, random.uniform(0, 100)]), random.random() < 0.5
+        write_history(tmp_path, history, disaster_at=disaster_at, moved=moved, interrupted=None)
+        read = verifier.History(tmp_path)
+        assert read.measure() == asdict(measure(history, disaster_at=disaster_at, moved=moved)), history
+        for name in CHECKERS:
+            theirs, ours = check_result(name, judge(name, history)), read.judge(name)
+            assert (ours["outcome"], ours["anomalies"]) == (theirs.outcome, theirs.anomalies), (name, history)
+            places = [(one.cluster, one.partition, one.offset, one.record) for one in theirs.witnesses]
+            assert [tuple(one.values()) for one in ours["witnesses"]] == places, (name, history)
+            seen.add((name, theirs.outcome))
+    assert seen == {(name, outcome) for name in CHECKERS for outcome in ("passed", "failed", "unknown")}
+
+
+def test_every_check_of_drills_is_one_of_the_verifiers():
+    assert verifier.CHECKS.keys() == CHECKERS.keys()
+    for name, (_, needs, forged) in verifier.CHECKS.items():
+        assert (needs, forged) == (set(CHECKERS[name].needs), set(CHECKERS[name].forged_by))
+
+
+def test_the_paths_of_runs_are_those_of_the_machine():
+    from drkit.failover.run.machine import FINAL_STATES, PATHS  # noqa: PLC0415
+
+    for kind, steps in PATHS.items():
+        assert verifier.PATHS[kind] == " ".join(f"{step.stage}:{step.reaches}" for step in steps)
+    assert set(verifier.ENDED) == {*FINAL_STATES} - {"closed"}
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_a_chain_without_entries_or_of_another_run_is_none(number):
+    entries = [] if number == 0 else [{"run": "other", "seq": 0, "previous": "0" * 64, "hash": "", "at": ""}]
+    if entries:
+        entries[0] |= {"stage": "", "event": "", "payload_text": ""}
+    assert verifier.chain_problem("mine", entries) is not None
