@@ -89,7 +89,7 @@ def columns(name: str, rows: Sequence[tuple[str, float | None, str]]) -> str:
 
 def _tick(left: float, room: float, height: float, part: int, until: float) -> str:
     at = part / _TICKS
-    return f'<text x="{left + room * at:.1f}" y="{height - 6}" class="axis">{until * at:.0f} s</text>'
+    return f'<text x="{left + room * at:.1f}" y="{height - 6}" class="axis">{until * at:.3g} s</text>'
 
 
 def _round_up(value: float) -> float:

@@ -42,8 +42,10 @@ p{margin:.3rem 0}ul{margin:.2rem 0;padding-left:1.2rem}
 .scroll{overflow-x:auto}.scroll svg{min-width:34rem}
 table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:tabular-nums}
 th{color:var(--dim);font-weight:500;text-align:left}
-td,th{padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
-td.w{white-space:nowrap;overflow-wrap:normal}
+td,th{padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td{overflow-wrap:anywhere}td.w,th{white-space:nowrap;overflow-wrap:normal}
+@media(max-width:40rem){.scroll table:has(thead){min-width:32rem}.chart svg{min-width:0}.chart .axis{font-size:20px}}
+td.bad{min-width:12rem}
 .ok{color:var(--ok)}.warn{color:var(--warn)}.bad{color:var(--bad)}.dim{color:var(--dim)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem}
 .card{border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}
@@ -171,7 +173,7 @@ def _series(document: Document) -> str:
             parts.append(f'<p class="dim">{escape(why)}</p>')
         else:
             drawn = line(each["name"], each["unit"], each["points"], document["seconds"], faults)
-            parts.append(f'<div class="scroll">{drawn}</div>')
+            parts.append(f'<div class="scroll chart">{drawn}</div>')
     marked = '<p class="dim">Dashed lines: faults.</p>' if faults else ""
     return f"<section><h2>Lag and throughput</h2>{marked}{''.join(parts)}</section>"
 
@@ -220,7 +222,7 @@ def _trend(document: Document) -> str:
     ]
     chart = columns("RTO in seconds, by drill", marks)
     table = _table(("drill", "verdict", "RPO, records", "RTO, s", "regressions"), rows)
-    return f'<section><h2>Trend</h2><h3>RTO (seconds)</h3><div class="scroll">{chart}</div>{table}</section>'
+    return f'<section><h2>Trend</h2><h3>RTO (seconds)</h3><div class="scroll chart">{chart}</div>{table}</section>'
 
 
 def _who(document: Document) -> str:
@@ -330,7 +332,7 @@ def _toned(word: str | None) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return '<span class="warn">not known</span>'
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
 def _plain(value: object) -> str:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from drkit.evidence.unknown import Unknown, known
 from drkit.model.errors import ConfigError
+from drkit.model.wording import counted
 
 _GIT_SECONDS = 10.0
 NOT_NAMED = "nobody was named: --findings FILE at the export"
@@ -71,7 +72,8 @@ def open_points(judged: Mapping[str, Any], deviations: Iterable[str]) -> Iterato
     """Findings as the judgement gives them: what isn't passed, isn't met, or went otherwise than planned."""
     for each in judged["checks"]:
         if each["outcome"] != "passed":
-            yield f"check:{each['check']}", f"{each['check']} is {each['outcome']}: {each['reason'] or 'see witnesses'}"
+            why = each["reason"] or f"{counted(each['anomalies'] or 0, 'anomaly', 'anomalies')}, see its witnesses"
+            yield f"check:{each['check']}", f"{each['check']} is {each['outcome']}: {why}"
     for each in judged["objectives"]:
         if each["outcome"] != "met":
             word = each["reason"] or f"it is {each['measured']}, the objective {each['objective']}"

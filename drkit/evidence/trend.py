@@ -8,6 +8,7 @@ from typing import Any
 from drkit.drill.result import DrillSummary
 from drkit.evidence.unknown import Unknown
 from drkit.model.clock import iso
+from drkit.model.wording import counted
 
 LIKE_BEFORE = 1.25
 """A time up to this many times the worst of the earlier drills that passed is no regression: machines differ."""
@@ -57,7 +58,9 @@ def _regressions(drill: DrillSummary, last: DrillSummary | None, passed: Sequenc
         return found
     records = [each.rpo_records for each in passed if each.rpo_records is not None]
     if records and drill.rpo_records is not None and drill.rpo_records > max(records):
-        found.append(f"{drill.rpo_records:,} records lost, at most {max(records):,} in earlier drills that passed")
+        found.append(
+            f"{counted(drill.rpo_records, 'record')} lost, at most {max(records):,} in earlier drills that passed"
+        )
     times = [each.rto_seconds for each in passed if each.rto_seconds is not None]
     if times and drill.rto_seconds is not None and drill.rto_seconds > LIKE_BEFORE * max(times):
         found.append(

@@ -217,7 +217,7 @@ def test_a_trend_marks_what_got_worse(drills, signer, tmp_path):
     trend = document_of(tmp_path / "bundle")["trend"]
     assert [bool(each["regressions"]) for each in trend["drills"]] == [False, False, True]
     assert trend["drills"][2]["regressions"][0] == f"the verdict is failed, and {name(1)} passed"
-    assert trend["drills"][2]["regressions"][1] == "1 records lost, at most 0 in earlier drills that passed"
+    assert trend["drills"][2]["regressions"][1] == "1 record lost, at most 0 in earlier drills that passed"
 
 
 def test_the_same_again_changes_nothing_and_another_run_is_refused(drills, signer, tmp_path):
