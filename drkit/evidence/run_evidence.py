@@ -90,7 +90,7 @@ def gather_run(config: Config, store: Store, run: str, said: Statements) -> Gath
         "configuration": {
             "digest": origin["configuration_digest"],
             "links": origin["links"],
-            "objectives": origin["objectives"],
+            "objectives": {name: limit for name, limit in origin["objectives"].items() if limit is not None},
         },
         "clusters": _clusters(plan),
         "runbook": runbook,
@@ -195,7 +195,7 @@ def _deviations(rows: list[Document], record: RunRecord | Unknown) -> Iterator[s
         stage, event = row["stage"], row["event"]
         if event == "intent":
             begun[stage] = begun.get(stage, 0) + 1
-        elif event == "outcome" and body["outcome"] in ("failed", "unknown", "skipped"):
+        elif event == "outcome" and body["outcome"] in ("failed", "unknown"):
             yield f"{stage} ended {body['outcome']}: {body['reason']}"
         elif event == "taken":
             yield f"{body['by']} took the run over at {row['at']}"

@@ -6,8 +6,16 @@ import jsonschema
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from drkit.config.schema import EvidenceConfig
+from drkit.drill.keep import Drills
 from drkit.drill.schema import schemas
+from drkit.evidence import verifier
+from drkit.evidence.bundle import write_bundle
+from drkit.evidence.drill_evidence import gather_drill
+from drkit.evidence.signing import make_key, open_signer
+from drkit.evidence.statements import Statements
 from drkit.lab import Lab
+from tests.support.bundles import change_a_byte, document_of
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,9 +53,10 @@ objectives:
     [pytest.param(file, marks=() if file.stem == "primary-lost" else pytest.mark.long) for file in EXPERIMENTS],
     ids=[file.stem for file in EXPERIMENTS],
 )
-def test_the_experiment_holds(play, file):
+def test_the_experiment_holds(play, file, tmp_path):
     """Objectives of time may be missed on a busy machine (exit 6); every step and every check must hold."""
-    code, result = play("run", str(file)).end(400)
+    drill = play("run", str(file), "--witness", "Ada")
+    code, result = drill.end(400)
     jsonschema.validate(result, schemas()["drill.schema.json"])
     assert code in (0, 6), result["reasons"]
     assert {step["outcome"] for step in result["steps"]} == {"ok"}
@@ -60,6 +69,25 @@ def test_the_experiment_holds(play, file):
         assert result["measured"]["rto_seconds"] > 0
         # What drkit says of a dead primary is what the mirror saw last: a lower bound of what the clients lost.
         assert result["failover"]["evidence"]["rpo_records"] <= result["measured"]["rpo_records"]
+    leaves_evidence(drill.kept, result, tmp_path)
+
+
+def leaves_evidence(kept, result, tmp_path):
+    """Its bundle is verified: the verdict follows from what the clients recorded, and the failover's journal is in it."""
+    make_key(tmp_path / "signer")
+    signer, _ = open_signer(EvidenceConfig(key=tmp_path / "signer"))
+    write_bundle(tmp_path / "bundle", gather_drill(Drills(kept), result["run"], Statements()), signer)
+    assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
+    document = document_of(tmp_path / "bundle")
+    assert (document["verdict"], document["who"]["witness"]) == (result["verdict"], "Ada")
+    assert [each["outcome"] for each in document["checks"]] == [each["outcome"] for each in result["checks"]]
+    moved = [] if result["failover"] is None else [result["failover"]["run"]]
+    assert [each["run"] for each in document["journals"]] == moved
+    drawn = {each["name"] for each in document["timeline"]["series"] if each["points"]}
+    assert {"acknowledged by primary", "read on primary", "the mirror's lag"} <= drawn
+    for path in (path for path in (tmp_path / "bundle").rglob("*") if path.is_file() and path.stat().st_size):
+        with change_a_byte(path, 0.5) as changed:
+            assert verifier.verify(tmp_path / "bundle").problems, changed
 
 
 def test_a_drill_finds_what_is_done_behind_its_back(play, tmp_path, lab_guard):
