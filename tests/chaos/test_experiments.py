@@ -73,7 +73,7 @@ def test_the_experiment_holds(play, file, tmp_path):
 
 
 def leaves_evidence(kept, result, tmp_path):
-    """Its bundle is verified: the verdict follows from what the clients recorded, and the failover's journal is in it."""
+    """Its bundle is verified: verdicts follow from what the clients recorded; the failover has its journal in it."""
     make_key(tmp_path / "signer")
     signer, _ = open_signer(EvidenceConfig(key=tmp_path / "signer"))
     write_bundle(tmp_path / "bundle", gather_drill(Drills(kept), result["run"], Statements()), signer)
