@@ -46,7 +46,7 @@ def a_history(random):
         attempts=some(random, 8, attempt),
         polls=some(random, 8, poll),
         positions=some(random, 3, lambda: ConfirmedPosition(random.choice(CLUSTERS), 0, random.randrange(10), at())),
-        landed=tuple(Landed(*place, record(True), random.randrange(2)) for place in places),
+        landed=tuple(Landed(partition, at, record(True), random.randrange(2)) for partition, at in places),
         incomplete={} if part is None else {part: "it died"},
     )
 
