@@ -1,0 +1,187 @@
+"""What is concluded from a run's journal: complete, in the middle, cancelled, of each kind; and what is refused."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from drkit.config import load_config
+from drkit.config.schema import EvidenceConfig
+from drkit.evidence import verifier
+from drkit.evidence.bundle import write_bundle
+from drkit.evidence.run_evidence import gather_run
+from drkit.evidence.signing import make_key, open_signer
+from drkit.evidence.statements import Statements
+from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.plan.failover_plan import plan_json
+from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.run.evidence import missed_objectives
+from drkit.failover.run.journal import PLAN, Journal, StageRecord
+from drkit.failover.run.machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
+from drkit.failover.run.origin import origin_of
+from drkit.failover.run.run_record import begin, load_run
+from drkit.failover.run.runner import RunResult
+from drkit.model.clock import now
+from drkit.model.errors import Refused
+from drkit.model.journal import RunSummary
+from drkit.model.topology import LinkId
+from drkit.store import open_store
+from tests.support.bundles import document_of
+from tests.unit.failover.test_plan import a_plan
+
+FACTS = Facts(mode=Mode.UNPLANNED, unfenced_accepted=True)
+DONE = replace(
+    FACTS,
+    sealed=True,
+    reversed=True,
+    fenced=True,
+    fence_reason="denied on 3 brokers",
+    fenced_at=now() - timedelta(seconds=4),
+    mirror_stopped=True,
+    lag=0,
+    loss=Loss(records=3, seconds=0.5, observed_at=now()),
+    placed=2,
+    committed=2,
+    verified=2,
+    places=PlacesSeen(same=2),
+    verified_at=now(),
+    salvaged=1,
+    cluster_confirmed="P",
+    audit="clean",
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "drkit.toml"
+    file.write_text(
+        f'[clusters.primary]\nbootstrap_servers = "h:1"\n[clusters.dr]\nbootstrap_servers = "h:2"\n'
+        f'[store]\nurl = "sqlite:///{tmp_path}/drkit.db"\n[objectives]\nrpo_records = 2\nrto_seconds = 60\n'
+    )
+    return load_config(file)
+
+
+@pytest.fixture
+def store(config):
+    opened = open_store(config.store.plain_url)
+    yield opened
+    opened.close()
+
+
+def failback_plan():
+    """The least of one; both clusters answered."""
+    clusters = {name: ClusterView(name, reachable=True, cluster_id=name) for name in ("primary", "dr")}
+    return FailbackPlan(
+        link=LinkId("primary", "dr"),
+        made_at=now(),
+        target=clusters["primary"],
+        live=clusters["dr"],
+        endpoint="h:1",
+        control="reversed",
+        control_version=1,
+        failover_run=None,
+        topics=(),
+        offsets={},
+        positions=(),
+        digest="d" * 64,
+    )
+
+
+def played(store, config, kind, facts=DONE, *, upto=99):
+    """A run of this kind as its runner journals it, up to a stage."""
+    plan = a_plan() if kind is Kind.FAILOVER else replace(failback_plan(), kind=kind)
+    text = plan_json(plan) if kind is Kind.FAILOVER else failback_plan_json(plan)
+    journal = Journal(store, "R")
+    store.put_run(RunSummary("R", kind, "closed", now(), now(), "primary->dr"))
+    begin(journal, plan, FACTS, now() - timedelta(seconds=10), text, origin_of(config, "ada@here"))
+    for step in PATHS[kind][:upto]:
+        journal.intent(step.stage)
+        journal.outcome(StageRecord(step.stage, StageOutcome.OK, "done", 0.2), facts)
+    return journal
+
+
+def bundle_of(tmp_path, config, store):
+    make_key(tmp_path / "signer")
+    signer, _ = open_signer(EvidenceConfig(key=tmp_path / "signer"))
+    write_bundle(tmp_path / "bundle", gather_run(config, store, "R", Statements()), signer)
+    assert verifier.verify(tmp_path / "bundle").problems == []
+    return document_of(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("kind", [*Kind])
+def test_a_complete_run_says_what_drkit_says_of_it(tmp_path, config, store, kind):
+    played(store, config, kind)
+    document = bundle_of(tmp_path, config, store)
+    assert {each["outcome"] for each in document["checks"]} == {"passed"}
+    record = load_run(store, "R")
+    evidence = RunResult("R", record.machine, record.started_at, record.stages, record.positions).evidence
+    assert document["state"] == record.machine.state
+    assert document["measured"]["rpo_records"] == evidence.rpo_records
+    assert document["measured"]["rto_seconds"] == pytest.approx(evidence.rto_seconds, abs=0.001)
+    assert (document["who"]["operator"], document["kind"]) == ("ada@here", kind)
+    missed = [each["name"] for each in document["objectives"] if each["outcome"] == "missed"]
+    if kind is Kind.REPROTECT:
+        assert (document["verdict"], document["objectives"]) == ("passed", [])
+    else:
+        assert (document["verdict"], missed) == ("failed", ["rpo_records"])
+        assert len(missed_objectives(evidence, config.objectives)) == 1
+
+
+def test_a_loss_that_is_a_lower_bound_meets_no_objective(tmp_path, config, store):
+    loss = Loss(records=1, seconds=0.5, observed_at=now(), reason="primary does not answer", lower_bound=True)
+    played(store, config, Kind.FAILOVER, replace(DONE, loss=loss))
+    document = bundle_of(tmp_path, config, store)
+    assert document["verdict"] == "unknown"
+    (records,) = (each for each in document["objectives"] if each["name"] == "rpo_records")
+    assert (records["outcome"], records["reason"]) == ("unknown", "primary does not answer")
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "outcome"),
+    [
+        ({"late": {"t:0": (3, 5)}}, "old_cluster_not_written", "failed"),
+        ({"fenced": False}, "old_cluster_not_written", "unknown"),
+        ({"verified": 1}, "positions_read_back", "failed"),
+        ({"places": PlacesSeen(same=1, unknown=1)}, "records_at_positions_unchanged", "unknown"),
+        ({"mirror_stopped": False}, "no_mirror_writes_below", "unknown"),
+    ],
+)
+def test_facts_that_do_not_hold_are_no_passed_check(tmp_path, config, store, changes, check, outcome):
+    played(store, config, Kind.FAILOVER, replace(DONE, **changes))
+    document = bundle_of(tmp_path, config, store)
+    assert {each["check"]: each["outcome"] for each in document["checks"]}[check] == outcome
+    assert document["verdict"] == outcome, "what is not known outweighs an objective that is missed"
+
+
+def test_a_run_in_the_middle_and_a_cancelled_one(tmp_path, config, store):
+    journal = played(store, config, Kind.FAILOVER, upto=2)
+    document = gather_run(config, store, "R", Statements()).document
+    assert (document["state"], document["verdict"]) == ("drained", "unknown")
+    journal.write("resume", "taken", {"by": "grace@there"})
+    journal.intent("translate")
+    journal.write("cancel", "cancelled", {"reason": "the primary is back"})
+    document = bundle_of(tmp_path, config, store)
+    assert (document["state"], document["verdict"]) == ("cancelled", "failed")
+    assert document["who"]["taken_over_by"] == ["grace@there"]
+    assert any("the primary is back" in deviation for deviation in document["deviations"])
+
+
+def test_what_is_no_run_or_of_another_kind_is_refused(config, store):
+    with pytest.raises(Refused, match="no run R"):
+        gather_run(config, store, "R", Statements())
+    Journal(store, "R").write(PLAN, PLAN, {"kind": "audit"})
+    with pytest.raises(Refused, match="of kind audit"):
+        gather_run(config, store, "R", Statements())
+
+
+def test_no_secret_is_in_the_origin(tmp_path, config):
+    file = tmp_path / "secret.toml"
+    text = (tmp_path / "drkit.toml").read_text()
+    digests = []
+    for secret in ("hush-hush", "another"):
+        file.write_text(text.replace('"h:1"\n', f'"h:1"\n[clusters.primary.client]\n"sasl.password" = "{secret}"\n'))
+        origin = origin_of(load_config(file), "ada@here")
+        assert secret not in json.dumps(origin)
+        digests.append(origin["configuration_digest"])
+    assert digests[0] == digests[1] != origin_of(config, "ada@here")["configuration_digest"]
