@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 WIDTH = 760.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 12.0, 10.0, 24.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 22.0, 10.0, 24.0
 _ROW = 24.0
 _LABEL = 210.0
 _LABEL_CHARACTERS = 32
@@ -31,7 +31,7 @@ def bars(rows: Sequence[Bar], until: float) -> str:
             f'<text x="{_LABEL - 8}" y="{y + 16}" class="label end">{escape(shown)}</text>'
             f'<rect x="{x:.1f}" y="{y + 5}" width="{width:.1f}" height="14" rx="2" class="fill-{tone}">'
             f"<title>{escape(label)}: {begin:.1f} s to {end:.1f} s</title></rect>"
-            f'<text x="{x + width + 5:.1f}" y="{y + 16}" class="value">{end - begin:.1f} s</text>'
+            f'<text x="{x + width + 5:.1f}" y="{y + 16}" class="value">{end - begin:.{1 if end - begin >= 1 else 2}f} s</text>'
         )
     parts += [_tick(_LABEL, room, height, part, until) for part in range(_TICKS + 1)]
     return _svg(height, "Time of each step", "".join(parts))

@@ -44,7 +44,7 @@ table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:
 th{color:var(--dim);font-weight:500;text-align:left}
 td,th{padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td{overflow-wrap:anywhere}td.w,th{white-space:nowrap;overflow-wrap:normal}
-@media(max-width:40rem){.scroll table:has(thead){min-width:32rem}.chart svg{min-width:0}.chart .axis{font-size:20px}}
+@media(max-width:40rem){.scroll table:has(thead){min-width:32rem}.chart svg{min-width:0}.chart .axis{font-size:16px}}
 td.bad{min-width:12rem}
 .ok{color:var(--ok)}.warn{color:var(--warn)}.bad{color:var(--bad)}.dim{color:var(--dim)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem}
@@ -332,7 +332,7 @@ def _toned(word: str | None) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return '<span class="warn">not known</span>'
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}" if value < 1 else f"{value:,.1f}"
 
 
 def _plain(value: object) -> str:

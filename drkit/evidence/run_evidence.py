@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from drkit import __version__
@@ -18,6 +19,7 @@ from drkit.failover.run.journal import POSITION_LIST
 from drkit.failover.run.journal_files import JournalFiles, entry_document, journal_files
 from drkit.failover.run.run_record import KINDS, RunRecord, load_run
 from drkit.failover.run.runner import RunResult
+from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.journal import judge_chain
 from drkit.model.offsets import Certainty
@@ -274,5 +276,5 @@ def _journal(kept: JournalFiles, run: str, plan: Document) -> Document:
     }
 
 
-def _instant(text: str) -> str:
-    return text.replace("+00:00", "Z")
+def _instant(text: str) -> str | None:
+    return iso(datetime.fromisoformat(text))
