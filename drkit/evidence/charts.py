@@ -27,11 +27,12 @@ def bars(rows: Sequence[Bar], until: float) -> str:
         y = number * _ROW
         x, width = _LABEL + room * begin / until, max(2.0, room * (end - begin) / until)
         shown = label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 1]}…"
+        took = f"{end - begin:.{1 if end - begin >= 1 else 2}f}"
         parts.append(
             f'<text x="{_LABEL - 8}" y="{y + 16}" class="label end">{escape(shown)}</text>'
             f'<rect x="{x:.1f}" y="{y + 5}" width="{width:.1f}" height="14" rx="2" class="fill-{tone}">'
             f"<title>{escape(label)}: {begin:.1f} s to {end:.1f} s</title></rect>"
-            f'<text x="{x + width + 5:.1f}" y="{y + 16}" class="value">{end - begin:.{1 if end - begin >= 1 else 2}f} s</text>'
+            f'<text x="{x + width + 5:.1f}" y="{y + 16}" class="value">{took} s</text>'
         )
     parts += [_tick(_LABEL, room, height, part, until) for part in range(_TICKS + 1)]
     return _svg(height, "Time of each step", "".join(parts))
