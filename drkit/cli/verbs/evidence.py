@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,20 +11,21 @@ from rich.markup import escape
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.config.load import find_config
-from drkit.config.schema import EvidenceConfig
-from drkit.drill.keep import Drills, default_drills
-from drkit.evidence import verifier
-from drkit.evidence.bundle import REPORT, write_bundle
-from drkit.evidence.drill_evidence import gather_drill
-from drkit.evidence.run_evidence import Gathered, gather_run
-from drkit.evidence.signing import make_key, open_signer
-from drkit.evidence.statements import Statements, read_findings
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.wording import counted
 
+if TYPE_CHECKING:
+    from drkit.config.schema import EvidenceConfig
+    from drkit.drill.keep import Drills
+    from drkit.evidence import verifier
+    from drkit.evidence.run_evidence import Gathered
+    from drkit.evidence.statements import Statements
+
+_PAGE = "report.html"
 evidence_app = typer.Typer(
-    no_args_is_help=True, help="Hand out what a run or a drill showed as a signed bundle; verify one."
+    no_args_is_help=True,
+    help="Hand out what a run or a drill showed as a signed bundle; verify one.\n\n"
+    "Example: `drkit evidence export RUN --out evidence/RUN`",
 )
 
 RunArgument = Annotated[
@@ -67,7 +68,16 @@ def export(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write the signed bundle of a run or drill, and verify it. Exit 1 where it doesn't verify: it says why."""
+    """Write the signed bundle of a run or drill, and verify it. Exit 1 where it doesn't verify: it says why.
+
+    Example: `drkit evidence export RUN --out evidence/RUN --witness "Ada Lovelace"`
+    """
+    from drkit.drill.keep import Drills, default_drills
+    from drkit.evidence import verifier
+    from drkit.evidence.bundle import write_bundle
+    from drkit.evidence.signing import open_signer
+    from drkit.evidence.statements import Statements, read_findings
+
     with command(config, output, verbose) as invocation:
         settings = _settings(invocation)
         said = Statements(
@@ -113,7 +123,12 @@ def verify(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Verify a bundle, as tools/verify_evidence.py does. Exit 1 where it is refused, with every reason."""
+    """Verify a bundle, as tools/verify_evidence.py does. Exit 1 where it is refused, with every reason.
+
+    Example: `drkit evidence verify evidence/RUN --key drkit-evidence.pub`
+    """
+    from drkit.evidence import verifier
+
     with command(config, output, verbose) as invocation:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder", remedy="Name the folder of a bundle")
@@ -143,7 +158,13 @@ def key_pair(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Make an Ed25519 key pair for signing bundles. Nothing is overwritten."""
+    """Make an Ed25519 key pair for signing bundles. Nothing is overwritten.
+
+    Example: `drkit evidence key --out evidence.key`
+    """
+    from drkit.evidence import verifier
+    from drkit.evidence.signing import make_key
+
     with command(config, output, verbose) as invocation:
         public = make_key(out)
         _, keyid = verifier.public_key(public.read_bytes())
@@ -159,12 +180,18 @@ def key_pair(
 
 def _settings(invocation: Invocation) -> EvidenceConfig:
     """`[evidence]`; nothing of it where there is no configuration: a drill's evidence needs none."""
+    from drkit.config.load import find_config
+    from drkit.config.schema import EvidenceConfig
+
     if invocation.config_path is None and not find_config(None).exists():
         return EvidenceConfig()
     return invocation.config.evidence
 
 
 def _gathered(invocation: Invocation, run: str, drills: Drills, said: Statements) -> Gathered:
+    from drkit.evidence.drill_evidence import gather_drill
+    from drkit.evidence.run_evidence import gather_run
+
     if run.startswith("drill-"):
         return gather_drill(drills, drills.find(run), said)
     return gather_run(invocation.config, invocation.store(), run, said)
@@ -178,7 +205,7 @@ def _show_export(console: Console, document: dict[str, Any], out: Path) -> None:
     word = "written" if document["changed"] else "already there, unchanged"
     console.print(
         f"{document['kind']} {document['run']}: {counted(len(document['files']), 'file')} in "
-        f"{escape(str(out))} {word}; read {escape(str(out / REPORT))}",
+        f"{escape(str(out))} {word}; read {escape(str(out / _PAGE))}",
         soft_wrap=True,
     )
     _show_verified(console, document)
