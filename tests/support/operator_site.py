@@ -5,8 +5,6 @@ drkit is no super user, the shop's clients are live, and a reader that isn't drk
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import os
 import subprocess
@@ -34,9 +32,7 @@ from drkit.drill.clients import Clients
 from drkit.drill.experiment import Workload
 from drkit.drill.history import AttemptOutcome, RecordId
 from drkit.drill.workload.reading import create_topic, read_all
-from drkit.drill.workload.records import record_of
 from drkit.lab import Lab
-from drkit.model.errors import DrkitError
 from drkit.model.journal import RunSummary
 from drkit.store import open_store
 from tests.support.tls import SCRAM, Pem
@@ -243,20 +239,6 @@ class OperatorSite:
         finally:
             store.close()
 
-    def begun(self, stage: str, kind: str = "failback") -> bool:
-        """Whether the newest run is of this kind and has begun a stage."""
-        try:
-            run = self.newest_run()
-            if run is None or run.kind != kind:
-                return False
-            store = open_store(f"sqlite:///{self.store_path}", create=False)
-            try:
-                return any(each.stage == stage for each in store.entries(run.run))
-            finally:
-                store.close()
-        except DrkitError:
-            return False
-
     # -- what an independent reader sees -----------------------------------------------------------
 
     def acknowledged(self, alias: str | None = None) -> set[RecordId]:
@@ -275,16 +257,6 @@ class OperatorSite:
     def read_by_group(self) -> set[RecordId]:
         """What the group was given, on whatever cluster."""
         return {poll.record for poll in self.shop.polls() if poll.record is not None}
-
-    def salvaged(self, folder: Path) -> set[RecordId]:
-        """What the salvages below a folder hold."""
-        found = set()
-        for file in folder.rglob("*.json.gz"):
-            with gzip.open(file, "rt", encoding="utf-8") as lines:
-                for line in lines:
-                    row = json.loads(line)
-                    found.add(record_of(self.name, _bytes(row["key"]), _bytes(row["value"])))
-        return {each for each in found if each is not None}
 
     def write(self, alias: str) -> str:
         """What comes of a record that a client writes now."""
@@ -308,7 +280,3 @@ def _rules(admin: AdminClient, name: str) -> list[AclBinding]:
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
     return [rule for rule in admin.describe_acls(everything).result(_READ_SECONDS) if rule.name == f"{name}."]
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
