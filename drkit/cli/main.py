@@ -36,7 +36,7 @@ VERBS = {
     "resume": "Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again.",
     "abandon": "End a run where it stands: by the clusters, the link and the fence, also where its journal is damaged.",
     "runs": "List runs, or show one: each stage, its evidence, whether its hash chain holds.",
-    "store": "Fill a lost store anew from the copy that a target cluster keeps.",
+    "store": "Back up and restore the store; fill a lost one anew from the copy that a target cluster keeps.",
     "audit": "Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.",
     "salvage": "Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.",
     "drill": "Rehearse: play an experiment on real clusters and judge it.",

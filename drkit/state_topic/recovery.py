@@ -122,7 +122,7 @@ def fill(
         kept = [*found.rows]
         if doubt is not None:
             conservative.append(doubt)
-            kept = _with_row_at(found.rows, found.watermark)
+            kept = with_row_at(found.rows, found.watermark)
             store.put_problem(link.id, _problem(link, doubt, copy.control))
         rows += kept
     for start in range(0, len(rows), _ROWS_AT_ONCE):
@@ -181,7 +181,7 @@ def _doubt(link: Link, copy: LinkCopy, found: ProvenPartition, end: int | None) 
     return Conservative(*mark.tp, mark.source_through, mark.target_end, end, reason)
 
 
-def _with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMapping]:
+def with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMapping]:
     """The rows, with one at the watermark: the next record goes there, whatever lay on the source between."""
     at = [row for row in rows if row.source_offset <= mark.source_through]
     last = at[-1] if at else None

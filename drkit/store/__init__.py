@@ -5,6 +5,6 @@
 """
 
 from drkit.store.api import Store
-from drkit.store.open import open_store
+from drkit.store.open import open_store, open_whole_store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "open_whole_store"]

@@ -9,7 +9,8 @@ shared by threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from drkit.model.digests import RangeDigest
 from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.timeline import GroupState
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.timeline import TimelineStore
 
@@ -214,3 +216,35 @@ class Store(MappingStore, TimelineStore, LinkStore, LeaseStore, RunJournal, Prot
 
     def close(self) -> None:
         """Release connections. The object isn't used afterwards."""
+
+
+class StoreContents(Protocol):
+    """What a store holds, all of it: for a copy, and for filling a new one from a copy."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Within the block every read sees one moment, where the backend can (SQLite)."""
+
+    def links(self) -> list[LinkId]:
+        """Every link of which anything is kept, sorted."""
+
+    def places(self, link: LinkId) -> list[tuple[TopicPartition, int]]:
+        """Every partition in each epoch that was ever claimed, sorted."""
+
+    def generation(self, link: LinkId) -> int:
+        """The greatest generation that was given out for the link; 0: none was."""
+
+    def raise_generation(self, link: LinkId, value: int) -> None:
+        """Have every generation that is given out from now on be greater than `value`."""
+
+    def group_states(self, link: LinkId) -> Iterator[GroupState]:
+        """Every state of the timeline, by group, topic and time."""
+
+    def journals(self) -> list[str]:
+        """Every run that has an entry, sorted; its listing may be missing."""
+
+    def remove_all(self) -> None:
+        """Remove everything that is kept; the tables stay."""
+
+
+class WholeStore(Store, StoreContents, Protocol):
+    """A backend: everything drkit remembers, and a way to copy all of it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from drkit.model.errors import ConfigError, StoreMissing
-from drkit.store.api import Store
+from drkit.store.api import Store, WholeStore
 from drkit.store.cassandra.url import parse_cassandra_url
 from drkit.store.sqlite.backend import DEFAULT_TIMEOUT_SECONDS, SqliteStore
 from drkit.store.sqlite.connection import MEMORY
@@ -15,20 +15,25 @@ _FORMS = "sqlite:///PATH or cassandra://user:password@host1,host2:9042/keyspace?
 
 
 def open_store(url: str, create: bool = True) -> Store:
-    """Open the store that `url` names.
+    """Open the store that `url` names; see `open_whole_store`."""
+    return open_whole_store(url, create)
+
+
+def open_whole_store(url: str, create: bool = True) -> WholeStore:
+    """Open the store that `url` names, with what copies of it need.
 
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db` (optionally `?timeout=SECONDS`), or
             `cassandra://user:password@h1,h2:9042/keyspace?…` (see `cassandra_url`).
-        create: create what is missing and bring an older schema up to date. With false nothing is created: a store
-            that isn't there is an error, and so is an older schema.
+        create: create what is missing. With false nothing is created: a store that isn't there is an error.
 
     Raises:
         ConfigError: an unknown scheme, a URL that can't be read, an unknown parameter, a directory
             that doesn't exist.
         StoreMissing: there is none, and `create` is false.
         Unreachable: the store doesn't answer.
-        DrkitError: it can't be opened, or a newer drkit wrote it.
+        Refused: its schema has another version.
+        DrkitError: it can't be opened.
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
@@ -40,7 +45,7 @@ def open_store(url: str, create: bool = True) -> Store:
     raise ConfigError(f"store.url names an unknown kind of store, {scheme!r}", remedy=f"Write it as {_FORMS}")
 
 
-def _open_sqlite(url: str, *, create: bool) -> Store:
+def _open_sqlite(url: str, *, create: bool) -> WholeStore:
     location, _, query = url.partition("?")
     if not location.startswith("sqlite:///") or location == "sqlite:///":
         raise ConfigError(
@@ -59,7 +64,7 @@ def _open_sqlite(url: str, *, create: bool) -> Store:
     return SqliteStore(path, create=create, timeout_seconds=timeout_seconds)
 
 
-def _open_cassandra(url: str, *, create: bool) -> Store:
+def _open_cassandra(url: str, *, create: bool) -> WholeStore:
     location = parse_cassandra_url(url)
     # the driver takes a third of a second to import; commands on a SQLite store don't pay for it
     from drkit.store.cassandra.backend import CassandraStore  # noqa: PLC0415

@@ -1,4 +1,7 @@
-"""`drkit store`: drkit's memory itself. `recover` fills a new one from the copy that a target cluster keeps."""
+"""`drkit store`: drkit's memory itself. `recover` fills a new one from the copy that a target cluster keeps.
+
+Its copies in files are in `store_copies.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.verbs import store_copies
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
@@ -33,15 +37,18 @@ _SHOWN = 10
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     store = typer.Typer(
-        name="store", help="Fill a lost store anew from the copy that a target cluster keeps.", no_args_is_help=True
+        name="store",
+        help="Back up and restore the store; fill a lost one anew from the copy that a target cluster keeps.",
+        no_args_is_help=True,
     )
     store.callback()(_about)
     store.command("recover")(recover)
+    store_copies.register(store)
     app.add_typer(store)
 
 
 def _about() -> None:
-    """Recover drkit's memory."""
+    """Copy and recover drkit's memory."""
 
 
 def recover(

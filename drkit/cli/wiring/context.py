@@ -27,7 +27,7 @@ from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:
     from drkit.config import Config
-    from drkit.store.api import Store
+    from drkit.store.api import Store, WholeStore
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Configuration file (default: $DRKIT_CONFIG, else ./drkit.toml).")
@@ -117,6 +117,18 @@ class Invocation:
                 self._stack.callback(recording.close)
                 self._store = recording.store
         return self._store
+
+    def plain_store(self) -> WholeStore:
+        """The configured store as its backend has it: for copies of all that it holds.
+
+        Raises:
+            StoreMissing: there is none.
+        """
+        from drkit.store import open_whole_store
+
+        opened = open_whole_store(self.config.store.plain_url, create=False)
+        self._stack.callback(opened.close)
+        return opened
 
     def store_if_any(self) -> tuple[Store, StoreMissing | None]:
         """The configured store; an empty one in memory, and why, where there is none: for verbs that look at the

@@ -33,6 +33,7 @@ from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims
 from drkit.store.cassandra.claims import CassandraClaims
+from drkit.store.cassandra.contents import CassandraContents
 from drkit.store.cassandra.digests import CassandraDigests, DigestStatements
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.cassandra.statements import Statements
@@ -43,7 +44,7 @@ _RUN_LIST = "runs"  # one partition holds the listing: runs are few
 _LARGEST_PAUSE_SECONDS = 0.1
 
 
-class CassandraStore(CassandraTimeline, CassandraDigests):
+class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
     """A `Store` in a keyspace; see `drkit.store.api` for what each method promises.
 
     Args:

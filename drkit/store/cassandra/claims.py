@@ -172,6 +172,11 @@ class CassandraClaims:
         noted = self._session.rows(self._do.noted_partitions, (str(link),))
         return sorted({TopicPartition(row[0], row[1]) for row in noted if topic in {None, row[0]}})
 
+    def forget_noted(self) -> None:
+        """Remember nothing of what was noted: the tables were emptied."""
+        self._noted.clear()
+        self._loaded.clear()
+
     # -- watermarks --------------------------------------------------------------------------------
 
     def dates(self, claims: Claims) -> Callable[[TopicPartition], int]:

@@ -1,8 +1,7 @@
-"""The Cassandra home's keyspace and tables, and how they are brought to the present version.
+"""The Cassandra backend's keyspace and tables: one schema with a version. A store of another version is refused.
 
-A migration is a tuple of statements; its place in `MIGRATIONS` is the version it leads to. Each
-statement can be repeated (IF NOT EXISTS), since a process may die between two of them. A published
-migration is never edited: append a new one. A schema newer than the code is refused.
+Each statement can be repeated (IF NOT EXISTS), since a process may die between two of them; the version is
+written last.
 
 Two processes may come at once: a lock row, taken by compare-and-set and given up by itself after
 `LOCK_SECONDS`, lets one of them change tables. The table of the lock row has a fixed id, so that even
@@ -16,15 +15,18 @@ import uuid
 from contextlib import suppress
 
 from drkit.model.deadline import Deadline
-from drkit.model.errors import ConfigError, DrkitError, Unreachable
+from drkit.model.errors import ConfigError, Unreachable
 from drkit.store.cassandra.session import CassandraSession
+from drkit.store.version import SCHEMA_VERSION, check_version
 
 LOCK_SECONDS = 60
 _RETRY_SECONDS = 0.2
 
-_VERSION_1 = (
+TABLES: tuple[str, ...] = (
+    # `generation`: which generation of workers holds the partition; rows change only where it does
     """CREATE TABLE IF NOT EXISTS {keyspace}.mapping (
         link text, topic text, partition int, epoch int, source_offset bigint, target_offset bigint,
+        generation bigint static,
         PRIMARY KEY ((link, topic, partition, epoch), source_offset)
     ) WITH CLUSTERING ORDER BY (source_offset DESC)""",
     # which partitions of `mapping` a link has, so that its rows can be removed
@@ -35,6 +37,7 @@ _VERSION_1 = (
     """CREATE TABLE IF NOT EXISTS {keyspace}.watermark (
         link text, topic text, partition int, epoch int, source_through bigint, target_end bigint,
         source_start bigint, source_end bigint, target_start bigint, observed_at bigint, behind_since bigint,
+        leader_epoch int,
         PRIMARY KEY (link, topic, partition)
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_position (
@@ -68,23 +71,11 @@ _VERSION_1 = (
         list text, run text, kind text, state text, started_at bigint, updated_at bigint, detail text,
         PRIMARY KEY (list, run)
     )""",
-)
-
-_VERSION_2 = (
-    "ALTER TABLE {keyspace}.watermark ADD IF NOT EXISTS leader_epoch int",
     """CREATE TABLE IF NOT EXISTS {keyspace}.link_note (
         link text, kind text, name text, body text,
         PRIMARY KEY (link, kind, name)
     )""",
-)
-
-_VERSION_3 = (
-    # which generation of workers holds the partition; rows change only where it does
-    "ALTER TABLE {keyspace}.mapping ADD IF NOT EXISTS generation bigint static",
     "CREATE TABLE IF NOT EXISTS {keyspace}.generation (link text PRIMARY KEY, value bigint)",
-)
-
-_VERSION_4 = (
     # a table per time window is dropped whole once all in it has expired
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_state (
         link text, group_id text, topic text, at bigint, before_at bigint, held_until bigint, expires_at bigint,
@@ -96,9 +87,6 @@ _VERSION_4 = (
         link text, group_id text, topic text,
         PRIMARY KEY (link, group_id, topic)
     )""",
-)
-
-_VERSION_5 = (
     """CREATE TABLE IF NOT EXISTS {keyspace}.range_digest (
         link text, topic text, partition int, epoch int, target_start bigint, target_end bigint, source_start bigint,
         batches bigint, records bigint, digest blob, generation bigint,
@@ -106,41 +94,32 @@ _VERSION_5 = (
     )""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
-
-def bring_up(session: CassandraSession, *, create: bool, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> bool:
-    """Create or migrate keyspace and tables; whether there is a store (only false without `create`).
+def bring_up(session: CassandraSession, *, create: bool, tables: tuple[str, ...] = TABLES) -> bool:
+    """Create keyspace and tables where there are none; whether there is a store (only false without `create`).
 
     Raises:
         ConfigError: the keyspace is to be created and the URL doesn't say how to replicate it.
-        DrkitError: a newer drkit wrote it, or an older one and `create` is false.
+        Refused: the keyspace has another version of the schema.
         Unreachable: the nodes don't answer or don't agree.
     """
-    known = len(migrations)
-    version = kept_version(session)
-    _refuse_newer(session, version, known)
-    if version == known:
+    where = f"the store {session.location}"
+    if check_version(kept_version(session), where):
         return True
     if not create:
-        if version == 0:
-            return False
-        raise DrkitError(
-            f"the store {session.location} has schema version {version}, this drkit needs version {known}",
-            meaning="An older drkit wrote it, and this command changes nothing in a store",
-            remedy="Start `drkit mirror` of this version once: it brings the store up to date",
-        )
+        return False
     _create_keyspace(session)
     _create_lock_table(session)
     holder = uuid.uuid4().hex
     _take_lock(session, holder)
     try:
-        version = kept_version(session)
-        _refuse_newer(session, version, known)
-        for number, statements in enumerate(migrations[version:], start=version + 1):
-            for statement in statements:
+        if not check_version(kept_version(session), where):  # again: another process may have been first
+            for statement in tables:
                 session.change_schema(statement.format(keyspace=session.location.keyspace))
-            _set_version(session, number)
+            session.compare_and_set(
+                f"INSERT INTO {_table(session)} (id, version) VALUES ('drkit', %s) IF NOT EXISTS",  # noqa: S608  # a checked name
+                (SCHEMA_VERSION,),
+            )
     finally:
         with suppress(Unreachable):  # the lock expires by itself
             session.compare_and_set(
@@ -161,15 +140,6 @@ def kept_version(session: CassandraSession) -> int:
         return 0
     rows = session.serial_rows(f"SELECT version FROM {_table(session)} WHERE id = 'drkit'")  # noqa: S608  # a checked name
     return int(rows[0][0]) if rows else 0
-
-
-def _refuse_newer(session: CassandraSession, version: int, known: int) -> None:
-    if version > known:
-        raise DrkitError(
-            f"the store {session.location} has schema version {version}, this drkit knows versions up to {known}",
-            meaning="A newer drkit wrote it; this one could misread it",
-            remedy="Use that newer drkit, or another keyspace",
-        )
 
 
 def _create_keyspace(session: CassandraSession) -> None:
@@ -207,17 +177,6 @@ def _take_lock(session: CassandraSession, holder: str) -> None:
                 remedy="Try again; if it stays so, look for a stuck drkit process",
             )
         time.sleep(_RETRY_SECONDS)
-
-
-def _set_version(session: CassandraSession, number: int) -> None:
-    table = _table(session)
-    if number == 1:
-        session.compare_and_set(f"INSERT INTO {table} (id, version) VALUES ('drkit', %s) IF NOT EXISTS", (number,))  # noqa: S608  # a checked name
-    else:
-        session.compare_and_set(
-            f"UPDATE {table} SET version = %s WHERE id = 'drkit' IF version = %s",  # noqa: S608  # a checked name
-            (number, number - 1),
-        )
 
 
 def _table(session: CassandraSession) -> str:

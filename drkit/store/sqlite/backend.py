@@ -22,6 +22,7 @@ from drkit.store.api import Claims
 from drkit.store.leases import decide
 from drkit.store.sqlite.claims import check_claims, claim, next_generation, take_all
 from drkit.store.sqlite.connection import SqliteConnection
+from drkit.store.sqlite.contents import SqliteContents
 from drkit.store.sqlite.digests import NAME as DIGEST_TABLE
 from drkit.store.sqlite.digests import SqliteDigests
 from drkit.store.sqlite.timeline import NAMES as TIMELINE_TABLES
@@ -33,12 +34,12 @@ _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
 _LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", DIGEST_TABLE, *TIMELINE_TABLES)
 
 
-class SqliteStore(SqliteTimeline, SqliteDigests):
+class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
     """A `Store` in a SQLite file; see `drkit.store.api` for what each method promises.
 
     Args:
         path: the file, or ``:memory:``.
-        create: make the file where there is none, and bring its schema up to date.
+        create: make the file, or its tables, where there are none.
         timeout_seconds: how long a call waits for another process's transaction.
 
     Raises:

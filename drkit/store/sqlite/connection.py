@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, StoreMissing, Unreachable
-from drkit.store.sqlite.schema import bring_up, kept_version
+from drkit.store.sqlite.schema import create_tables, kept_version
 
 MEMORY = ":memory:"
 _RETRY_SECONDS = 0.02
@@ -27,7 +27,7 @@ class SqliteConnection:
 
     Args:
         path: the file, or `MEMORY` for one that goes with the object.
-        create: make the file where there is none, and bring its schema up to date.
+        create: make the file, or its tables, where there are none.
         timeout_seconds: how long to wait for another process's transaction.
     """
 
@@ -73,6 +73,17 @@ class SqliteConnection:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A read transaction: all that is read in the block is of one moment, whoever writes meanwhile."""
+        self._check_there()
+        with self._lock, self._explained("read"):
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+
     def close(self) -> None:
         """Release the file."""
         with self._lock:
@@ -90,7 +101,7 @@ class SqliteConnection:
         if self.path != MEMORY:
             self._enter_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
-        bring_up(self._connection, path=self.path, migrate=create)
+        create_tables(self._connection, self.path)
 
     def _enter_wal(self) -> None:
         """SQLite doesn't wait for a lock when the journal mode changes; two first openers would collide."""

@@ -1,19 +1,16 @@
-"""The SQLite home's tables and how a database is brought to the present version.
-
-A migration is a tuple of statements; its place in `MIGRATIONS` is the version it leads to. A published
-migration is never edited: append a new one. A database newer than the code is refused.
-"""
+"""The SQLite backend's tables: one schema with a version. A database of another version is refused."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from drkit.model.errors import DrkitError
+from drkit.store.version import SCHEMA_VERSION, check_version
 
 APPLICATION_ID = 0x64726B74
 """"drkt" in the file header: tells a drkit store from another program's database."""
 
-_VERSION_1 = (
+TABLES = (
     """CREATE TABLE mapping (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
         source_offset INTEGER NOT NULL, target_offset INTEGER NOT NULL,
@@ -23,7 +20,7 @@ _VERSION_1 = (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
         source_through INTEGER NOT NULL, target_end INTEGER NOT NULL, source_start INTEGER NOT NULL,
         source_end INTEGER NOT NULL, target_start INTEGER NOT NULL,
-        observed_at INTEGER NOT NULL, behind_since INTEGER NOT NULL,
+        observed_at INTEGER NOT NULL, behind_since INTEGER NOT NULL, leader_epoch INTEGER NOT NULL,
         PRIMARY KEY (link, topic, partition)
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE group_position (
@@ -60,17 +57,10 @@ _VERSION_1 = (
         run TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL,
         started_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, detail TEXT NOT NULL
     ) STRICT, WITHOUT ROWID""",
-)
-
-_VERSION_2 = (
-    "ALTER TABLE watermark ADD COLUMN leader_epoch INTEGER NOT NULL DEFAULT -1",
     """CREATE TABLE link_note (
         link TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY (link, kind, name)
     ) STRICT, WITHOUT ROWID""",
-)
-
-_VERSION_3 = (
     # which generation of workers holds a partition of `mapping`
     """CREATE TABLE mapping_claim (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
@@ -78,9 +68,6 @@ _VERSION_3 = (
         PRIMARY KEY (link, topic, partition, epoch)
     ) STRICT, WITHOUT ROWID""",
     "CREATE TABLE generation (link TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
-)
-
-_VERSION_4 = (
     """CREATE TABLE group_state (
         link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, at INTEGER NOT NULL,
         before_at INTEGER NOT NULL, held_until INTEGER NOT NULL, expires_at INTEGER NOT NULL, positions BLOB NOT NULL,
@@ -92,9 +79,6 @@ _VERSION_4 = (
         link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, expires_at INTEGER NOT NULL,
         PRIMARY KEY (link, group_id, topic)
     ) STRICT, WITHOUT ROWID""",
-)
-
-_VERSION_5 = (
     """CREATE TABLE range_digest (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
         target_start INTEGER NOT NULL, target_end INTEGER NOT NULL, source_start INTEGER NOT NULL,
@@ -103,56 +87,34 @@ _VERSION_5 = (
     ) STRICT, WITHOUT ROWID""",
 )
 
-_SCHEMA_VERSION = """CREATE TABLE schema_version (
+_VERSION_TABLE = """CREATE TABLE schema_version (
     version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL
 ) STRICT"""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
-
-def bring_up(
-    connection: sqlite3.Connection, *, path: str, migrate: bool, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS
-) -> None:
-    """Create or migrate the tables in one transaction; two processes may do it at once.
+def create_tables(connection: sqlite3.Connection, path: str) -> None:
+    """Create the tables where there are none, in one transaction; two processes may do it at once.
 
     Raises:
-        DrkitError: the database is newer than this code, older and `migrate` is false, or another
-            program's.
+        Refused: the database has another version of the schema.
+        DrkitError: it is another program's.
         sqlite3.Error: as SQLite raised it.
     """
-    if kept_version(connection, path) == len(migrations):
+    if check_version(kept_version(connection, path), f"the store {path}"):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = kept_version(connection, path)  # again: another process may have been first
-        _check(version, len(migrations), path=path, migrate=migrate)
-        for number, statements in enumerate(migrations[version:], start=version + 1):
-            if number == 1:
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(_SCHEMA_VERSION)
-            for statement in statements:
+        if not check_version(kept_version(connection, path), f"the store {path}"):  # again: another may have been first
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(_VERSION_TABLE)
+            for statement in TABLES:
                 connection.execute(statement)
-            connection.execute("INSERT INTO schema_version VALUES (?, datetime('now'))", (number,))
+            connection.execute("INSERT INTO schema_version VALUES (?, datetime('now'))", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _check(version: int, known: int, *, path: str, migrate: bool) -> None:
-    if version > known:
-        raise DrkitError(
-            f"the store {path} has schema version {version}, this drkit knows versions up to {known}",
-            meaning="A newer drkit wrote it; this one could misread it",
-            remedy="Use that newer drkit, or another store.url",
-        )
-    if version < known and not migrate:
-        raise DrkitError(
-            f"the store {path} has schema version {version}, this drkit needs version {known}",
-            meaning="An older drkit wrote it, and this command changes nothing in a store",
-            remedy="Start `drkit mirror` of this version once: it brings the store up to date",
-        )
 
 
 def kept_version(connection: sqlite3.Connection, path: str) -> int:

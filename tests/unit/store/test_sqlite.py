@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from drkit.model.errors import ConfigError, DrkitError, StoreMissing, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, Refused, StoreMissing, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
-from drkit.store.sqlite.schema import MIGRATIONS, bring_up, kept_version
+from drkit.store.sqlite.schema import TABLES, create_tables, kept_version
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition("flights", 0)
@@ -123,53 +123,27 @@ def test_the_settings_that_durability_rests_on(used, file):
         assert [name for name in strict if not name.startswith("sqlite_")] == []
 
 
-def test_a_newer_schema_is_refused_and_left_as_it_is(used, file):
+@pytest.mark.parametrize(("version", "says"), [(99, "newer drkit"), (2, "newer drkit"), (-1, "No drkit")])
+def test_another_schema_is_refused_and_left_as_it_is(used, file, version, says):
     with closing(sqlite3.connect(file)) as other:
-        other.execute("INSERT INTO schema_version VALUES (99, 'tomorrow')")
+        other.execute("UPDATE schema_version SET version = ?", (version,))
         other.commit()
     for create in (True, False):
-        with pytest.raises(DrkitError, match="schema version 99, this drkit knows versions up to") as raised:
+        with pytest.raises(Refused, match=f"schema version {version}, this drkit works with version 1") as raised:
             open_store(used, create=create)
-        assert "newer drkit" in raised.value.meaning
+        assert says in raised.value.meaning
+        assert raised.value.remedy
+    with closing(sqlite3.connect(file)) as other:
+        assert kept_version(other, str(file)) == version
 
 
-def test_migrations_run_once_and_in_order_and_only_where_creating_is_allowed(used, file):
-    ours = len(MIGRATIONS)
-    later = (
-        *MIGRATIONS,
-        ("ALTER TABLE mapping ADD COLUMN note TEXT", "UPDATE mapping SET note = 'migrated'"),
-        ("ALTER TABLE mapping RENAME COLUMN note TO remark",),
-    )
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        with pytest.raises(DrkitError, match=f"version {ours}, this drkit needs version {ours + 2}"):
-            bring_up(connection, path=str(file), migrate=False, migrations=later)
-        for _ in range(2):
-            bring_up(connection, path=str(file), migrate=True, migrations=later)
-            assert kept_version(connection, str(file)) == ours + 2
-        assert connection.execute("SELECT DISTINCT remark FROM mapping").fetchall() == [("migrated",)]
-        assert connection.execute("SELECT version FROM schema_version").fetchall() == [(n,) for n in range(1, ours + 3)]
-    with pytest.raises(DrkitError, match=f"schema version {ours + 2}"):
-        open_store(used)
-
-
-def test_a_store_of_the_first_version_is_brought_up_to_date_with_what_it_holds(tmp_path):
-    file = tmp_path / "old.db"
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        bring_up(connection, path=str(file), migrate=True, migrations=MIGRATIONS[:1])
-        connection.execute("INSERT INTO watermark VALUES ('primary->dr', 'flights', 0, 1, 5, 5, 0, 9, 0, 1, -1)")
-    with closing(open_store(f"sqlite:///{file}")) as store:
-        (mark,) = store.watermarks(LINK).values()
-    assert (mark.source_through, mark.source_end, mark.leader_epoch) == (5, 9, None)
-
-
-def test_a_migration_that_fails_changes_nothing(used, file):
-    broken = (*MIGRATIONS, ("ALTER TABLE mapping ADD COLUMN note TEXT", "UPDATE no_such_table SET x = 1"))
+def test_a_creation_that_fails_changes_nothing(tmp_path, monkeypatch):
+    file = tmp_path / "new.db"
+    monkeypatch.setattr("drkit.store.sqlite.schema.TABLES", (*TABLES, "UPDATE no_such_table SET x = 1"))
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError, match="no_such_table"):
-            bring_up(connection, path=str(file), migrate=True, migrations=broken)
-        assert kept_version(connection, str(file)) == len(MIGRATIONS)
-    with closing(open_store(used)) as store:
-        assert len(store.mappings(LINK, TP, 0)) == 3000
+            create_tables(connection, str(file))
+        assert kept_version(connection, str(file)) == 0
 
 
 # ---- files that aren't as they should be ----------------------------------------------------------------

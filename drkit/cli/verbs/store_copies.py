@@ -1,0 +1,218 @@
+"""`drkit store backup|restore|migrate`: a copy of the whole store in a file, and the version of its schema."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.config.effective import without_credentials
+from drkit.model.clock import iso
+from drkit.model.errors import Refused, StoreMissing
+from drkit.model.link_state import Direction, LinkControl
+from drkit.model.wording import counted
+from drkit.state_topic.restore import holds_something, restore
+from drkit.store import open_whole_store
+from drkit.store.backup import Backup, read_backup, write_backup
+from drkit.store.version import SCHEMA_VERSION
+
+_SQLITE = "sqlite:///"
+
+
+def register(store: typer.Typer) -> None:
+    """Add the verbs to `drkit store`."""
+    store.command("migrate")(migrate)
+    store.command("backup")(backup)
+    store.command("restore")(restore_store)
+
+
+def migrate(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what there would be to do.")] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Bring the store's schema to the version of this drkit. There is one so far, so nothing is ever to be done.
+
+    A store of another version is refused (exit 3) and left as it is, by this command as by every other.
+
+    Example: `drkit store migrate --dry-run`
+    """
+    with command(config, output, verbose) as run:
+        url = run.config.store.plain_url
+        open_whole_store(url, create=False).close()  # refuses another version
+        document = {
+            "store": without_credentials(url),
+            "version": SCHEMA_VERSION,
+            "wanted": SCHEMA_VERSION,
+            "dry_run": dry_run,
+            "steps": [],
+        }
+        run.writer.emit(
+            document, lambda console: console.print(f"schema version {SCHEMA_VERSION}: nothing is to be done")
+        )
+
+
+def backup(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; none is overwritten.")],
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Copy the whole store into a file, and read it back: mapping, positions, states of links, journals.
+
+    A mirror may run meanwhile. The file holds no password; only its owner can read it.
+
+    Example: `drkit store backup --out /var/backups/drkit-2026-11-23.gz`
+    """
+    with command(config, output, verbose) as run:
+        url = run.config.store.plain_url
+        store = run.plain_store()
+        made = write_backup(store, out, backend=url.partition(":")[0])
+        run.writer.emit(_backup_document(made), lambda console: _print_backup(console, made, "written and read back"))
+
+
+def restore_store(
+    file: Annotated[Path, typer.Option("--from", metavar="FILE", help="A file that `drkit store backup` wrote.")],
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Replace a store that holds something: a SQLite file is kept aside, Cassandra's tables are emptied.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and the store; change nothing.")] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fill the configured store, SQLite or Cassandra, from a backup of either. Stop the mirror first.
+
+    Refused (exit 3) where the store holds something, unless --replace says so. What the backup can't know stays
+    careful: links are paused until you resume them, and positions beyond its watermarks are conservative.
+
+    Example: `drkit store restore --from /var/backups/drkit-2026-11-23.gz`
+    """
+    with command(
+        config, output, verbose, unfinished="The store may be filled in part: the same command fills it"
+    ) as run:
+        found = read_backup(file)
+        kept = _kept(run)
+        if kept and not replace:
+            raise Refused(
+                "the store holds something",
+                meaning="A restore never overwrites unless it is told to. Nothing was changed",
+                remedy="Name a new store in store.url; or drkit store backup --out FILE, and then this with --replace",
+            )
+        aside, controls = (None, []) if dry_run else _restore(run, found, replace=kept)
+        document = _backup_document(found) | {
+            "dry_run": dry_run,
+            "replaced": bool(kept and not dry_run),
+            "kept_aside": None if aside is None else str(aside),
+            "restored": [
+                {"link": str(each.link), "direction": each.direction.value, "reason": each.reason} for each in controls
+            ],
+            "next": _next(controls),
+        }
+        run.writer.emit(document, lambda console: _print_restored(console, found, aside, controls, dry_run=dry_run))
+
+
+def _kept(run: Invocation) -> bool:
+    """Whether the store holds something. None is created."""
+    try:
+        store = open_whole_store(run.config.store.plain_url, create=False)
+    except StoreMissing:
+        return False
+    try:
+        return holds_something(store)
+    finally:
+        store.close()
+
+
+def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | None, list[LinkControl]]:
+    """Fill the store; where a SQLite file was put aside, its new name."""
+    url = run.config.store.plain_url
+    configured = [each.link().id for each in run.config.links]
+    file = Path(url.removeprefix(_SQLITE).partition("?")[0]) if url.startswith(_SQLITE) else None
+    if file is None:
+        store = open_whole_store(url, create=True)
+        try:
+            if replace:
+                store.remove_all()
+            return None, restore(store, found, configured)
+        finally:
+            store.close()
+    filling = file.with_name(f".{file.name}.restoring")
+    _remove(filling)
+    store = open_whole_store(f"{_SQLITE}{filling}", create=True)
+    try:
+        controls = restore(store, found, configured)
+    finally:
+        store.close()
+    aside = _put_aside(file) if replace else None
+    _remove(file)
+    filling.replace(file)
+    return aside, controls
+
+
+def _put_aside(file: Path) -> Path:
+    """Give a SQLite file another name, whole: what its log holds is in it once it was opened and closed."""
+    open_whole_store(f"{_SQLITE}{file}", create=False).close()
+    aside = file.with_name(f"{file.name}.before-restore-{int(time.time())}")
+    for suffix in ("-wal", "-shm", ""):
+        part = Path(f"{file}{suffix}")
+        if part.exists():
+            part.rename(f"{aside}{suffix}")
+    return aside
+
+
+def _remove(file: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
+
+
+def _next(controls: Sequence[LinkControl]) -> list[str]:
+    paused = [each for each in controls if each.direction is Direction.PAUSED]
+    return ["drkit status", *(f"drkit link resume '{each.link}'" for each in paused), "drkit mirror"]
+
+
+def _backup_document(found: Backup) -> dict[str, Any]:
+    return {
+        "file": str(found.path.absolute()),
+        "created_at": found.created_at,
+        "backend": found.backend,
+        "links": [str(link) for link in found.links],
+        "rows": dict(found.rows),
+        "bytes": found.bytes,
+        "sha256": found.sha256,
+    }
+
+
+def _print_backup(console: Console, found: Backup, done: str) -> None:
+    rows = found.rows
+    what = (
+        f"{counted(len(found.links), 'link')}, {counted(rows['mapping'], 'mapping row')}, "
+        f"{counted(rows['watermark'], 'watermark')}, {counted(rows['group_position'], 'group position')}, "
+        f"{counted(rows['run'], 'run')} with {counted(rows['journal'], 'journal entry', 'journal entries')}"
+    )
+    console.print(f"{escape(str(found.path))} of {iso(found.created_at)}, {done}: {what}", soft_wrap=True)
+    console.print(f"  {counted(found.bytes, 'byte')}, SHA-256 of its rows {found.sha256}", soft_wrap=True)
+
+
+def _print_restored(
+    console: Console, found: Backup, aside: Path | None, controls: Sequence[LinkControl], *, dry_run: bool
+) -> None:
+    _print_backup(console, found, "whole; nothing was restored" if dry_run else "restored")
+    if aside is not None:
+        console.print(f"  what was there before is {escape(str(aside))}", soft_wrap=True)
+    for each in controls:
+        console.print(f"  {escape(str(each.link))} is {each.direction.value}: {escape(each.reason)}", soft_wrap=True)
+    if not dry_run:
+        console.print(f"  [bold]do:[/] {escape('; then '.join(_next(controls)))}", soft_wrap=True)

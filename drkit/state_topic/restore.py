@@ -1,0 +1,199 @@
+"""Filling a new store from a backup.
+
+A backup is of its time. What the links did since isn't in it, so a restored store promises no more than it can: every
+link that was active is paused until somebody has seen that it wasn't failed over since, and positions beyond each
+partition's watermark are conservative (`store_recovered`) until a mirror has compared what landed there.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from drkit.model.clock import iso, now
+from drkit.model.digests import RangeDigest
+from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.state_topic.guard import BEGUN, RECOVERY, STATE
+from drkit.state_topic.recovery import with_row_at
+from drkit.store import codec
+from drkit.store.api import WholeStore
+from drkit.store.backup import Backup, Block, blocks
+from drkit.store.timeline import read_state
+
+
+def holds_something(store: WholeStore) -> bool:
+    """Whether anything is kept, other than what a restore that was interrupted has left."""
+    left = [link for link in store.links() if store.notes(link, RECOVERY).get(STATE) != BEGUN]
+    return bool(left or (not store.links() and (store.runs() or store.journals())))
+
+
+def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -> list[LinkControl]:
+    """Fill a store that holds nothing; can be done again where it was interrupted.
+
+    Args:
+        store: the store.
+        backup: as `read_backup` read it.
+        configured: the links of the configuration; a way back isn't one, and follows its link.
+
+    Returns:
+        what holds now of each configured link of the backup.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    for link in backup.links:
+        store.put_notes(link, RECOVERY, {STATE: BEGUN})
+    marks: dict[LinkId, dict[TopicPartition, Watermark]] = defaultdict(dict)
+    controls: dict[LinkId, LinkControl] = {}
+    digests: dict[LinkId, list[RangeDigest]] = defaultdict(list)
+    for block in blocks(backup.path):
+        if block.kind == "range_digest" and block.link is not None:
+            digests[block.link] += [_digest(*row) for row in block.rows]
+            continue
+        if block.kind == "watermark" and block.link is not None:
+            marks[block.link] |= {mark.tp: mark for mark in (codec.read_watermark(*row) for row in block.rows)}
+        if block.kind == "link_control" and block.link is not None:
+            controls[block.link] = codec.read_link_control(block.link, *block.rows[0])
+            continue
+        _PUT[block.kind](store, block)
+    found = []
+    for link in backup.links:
+        _put_digests(store, link, digests[link])
+        for mark in marks[link].values():
+            _doubt(store, link, mark, backup)
+        control = controls.get(link)
+        if link in configured:
+            control = _held(link, control, backup)
+            found.append(control)
+        kept = store.link_control(link)
+        if control is not None and kept != control:
+            store.set_link_control(control, expected_version=None if kept is None else kept.version)
+        store.put_notes(link, RECOVERY, {STATE: str(iso(now()))})
+    return found
+
+
+def _held(link: LinkId, control: LinkControl | None, backup: Backup) -> LinkControl:
+    """What is sealed or reversed stays; what was active waits for somebody's word."""
+    if control is not None and control.direction is not Direction.ACTIVE:
+        return control
+    reason = f"restored from a backup of {iso(backup.created_at)}: resume it where it was not failed over since"
+    if control is None:
+        return LinkControl(link, Direction.PAUSED, 1, now(), reason, None, frozenset())
+    return replace(control, direction=Direction.PAUSED, version=control.version + 1, changed_at=now(), reason=reason)
+
+
+def _doubt(store: WholeStore, link: LinkId, mark: Watermark, backup: Backup) -> None:
+    """Positions beyond a watermark go back to it, and the next record goes where it ends."""
+    rows = store.mappings(link, mark.tp, mark.epoch)
+    more = [row for row in with_row_at(rows, mark) if row not in rows]
+    store.append_mappings(link, more)
+    store.put_problem(
+        link,
+        Problem(
+            STORE_RECOVERED,
+            mark.topic,
+            mark.partition,
+            f"the store was restored from a backup of {iso(backup.created_at)}: what landed on {link.target} beyond "
+            f"source offset {mark.source_through} (target offset {mark.target_end}) since is not in it",
+            f"While {link.source} answers, drkit mirror --link '{link}' compares what landed there, and settles this. "
+            f"Else groups that had read further go back to source offset {mark.source_through} and read again",
+            halted=False,
+            since=now(),
+            unsure_from=mark.source_through,
+        ),
+    )
+
+
+def _put_digests(store: WholeStore, link: LinkId, digests: list[RangeDigest]) -> None:
+    """By generation, the oldest first: readers prefer what a newer holder wrote."""
+    by_generation: dict[int, list[RangeDigest]] = defaultdict(list)
+    for each in digests:
+        by_generation[each.generation].append(each)
+    for generation in sorted(by_generation):
+        store.put_range_digests(link, by_generation[generation])
+
+
+def _digest(
+    topic: str,
+    partition: int,
+    epoch: int,
+    target_start: int,
+    target_end: int,
+    source_start: int,
+    batches: int,
+    records: int,
+    digest: str,
+    generation: int,
+) -> RangeDigest:
+    tp, raw = TopicPartition(topic, partition), base64.b64decode(digest)
+    return codec.read_digest(tp, epoch, target_start, target_end, source_start, batches, records, raw, generation)
+
+
+def _of(block: Block) -> LinkId:
+    if block.link is None:
+        raise ValueError(f"rows of {block.kind} without a link")
+    return block.link
+
+
+def _put_notes(store: WholeStore, block: Block) -> None:
+    by_kind: dict[str, dict[str, str]] = defaultdict(dict)
+    for kind, name, body in block.rows:
+        by_kind[kind][name] = body
+    for kind, notes in by_kind.items():
+        if kind != RECOVERY:
+            store.put_notes(_of(block), kind, notes)
+
+
+def _put_problems(store: WholeStore, block: Block) -> None:
+    for row in block.rows:
+        store.put_problem(_of(block), codec.read_problem(*row))
+
+
+def _put_states(store: WholeStore, block: Block) -> None:
+    states = []
+    for *columns, positions in block.rows:
+        group, topic, at, before, held_until, expires_at = columns
+        packed = base64.b64decode(positions)
+        states.append(read_state(group, topic, at, before, held_until, expires_at, packed))
+    store.put_group_states(_of(block), states)
+
+
+def _put_journal(store: WholeStore, block: Block) -> None:
+    for row in block.rows:
+        store.append_entry(codec.read_entry(*row))
+
+
+def _put_runs(store: WholeStore, block: Block) -> None:
+    for row in block.rows:
+        store.put_run(codec.read_run(*row))
+
+
+def _put_mappings(store: WholeStore, block: Block) -> None:
+    rows = [OffsetMapping(*row) for row in block.rows]
+    for epoch in sorted({row.epoch for row in rows}):
+        store.append_mappings(_of(block), [row for row in rows if row.epoch == epoch])
+
+
+_PUT: dict[str, Callable[[WholeStore, Block], Any]] = {
+    "generation": lambda store, block: store.raise_generation(_of(block), block.rows[0][0]),
+    "topic_state": lambda store, block: store.put_topic_states(
+        _of(block), [codec.read_topic_state(*row) for row in block.rows]
+    ),
+    "note": _put_notes,
+    "problem": _put_problems,
+    "group_position": lambda store, block: store.put_group_positions(
+        _of(block), [codec.read_group_position(*row) for row in block.rows]
+    ),
+    "group_state": _put_states,
+    "watermark": lambda store, block: store.put_watermarks(
+        _of(block), [codec.read_watermark(*row) for row in block.rows]
+    ),
+    "mapping": _put_mappings,
+    "run": _put_runs,
+    "journal": _put_journal,
+}

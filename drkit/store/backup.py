@@ -1,0 +1,247 @@
+"""A copy of a whole store in a file: gzip over JSON lines, the same from either backend (docs/store.md, "A backup").
+
+The first line says what it is; then rows by kind, at most `ROWS` a line; the last line has how many rows of each kind
+there are, and the SHA-256 of all lines before it. A file that doesn't end with it, or doesn't match it, is no backup.
+Claims and leases belong to processes and aren't in it: a restored store gives out greater generations than the old one.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.topology import LinkId
+from drkit.store import codec
+from drkit.store.api import WholeStore
+from drkit.store.timeline import state_row
+from drkit.store.version import SCHEMA_VERSION
+
+FORMAT = "drkit-store-backup"
+FORMAT_VERSION = 1
+ROWS = 1_000
+KINDS = (
+    "generation",
+    "link_control",
+    "topic_state",
+    "note",
+    "problem",
+    "group_position",
+    "group_state",
+    "watermark",
+    "mapping",
+    "range_digest",
+    "run",
+    "journal",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a backup's file says of itself, once all of it was read and matched. `rows`: how many, by kind."""
+
+    path: Path
+    created_at: datetime
+    backend: str
+    links: tuple[LinkId, ...]
+    rows: Mapping[str, int]
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows of one kind; `link` is None for runs and journals."""
+
+    kind: str
+    link: LinkId | None
+    rows: list[list[Any]]
+
+
+def write_backup(store: WholeStore, path: Path, *, backend: str) -> Backup:
+    """Copy all that a store holds into a new file, and read it back.
+
+    The file is only there once it is whole, only its owner can read it, and none is overwritten.
+
+    Raises:
+        Refused: there is a file of that name.
+        DrkitError: it can't be written, or what was read back isn't what was written.
+        Unreachable: the store doesn't answer.
+    """
+    if path.exists():
+        raise Refused(f"{path} exists already", meaning="A backup overwrites no file", remedy="Name another file")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "wb") as raw, store.snapshot():
+            with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as file:
+                written = _write(store, file, backend)
+            raw.flush()
+            os.fsync(raw.fileno())
+        if read_backup(partial).sha256 != written:
+            raise DrkitError(
+                f"{partial} read back is not what was written", remedy="Check the disk; write it elsewhere"
+            )
+        os.link(partial, path)  # refuses where one appeared meanwhile
+    except FileExistsError:
+        raise Refused(
+            f"{path} exists already", meaning="A backup overwrites no file", remedy="Name another file"
+        ) from None
+    except OSError as error:
+        raise DrkitError(f"{path} can't be written: {error.strerror or error}", remedy="Name another file") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return read_backup(path)
+
+
+def read_backup(path: Path) -> Backup:
+    """Read a whole backup and check it.
+
+    Raises:
+        DrkitError: it can't be read, is cut off or changed, or is no backup.
+        Refused: another version of drkit wrote it.
+    """
+    links: set[LinkId] = set()
+    counts: Counter[str] = Counter()
+    head: dict[str, Any] = {}
+    foot: dict[str, Any] = {}
+    digest = hashlib.sha256()
+    try:
+        for line in _lines(path):
+            found = json.loads(line)
+            if not head:
+                head = _checked_head(path, found)
+            elif "sha256" in found:
+                foot = found
+                continue
+            elif foot:
+                raise _damaged(path, "lines stand behind its end")
+            else:
+                block = _block(found)
+                counts[block.kind] += len(block.rows)
+                links |= set() if block.link is None else {block.link}
+            digest.update(line)
+    except (ValueError, KeyError, TypeError, EOFError) as error:
+        raise _damaged(path, str(error)) from error
+    if not foot:
+        raise _damaged(path, "it is cut off: its last line is missing")
+    if foot["sha256"] != digest.hexdigest():
+        raise _damaged(path, "its checksum doesn't match")
+    if {kind: count for kind, count in foot["rows"].items() if count} != dict(counts):
+        raise _damaged(path, "its counts don't match")
+    created_at = datetime.fromisoformat(head["created_at"])
+    rows = {kind: counts[kind] for kind in KINDS}
+    size = path.stat().st_size
+    return Backup(path, created_at, head["backend"], tuple(sorted(links, key=str)), rows, foot["sha256"], size)
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """The rows of a backup that `read_backup` has checked, in the order of `KINDS`."""
+    for line in _lines(path):
+        found = json.loads(line)
+        if "kind" in found:
+            yield _block(found)
+
+
+def _write(store: WholeStore, file: gzip.GzipFile, backend: str) -> str:
+    counts: Counter[str] = Counter()
+    digest = hashlib.sha256()
+
+    def put(document: Mapping[str, Any]) -> None:
+        line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        digest.update(line)
+        file.write(line)
+
+    head = {"format": FORMAT, "version": FORMAT_VERSION, "schema": SCHEMA_VERSION}
+    put(head | {"backend": backend, "created_at": iso(now())})
+    for kind, link, rows in _contents(store):
+        iterator = iter(rows)
+        while some := [[_plain(value) for value in row] for row in islice(iterator, ROWS)]:
+            put({"kind": kind, "link": None if link is None else str(link), "rows": some})
+            counts[kind] += len(some)
+    found = digest.hexdigest()
+    foot = {"rows": {kind: counts[kind] for kind in KINDS}, "sha256": found}
+    file.write(json.dumps(foot).encode() + b"\n")
+    return found
+
+
+def _contents(store: WholeStore) -> Iterator[tuple[str, LinkId | None, Iterable[Sequence[Any]]]]:
+    """Everything. Positions and watermarks are read before the rows that they rest on: a row is written before them."""
+    links = store.links()
+    for link in links:
+        yield "generation", link, [(store.generation(link),)]
+        control = store.link_control(link)
+        yield "link_control", link, [] if control is None else [codec.link_control_row(control)]
+        yield "topic_state", link, map(codec.topic_state_row, store.topic_states(link).values())
+        for kind in sorted(store.note_kinds(link)):
+            yield "note", link, [(kind, name, body) for name, body in store.notes(link, kind).items()]
+        yield "problem", link, map(codec.problem_row, store.problems(link))
+        yield "group_position", link, map(codec.group_position_row, store.group_positions(link))
+        yield "group_state", link, map(state_row, store.group_states(link))
+        yield "watermark", link, map(codec.watermark_row, store.watermarks(link).values())
+        places = store.places(link)
+        for tp, epoch in places:
+            rows = store.mappings(link, tp, epoch)
+            yield "mapping", link, ((*tp, epoch, row.source_offset, row.target_offset) for row in rows)
+        for tp, epoch in places:
+            digests = store.range_digests(link, tp, epoch)
+            yield "range_digest", link, ((*codec.digest_row(each), each.generation) for each in digests)
+    summaries = store.runs()
+    yield "run", None, map(codec.run_row, summaries)
+    for run in sorted({*store.journals(), *(each.run for each in summaries)}):
+        yield "journal", None, map(codec.entry_row, store.entries(run))
+
+
+def _plain(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path, "rb") as file:
+            yield from file
+    except FileNotFoundError:
+        raise DrkitError(f"there is no file {path}", remedy="Name a file that `drkit store backup` wrote") from None
+    except gzip.BadGzipFile as error:
+        raise _damaged(path, str(error)) from error
+    except OSError as error:
+        raise DrkitError(f"{path} can't be read: {error.strerror or error}", remedy="Check the file") from error
+
+
+def _checked_head(path: Path, found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise _damaged(path, "it doesn't begin as one")
+    if (found["version"], found["schema"]) != (FORMAT_VERSION, SCHEMA_VERSION):
+        raise Refused(
+            f"{path} has format {found['version']} of schema version {found['schema']}, this drkit works with format "
+            f"{FORMAT_VERSION} of schema version {SCHEMA_VERSION}",
+            meaning="Another version of drkit wrote it. Nothing was changed",
+            remedy="Restore it with that version (drkit --version)",
+        )
+    return found
+
+
+def _block(found: Mapping[str, Any]) -> Block:
+    kind, link = found["kind"], found["link"]
+    if kind not in KINDS:
+        raise ValueError(f"an unknown kind of row, {kind!r}")
+    return Block(kind, None if link is None else LinkId.parse(link), found["rows"])
+
+
+def _damaged(path: Path, why: str) -> DrkitError:
+    return DrkitError(
+        f"{path} is no whole backup: {why}",
+        meaning="Nothing of it was used",
+        remedy="Take another backup; or drkit store recover --from the cluster mirrored to fills a new store",
+    )

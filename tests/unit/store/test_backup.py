@@ -1,0 +1,184 @@
+"""A store's copy in a file: whole or refused, and a restored store promises no more than the copy can."""
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from drkit.cli.main import application
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.link_state import STORE_RECOVERED
+from drkit.model.topology import LinkId
+from drkit.store import open_whole_store
+from drkit.store.backup import read_backup, write_backup
+from tests.support.filled_store import FILLED, TP, contents_of, fill_store
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+CONFIG = """
+[clusters.primary]
+bootstrap_servers = "127.0.0.1:1"
+[clusters.dr]
+bootstrap_servers = "127.0.0.1:2"
+[store]
+url = "sqlite:///drkit.db"
+[[links]]
+source = "primary"
+target = "dr"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "drkit.toml").write_text(CONFIG)
+    with closing(open_whole_store(f"sqlite:///{tmp_path}/drkit.db")) as store:
+        fill_store(store)
+    return tmp_path
+
+
+def run(folder: Path, verb: str, *arguments: str, schema: str = "", code: int = 0) -> dict:
+    command = ["store", verb, "--config", str(folder / "drkit.toml"), "--output", "json", *arguments]
+    done = CliRunner().invoke(application(("store",)), command)
+    assert done.exit_code == code, done.output
+    document = json.loads(done.stdout)
+    name = schema or ("error" if "error" in document else f"store-{verb}")
+    jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+    return document
+
+
+def test_what_was_backed_up_is_restored(folder):
+    file = folder / "copy.gz"
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        before = contents_of(store)
+    made = run(folder, "backup", "--out", str(file))
+    assert (made["rows"]["mapping"], made["rows"]["journal"], made["links"]) == (5000, 3, ["primary->dr"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not [each for each in folder.iterdir() if each.name.endswith(".partial")]
+
+    (folder / "drkit.db").unlink()
+    found = run(folder, "restore", "--from", str(file))
+    assert found["restored"][0]["direction"] == "paused"
+    assert "drkit link resume 'primary->dr'" in found["next"]
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db", create=False)) as store:
+        after = contents_of(store)
+        control = after["primary->dr"].pop("control")
+        kept = before["primary->dr"].pop("control")
+        assert after == before
+        assert (control.version, control.paused_topics) == (kept.version + 1, kept.paused_topics)
+        assert "restored from a backup of" in control.reason
+        (doubt,) = [each for each in store.problems(FILLED) if each.kind == STORE_RECOVERED]
+        assert (doubt.topic, doubt.partition, doubt.unsure_from) == (*TP, 4998)
+        assert store.next_generation(FILLED) > before_generation(file)
+
+
+def before_generation(file: Path) -> int:
+    lines = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    return next(line["rows"][0][0] for line in lines if line.get("kind") == "generation")
+
+
+def test_a_store_that_holds_something_is_only_replaced_when_told_so(folder):
+    file = folder / "copy.gz"
+    run(folder, "backup", "--out", str(file))
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        store.put_notes(FILLED, "later", {"a": "b"})
+    refused = run(folder, "restore", "--from", str(file), code=3)
+    assert "--replace" in refused["error"]["remedy"]
+    dry = run(folder, "restore", "--from", str(file), "--replace", "--dry-run")
+    assert (dry["replaced"], dry["restored"]) == (False, [])
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        assert store.notes(FILLED, "later") == {"a": "b"}
+    found = run(folder, "restore", "--from", str(file), "--replace")
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        assert store.notes(FILLED, "later") == {}
+    with closing(open_whole_store(f"sqlite:///{found['kept_aside']}", create=False)) as store:
+        assert store.notes(FILLED, "later") == {"a": "b"}
+
+
+def test_a_restore_that_was_interrupted_is_done_again(folder, monkeypatch):
+    file = folder / "copy.gz"
+    run(folder, "backup", "--out", str(file))
+    (folder / "drkit.db").unlink()
+
+    def cut(*_: object) -> None:
+        raise DrkitError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("drkit.state_topic.restore._put_digests", cut)
+        run(folder, "restore", "--from", str(file), code=1)
+    assert not (folder / "drkit.db").exists(), "what isn't whole doesn't stand there"
+    run(folder, "restore", "--from", str(file))
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed", "missing row", "no backup", "text", "none"])
+def test_a_damaged_backup_is_refused_and_the_store_stays(folder, harm):
+    file = folder / "copy.gz"
+    run(folder, "backup", "--out", str(file))
+    raw, lines = file.read_bytes(), gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+    file.unlink()
+    if harm == "cut":
+        file.write_bytes(raw[: len(raw) // 2])
+    elif harm == "changed":
+        file.write_bytes(gzip.compress(b"".join(lines).replace(b'"billing"', b'"willing"')))
+    elif harm == "missing row":
+        file.write_bytes(gzip.compress(b"".join([*lines[:5], *lines[6:]])))
+    elif harm == "no backup":
+        file.write_bytes(gzip.compress(b'{"a": 1}\n'))
+    elif harm == "text":
+        file.write_text("dear diary")
+    told = run(folder, "restore", "--from", str(file), "--replace", code=1)
+    assert str(file) in told["error"]["what"]
+    assert told["error"]["remedy"]
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db", create=False)) as store:
+        assert store.runs()
+
+
+def test_a_backup_of_another_version_is_refused(folder):
+    file = folder / "copy.gz"
+    run(folder, "backup", "--out", str(file))
+    lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+    file.write_bytes(gzip.compress(b"".join([lines[0].replace(b'"schema":1', b'"schema":2'), *lines[1:]])))
+    assert "schema version 2" in run(folder, "restore", "--from", str(file), "--replace", code=3)["error"]["what"]
+
+
+def test_a_backup_overwrites_no_file(folder):
+    file = folder / "copy.gz"
+    file.write_text("mine")
+    run(folder, "backup", "--out", str(file), code=3)
+    assert file.read_text() == "mine"
+    assert run(folder, "backup", "--out", str(folder / "none" / "x"), code=1)["error"]["remedy"]
+
+
+def test_a_backup_is_of_one_moment(folder, tmp_path, monkeypatch):
+    """What is written while it is made is in it altogether or not at all."""
+    url = f"sqlite:///{folder}/drkit.db"
+    with closing(open_whole_store(url)) as store, closing(open_whole_store(url)) as other:
+        control = store.link_control
+
+        def later(link: LinkId):
+            other.put_notes(FILLED, "later", {"a": "b"})
+            return control(link)
+
+        monkeypatch.setattr(store, "link_control", later)
+        write_backup(store, tmp_path / "one.gz", backend="sqlite")
+    assert b'"later"' not in gzip.decompress((tmp_path / "one.gz").read_bytes())
+
+
+def test_the_schema_needs_no_migration_and_another_one_is_refused(folder):
+    for arguments in ([], ["--dry-run"]):
+        assert run(folder, "migrate", *arguments)["steps"] == []
+    with closing(sqlite3.connect(folder / "drkit.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE schema_version SET version = 2")
+    assert "schema version 2" in run(folder, "migrate", code=3)["error"]["what"]
+    (folder / "drkit.db").unlink()
+    run(folder, "migrate", code=3)
+    assert not (folder / "drkit.db").exists()
+
+
+def test_what_is_no_backup_names_the_file(tmp_path):
+    with pytest.raises(DrkitError, match="there is no file") as told:
+        read_backup(tmp_path / "none.gz")
+    assert not isinstance(told.value, Refused)
