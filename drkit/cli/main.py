@@ -19,6 +19,7 @@ from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = {
+    "init": "Write a commented drkit.toml for two clusters.",
     "config": "Show the configuration with the origin of each value, check it, print its schema.",
     "demo": "Play a disaster and its end on real clusters with real data; exit 0 only if every claim holds.",
     "jars": "Fetch the jars of the lab ahead; the audit needs none.",

@@ -62,7 +62,7 @@ def read_sources(path: Path | None = None) -> ConfigSources:
     except FileNotFoundError:
         raise ConfigError(
             f"no configuration at {file}",
-            remedy="Give --config PATH or set DRKIT_CONFIG; `drkit lab up` writes one for a lab",
+            remedy="Give --config PATH or set DRKIT_CONFIG; `drkit init` writes one, `drkit lab up` one for a lab",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} can't be read: {error}", remedy="Check the path and its permissions") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,15 +13,14 @@ from rich.markup import escape
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.config.effective import without_credentials
 from drkit.model.clock import iso
 from drkit.model.errors import Refused, StoreMissing
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.wording import counted
-from drkit.state_topic.restore import holds_something, restore
-from drkit.store import open_whole_store
-from drkit.store.backup import Backup, read_backup, write_backup
 from drkit.store.version import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from drkit.store.backup import Backup
 
 _SQLITE = "sqlite:///"
 
@@ -45,6 +44,9 @@ def migrate(
 
     Example: `drkit store migrate --dry-run`
     """
+    from drkit.config.effective import without_credentials
+    from drkit.store import open_whole_store
+
     with command(config, output, verbose) as run:
         url = run.config.store.plain_url
         open_whole_store(url, create=False).close()  # refuses another version
@@ -72,6 +74,8 @@ def backup(
 
     Example: `drkit store backup --out /var/backups/drkit-2026-11-23.gz`
     """
+    from drkit.store.backup import write_backup
+
     with command(config, output, verbose) as run:
         url = run.config.store.plain_url
         store = run.plain_store()
@@ -100,6 +104,8 @@ def restore_store(
 
     Example: `drkit store restore --from /var/backups/drkit-2026-11-23.gz`
     """
+    from drkit.store.backup import read_backup
+
     with command(
         config, output, verbose, unfinished="The store may be filled in part: the same command fills it"
     ) as run:
@@ -126,6 +132,9 @@ def restore_store(
 
 def _kept(run: Invocation) -> bool:
     """Whether the store holds something. None is created."""
+    from drkit.state_topic.restore import holds_something
+    from drkit.store import open_whole_store
+
     try:
         store = open_whole_store(run.config.store.plain_url, create=False)
     except StoreMissing:
@@ -138,6 +147,9 @@ def _kept(run: Invocation) -> bool:
 
 def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | None, list[LinkControl]]:
     """Fill the store; where a SQLite file was put aside, its new name."""
+    from drkit.state_topic.restore import restore
+    from drkit.store import open_whole_store
+
     url = run.config.store.plain_url
     configured = [each.link().id for each in run.config.links]
     file = Path(url.removeprefix(_SQLITE).partition("?")[0]) if url.startswith(_SQLITE) else None
@@ -164,6 +176,8 @@ def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | N
 
 def _put_aside(file: Path) -> Path:
     """Give a SQLite file another name, whole: what its log holds is in it once it was opened and closed."""
+    from drkit.store import open_whole_store
+
     open_whole_store(f"{_SQLITE}{file}", create=False).close()
     aside = file.with_name(f"{file.name}.before-restore-{int(time.time())}")
     for suffix in ("-wal", "-shm", ""):

@@ -20,6 +20,7 @@ from drkit.lab.lab import START_SECONDS
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
+    "init",
     "config",
     "jars",
     "demo",
