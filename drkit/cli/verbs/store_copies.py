@@ -17,7 +17,6 @@ from drkit.model.clock import iso
 from drkit.model.errors import Refused, StoreMissing
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.wording import counted
-from drkit.store.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from drkit.store.backup import Backup
@@ -46,6 +45,7 @@ def migrate(
     """
     from drkit.config.effective import without_credentials
     from drkit.store import open_whole_store
+    from drkit.store.version import SCHEMA_VERSION
 
     with command(config, output, verbose) as run:
         url = run.config.store.plain_url
