@@ -135,8 +135,6 @@ def judged(
     what: str,
     progress: Progress,
     tasks: Tasks | None = None,
-    *,
-    brief: bool = True,
 ) -> Judged:
     """Observe and judge; anew where records went away while they were read, or the logs' starts moved.
 
@@ -144,7 +142,7 @@ def judged(
     counts if the logs began at its end where they did at its start.
     """
     progress("looking at both clusters")
-    with session_starting(spark, brief=brief) as started:
+    with session_starting(spark, brief=True) as started:
         scope = observe_scope(request, store, config)
         progress("starting Spark")
         session = started()

@@ -96,7 +96,7 @@ def salvage(
     say = progress or (lambda _: None)
     refuse_altered(request.link, "the salvage")
     folder = _free_folder(request.out)
-    found = judged(request, store, config, spark, "the salvage", say, tasks, brief=False)
+    found = judged(request, store, config, spark, "the salvage", say, tasks)
     say = described(found.reader.spark, f"salvage of {request.link.id}", say)
     say("writing what only the source holds")
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
