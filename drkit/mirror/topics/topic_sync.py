@@ -270,7 +270,7 @@ class TopicSync:
             None,
             f"{where} may not be seen by drkit's principal (TOPIC_AUTHORIZATION_FAILED): whether it is the topic that "
             "was mirrored, or exists at all, is not known, and nothing of it is mirrored",
-            f"Grant drkit's principal {rights} on it (`drkit acls` names all rights); it is tried again by itself",
+            f"Grant drkit's principal {rights} on it (docs/topics.md names all rights); it is tried again by itself",
             halted=True,
         )
 
