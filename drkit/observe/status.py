@@ -8,7 +8,7 @@ primary must not hide how far the mirror had come.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -42,6 +42,8 @@ from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
 
 OBSERVE_SECONDS = 5.0
+_FRESH_SECONDS = 5.0
+"""A mirror at work looks at each partition about once a second; one that hasn't for so long has stopped looking."""
 OUTSIDE_THE_FENCE = "outside_the_fence"
 """Kind of a problem that nobody recorded: it is seen at each look."""
 
@@ -262,6 +264,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         partitions = tuple(replace(each, lag_records=None, lag_seconds=None, lag_reason=why) for each in partitions)
     silent = [alias for alias, ends in ((link.id.source, source), (link.id.target, target)) if not ends.reachable]
     state, reason = _state(control, problems, silent, running=running, known=bool(watermarks))
+    if state == "mirroring" and (still := _not_begun(partitions, watermarks)):
+        state, reason = "degraded", still
     reasons = (reason, *(ends.reason for ends in (source, target) if ends.refused))
     return LinkStatus(
         link=link,
@@ -399,14 +403,16 @@ def _lag_seconds(
     """Seconds since the source's end was first seen beyond what is mirrored (`parted`: beyond what still is).
 
     Where the mirror was caught up when it last looked, and the source doesn't answer now (not `live`), or lags and no
-    mirror runs, records may have come at any moment since: the time since that look is the conservative answer.
+    mirror runs, or the mirror hasn't looked for a while, records may have come at any moment since: the time since that
+    look is the conservative answer.
     """
     if lag == 0 and live:
         return 0.0
     since = mark.behind_since or parted
     if since is not None:
         return max(0.0, (at - since).total_seconds())
-    return 0.0 if running and live else max(0.0, (at - mark.observed_at).total_seconds())
+    looked = max(0.0, (at - mark.observed_at).total_seconds())
+    return 0.0 if running and live and looked < _FRESH_SECONDS else looked
 
 
 def _group(position: GroupPosition, translator: Translator) -> GroupStatus:
@@ -458,6 +464,18 @@ def _state(
     if silent:
         return "degraded", f"the mirror runs, but {' and '.join(silent)} can't be read"
     return "mirroring", None
+
+
+def _not_begun(partitions: Sequence[PartitionStatus], recorded: Container[TopicPartition]) -> str | None:
+    """Why a link with a mirror and without a problem on record is not all mirrored; None: it is."""
+    places = ((TopicPartition(each.topic, each.partition), each) for each in partitions)
+    waiting = [str(tp) for tp, each in places if tp not in recorded and each.lag_records and not is_canary(tp.topic)]
+    if not waiting:
+        return None
+    return (
+        f"nothing of {and_more(waiting)} is mirrored yet. Where that lasts, the mirror that runs has other topics than "
+        "this configuration: start it anew"
+    )
 
 
 def _recovery_point(partitions: Sequence[PartitionStatus], source: ClusterLogEnds) -> RecoveryPoint:

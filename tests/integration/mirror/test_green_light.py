@@ -1,0 +1,85 @@
+"""A status says `mirroring` only while every partition moves, or is at the end of what can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from drkit.lab import Lab
+from drkit.model.topology import Link
+from drkit.observe.status import LinkStatus, link_statuses
+from tests.support.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def status(mirrored: Mirrored, link: Link | None = None) -> LinkStatus:
+    return link_statuses(mirrored.config, mirrored.store, [link or mirrored.link], timeout_seconds=1.5)[0]
+
+
+def write(mirrored: Mirrored, topic: str, count: int) -> None:
+    producer = mirrored.source.producer()
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    assert producer.flush(20) == 0
+
+
+@contextmanager
+def frozen(lab: Lab, alias: str) -> Iterator[None]:
+    lab.pause(alias)
+    try:
+        yield
+    finally:
+        lab.resume(alias)
+
+
+def green(mirrored: Mirrored) -> bool:
+    seen = status(mirrored)
+    return seen.state == "mirroring" and seen.recovery_point.records == 0
+
+
+def test_a_cluster_that_does_not_answer_is_no_green_light(mirrored: Mirrored) -> None:
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    write(mirrored, topic, 10)
+    with mirrored.running():
+        wait_until(lambda: green(mirrored), 30, "the mirror")
+        with frozen(mirrored.lab, "dr"):
+            write(mirrored, topic, 10)
+            seen = wait_until(
+                lambda: found if (found := status(mirrored)).state != "mirroring" else None, 20, "the state"
+            )
+            assert seen.state == "degraded"
+            assert "dr does not answer" in (seen.reason or "")
+            late = wait_until(
+                lambda: next((p for p in status(mirrored).partitions if (p.lag_seconds or 0) > 5), None),
+                30,
+                "the lag's age",
+            )
+            assert late.lag_records == 10
+        wait_until(lambda: green(mirrored), 60, "dr again")
+        with frozen(mirrored.lab, "primary"):
+            seen = status(mirrored)
+            assert seen.state == "degraded"
+            assert "primary does not answer" in (seen.reason or "")
+        wait_until(lambda: green(mirrored), 60, "primary again")
+
+
+def test_topics_that_no_worker_knows_of_are_no_green_light(mirrored: Mirrored) -> None:
+    """The configuration got one more topic, and the mirror was not started anew."""
+    topic, other = mirrored.name("orders"), f"elsewhere-{mirrored.prefix}"
+    for each in (topic, other):
+        mirrored.source.create(each)
+        write(mirrored, each, 10)
+    edited = replace(mirrored.link, topics=(*mirrored.link.topics, other))
+    with mirrored.running():
+        wait_until(lambda: green(mirrored), 30, "the mirror")
+        seen = status(mirrored, edited)
+        assert seen.state == "degraded"
+        assert f"{other}:0" in (seen.reason or "")
+        assert "start it anew" in (seen.reason or "")
+        assert seen.recovery_point.records == 10
