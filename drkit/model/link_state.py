@@ -74,6 +74,9 @@ RECORDS_MISPLACED = "records_misplaced"
 STORE_RECOVERED = "store_recovered"
 """Kind of the problem that the store was lost, and what its copy says ends here: what landed since isn't known."""
 
+COPY_CUT = "copy_cut"
+"""Kind of the problem that a store was recovered from a copy that lacked records: topics or groups may be gone."""
+
 RECOVERED_FROM_LOGS = "recovered_from_logs"
 """Kind of the problem that store and copy were lost: that offsets are the same on both sides is the configuration's
 word."""

@@ -41,6 +41,7 @@ class TransactionHistory:
         dropped: by output partition, the end of what older transactions wrote that aren't kept any more.
         undecided: by output partition, where the first records stand of a transaction of which it isn't known
             whether it was committed.
+        elsewhere: by group, the topics that its transactions write to, where none of them is one of the link's.
     """
 
     watch: str
@@ -50,3 +51,4 @@ class TransactionHistory:
     transactions: tuple[GroupTransaction, ...] = ()
     dropped: Mapping[TopicPartition, int] = field(default_factory=dict)
     undecided: Mapping[TopicPartition, int] = field(default_factory=dict)
+    elsewhere: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.observe.check import Check, CheckOutcome
-from drkit.state_topic.guard import holds
+from drkit.state_topic.guard import holds, older_than
 from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.records import state_topic
 from drkit.store.api import Store
@@ -96,6 +96,12 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
     )
     gone = {(p.group, p.topic, p.partition) for p in copy.positions}
     gone -= {(p.group, p.topic, p.partition) for p in store.group_positions(link.id)}
+    older = older_than(copy, store, link)
+    if older is not None and older.decision is not None:
+        why = (
+            f"the store is older than its copy on {alias}, which has a later decision about the link ({older.decision})"
+        )
+        return Check(_COPY, CheckOutcome.FAIL, why, f"A backup was brought back? Move it away, then {recover}")
     if (lost or gone) and not runs:
         what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
         what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []

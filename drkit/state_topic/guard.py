@@ -1,24 +1,30 @@
-"""A store that has forgotten a link is told from a new one: by the copy of the link's state on the target."""
+"""A store that has forgotten a link, or that is an older one (a backup brought back), is told by the copy of the link's
+state on the target.
+
+The copy is written after the store, so it is never ahead of the store that it was written from.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import Written
 from drkit.model.errors import Refused
-from drkit.model.topology import Link
+from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.records import StateKind, section_of, state_topic
+from drkit.state_topic.link_copy import LinkCopy
+from drkit.state_topic.records import StateKind, read_key, section_of, state_topic
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
 
 
 RECOVERY = "recovery"
-"""StateKind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
+"""Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
 STATE = "state"
 BEGUN = "begun"
 
@@ -31,6 +37,16 @@ def begun(store: Store, link: Link) -> bool:
 def holds(store: Store, link: Link) -> bool:
     """Whether the store knows of the link's mirroring; not what a recovery that was interrupted has left."""
     return bool(store.topic_states(link.id) or store.watermarks(link.id)) and not begun(store, link)
+
+
+def check_recovered(store: Store, link: Link) -> None:
+    """Raise `Refused` where the store holds only what a recovery had filled in when it was interrupted."""
+    if begun(store, link):
+        raise Refused(
+            f"the recovery of {link.id} was interrupted: the store holds a part of it",
+            meaning="Positions, topics or decisions may be missing from it. Nothing was changed",
+            remedy=f"Run drkit store recover --from {link.id.target} --link '{link.id}' again, to its end",
+        )
 
 
 def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None:
@@ -49,15 +65,63 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
     )
 
 
+def check_not_older(link: Link, store: Store, keys: Iterable[bytes]) -> None:
+    """Raise `Refused` where a state topic knows a later decision about the link (`keys`, read before) than the store.
+
+    With an older store a link that was failed over is active again, and its mirror would write below the clients.
+    """
+    newest = max(
+        (int(key[1]) for raw in keys if (key := read_key(raw)) is not None and key[0] == StateKind.CONTROL), default=0
+    )
+    control = store.link_control(link.id)
+    version = 0 if control is None else control.version
+    if newest <= version:
+        return
+    raise Refused(
+        f"the store is older than the copy of its state on {link.id.target}: of link {link.id} it has decision "
+        f"{version}, the copy has decision {newest}",
+        meaning="A backup of the store was brought back, or store.url is another one. The link may have been failed "
+        "over since: a mirror could write into what clients use by now",
+        remedy="Move this store away (SQLite: rename the file; Cassandra: name another keyspace), then drkit store "
+        f"recover --from {link.id.target} --link '{link.id}'",
+    )
+
+
+class OlderStore(NamedTuple):
+    """By how much a store is older than the copy: partitions whose watermark there is newer, and the decision there."""
+
+    partitions: list[TopicPartition]
+    decision: int | None
+
+
+def older_than(copy: LinkCopy, store: Store, link: Link) -> OlderStore | None:
+    """What of the link the copy (read before) has newer than the store; None: nothing.
+
+    A watermark that the mirror took back since, because the target lost data, was observed later than the copy's.
+    """
+    marks = store.watermarks(link.id)
+    partitions = sorted(
+        tp
+        for tp, found in copy.partitions.items()
+        if tp in marks
+        and (found.watermark.epoch, found.watermark.source_through) > (marks[tp].epoch, marks[tp].source_through)
+        and found.watermark.observed_at > marks[tp].observed_at
+    )
+    control = store.link_control(link.id)
+    version = 0 if control is None else control.version
+    decision = copy.control.version if copy.control is not None and copy.control.version > version else None
+    return OlderStore(partitions, decision) if partitions or decision is not None else None
+
+
 def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
-    """Raise `Refused` where the store has forgotten a link that is about to be mirrored.
+    """Raise `Refused` where the store has forgotten a link that is about to be mirrored, or is older than its copy.
 
     Where the copy may not be seen there is none, either: the mirror can't write it.
 
     Raises:
-        Unreachable: the store has nothing of the link, and the target doesn't answer.
+        Unreachable: the target doesn't answer.
     """
-    if link.inverse or holds(store, link):
+    if link.inverse:
         return
     topic = state_topic(link)
     found: Mapping[bytes, Written] = {}
@@ -66,4 +130,6 @@ def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: Clust
             found = connection.read_all(link.id.target, target, topic)
     except Refused as error:
         log.warning("%s: whether %s has a copy of its state can't be seen: %s", link.id, link.id.target, error)
-    check_not_forgotten(link, store, [key for key, each in found.items() if each.value is not None])
+    keys = [key for key, each in found.items() if each.value is not None]
+    check_not_forgotten(link, store, keys)
+    check_not_older(link, store, keys)

@@ -33,7 +33,8 @@ class ProvenPartition(NamedTuple):
 class LinkCopy:
     """A link's state, as its topic has it. `written_at`: when its last record was written; `records`: how many keys.
 
-    `unproven`: partitions whose rows aren't those that their watermark counts.
+    `unproven`: partitions whose rows aren't those that their watermark counts. `begins`: the first offset of the topic;
+    beyond 0 somebody has deleted records, for compaction keeps it. `unreadable`: keys whose values make no sense.
     """
 
     topic: str
@@ -46,6 +47,8 @@ class LinkCopy:
     positions: list[GroupPosition] = field(default_factory=list)
     partitions: dict[TopicPartition, ProvenPartition] = field(default_factory=dict)
     unproven: list[TopicPartition] = field(default_factory=list)
+    begins: int = 0
+    unreadable: list[str] = field(default_factory=list)
 
 
 def read_copy(link: Link, target: ClusterConfig, admin: ClusterAdmin) -> LinkCopy | None:
@@ -59,7 +62,9 @@ def read_copy(link: Link, target: ClusterConfig, admin: ClusterAdmin) -> LinkCop
     topic = state_topic(link)
     if not connection.exists(admin, topic):
         return None
-    return copy_of(link, topic, connection.read_all(link.id.target, target, topic))
+    copy = copy_of(link, topic, connection.read_all(link.id.target, target, topic))
+    copy.begins = admin.start_offsets([TopicPartition(topic, 0)]).get(TopicPartition(topic, 0), 0)
+    return copy
 
 
 def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
@@ -76,16 +81,19 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
         if record.value is None:
             continue
         copy.records += 1
-        value = json.loads(record.value)
-        if key[0] == StateKind.WATERMARK:
-            mark = codec.read_watermark(*value["mark"])
-            marks[mark.tp] = mark, value["rows"], value["chain"]
-        elif key[0] == StateKind.ROWS:
-            tp, epoch, number = TopicPartition(str(key[1]), int(key[2])), int(key[3]), int(key[4])
-            pairs = tuple((source, target) for source, target in value)
-            blocks[tp, epoch].append(Block(number, pairs))
-        else:
-            _take(copy, link, key, value)
+        try:
+            value = json.loads(record.value)
+            if key[0] == StateKind.WATERMARK:
+                mark = codec.read_watermark(*value["mark"])
+                marks[mark.tp] = mark, value["rows"], value["chain"]
+            elif key[0] == StateKind.ROWS:
+                tp, epoch, number = TopicPartition(str(key[1]), int(key[2])), int(key[3]), int(key[4])
+                pairs = tuple((source, target) for source, target in value)
+                blocks[tp, epoch].append(Block(number, pairs))
+            else:
+                _take(copy, link, key, value)
+        except (ValueError, TypeError, KeyError, IndexError):
+            copy.unreadable.append(raw.decode(errors="replace"))
     copy.written_at = from_millis(newest) if newest >= 0 else None
     for tp, (mark, count, chain) in sorted(marks.items()):
         rows = proven_rows(tp, mark.epoch, sorted(blocks[tp, mark.epoch]), count, chain)
@@ -106,7 +114,9 @@ def _take(copy: LinkCopy, link: Link, key: tuple[str | int, ...], value: Any) ->
                     remedy="Use the drkit that wrote it",
                 )
         case StateKind.CONTROL:
-            copy.control = codec.read_link_control(link.id, *value)
+            control = codec.read_link_control(link.id, *value)
+            if copy.control is None or copy.control.version < control.version:
+                copy.control = control
         case StateKind.TOPIC:
             copy.topics[str(key[1])] = codec.read_topic_state(*value)
         case StateKind.NOTE:

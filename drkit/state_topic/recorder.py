@@ -34,7 +34,7 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.guard import check_not_forgotten
+from drkit.state_topic.guard import check_not_forgotten, check_not_older
 from drkit.state_topic.records import (
     FORMAT,
     NOT_KEPT,
@@ -271,6 +271,7 @@ class Recorder:
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
                 check_not_forgotten(self._link, self._store, self._known)
+                check_not_older(self._link, self._store, self._known)
         else:
             connection.create(self._admin, self._topic)
             self._known = {}
@@ -335,8 +336,10 @@ class Recorder:
             match section:
                 case StateKind.CONTROL:
                     control = store.link_control(link)
-                    found = {} if control is None else {(StateKind.CONTROL,): codec.link_control_row(control)}
+                    row = None if control is None else codec.link_control_row(control)
+                    found = {} if control is None else {(StateKind.CONTROL, control.version): row}
                     self._differences((StateKind.CONTROL,), found, records)
+                    self._leave_later_decisions(0 if control is None else control.version, records)
                 case StateKind.TOPIC:
                     states = store.topic_states(link)
                     rows = {(StateKind.TOPIC, topic): codec.topic_state_row(state) for topic, state in states.items()}
@@ -356,6 +359,14 @@ class Recorder:
                 case StateKind.POSITIONS:
                     self._read_positions(records)
         return records
+
+    @staticmethod
+    def _leave_later_decisions(version: int, records: Records) -> None:
+        """A store that was brought back from a backup removes nothing that is newer than itself."""
+        for raw in [raw for raw, value in records.items() if value is None]:
+            key = read_key(raw)
+            if key is not None and key[0] == StateKind.CONTROL and int(key[1]) > version:
+                del records[raw]
 
     def _notes(self, kind: str, records: Records) -> None:
         if kind not in NOT_KEPT:

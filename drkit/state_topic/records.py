@@ -3,7 +3,7 @@
 | key | value |
 |---|---|
 | `link` | format, link, ids of both clusters, when it was last written |
-| `control` | the link's decision |
+| `control` version | the link's decision; a late writer's stands beside a newer one, and the highest version counts |
 | `topic` T | a topic's state |
 | `note` kind, name | a note |
 | `problem` kind, T, p | a problem |

@@ -17,9 +17,18 @@ from datetime import datetime
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.model.clock import iso, now
 from drkit.model.fence import FENCES, newest, record_text
-from drkit.model.link_state import STATE_TOPIC_FAILED, STORE_RECOVERED, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import (
+    COPY_CUT,
+    STATE_TOPIC_FAILED,
+    STORE_RECOVERED,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.wording import counted
 from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
 from drkit.store.api import Store
@@ -109,12 +118,17 @@ def fill(
         for tp in copy.unproven
         if tp.topic in topics
     ]
+    left_out += _not_in_copy(copy, topics.values(), left_out)
     partitions = {tp: found for tp, found in copy.partitions.items() if tp.topic in topics}
     there = {TopicPartition(topics[tp.topic].target_topic, tp.partition): tp for tp in partitions}
     ends = {} if target is None else {there[tp]: end for tp, end in target.log_ends(there, partial=True).items()}
     for problem in copy.problems:
         if problem.kind != STATE_TOPIC_FAILED:
             store.put_problem(link.id, problem)
+    cut = _cut(link, copy)
+    if cut is not None:
+        left_out.insert(0, LeftOut("*", None, cut))
+        store.put_problem(link.id, _cut_problem(link, cut))
     conservative = []
     rows: list[OffsetMapping] = []
     for tp, found in sorted(partitions.items()):
@@ -165,6 +179,49 @@ def _still_there(
             why = "is another topic of the name now" if info is not None else "is not there any more"
             left_out.append(LeftOut(state.topic, None, f"{state.target_topic} on {link.id.target} {why}"))
     return kept, left_out
+
+
+def _not_in_copy(copy: LinkCopy, topics: Iterable[TopicState], known: Iterable[LeftOut]) -> list[LeftOut]:
+    """Partitions without a watermark, and watermarks without their topic."""
+    said = {(each.topic, each.partition) for each in known}
+    missing = [
+        LeftOut(state.topic, number, "the copy has no watermark of it: how far it was mirrored is not known")
+        for state in topics
+        for number in range(state.partitions)
+        if TopicPartition(state.topic, number) not in copy.partitions and (state.topic, number) not in said
+    ]
+    nameless = sorted({tp.topic for tp in copy.partitions} - copy.topics.keys())
+    return missing + [
+        LeftOut(name, None, "the copy has watermarks of it, and nothing of the topic") for name in nameless
+    ]
+
+
+def _cut(link: Link, copy: LinkCopy) -> str | None:
+    """Why the copy may lack topics and groups without a trace; None: it is whole, as far as it shows."""
+    if copy.begins:
+        return (
+            f"{copy.topic} on {link.id.target} begins at offset {copy.begins}: the records before were deleted (by "
+            "retention, or DeleteRecords), and topics and groups that only these named are missing"
+        )
+    if copy.unreadable:
+        return (
+            f"{counted(len(copy.unreadable), 'record')} of {copy.topic} on {link.id.target} can't be read (the first "
+            f"has key {copy.unreadable[0]}): what they said is missing"
+        )
+    return None
+
+
+def _cut_problem(link: Link, why: str) -> Problem:
+    return Problem(
+        COPY_CUT,
+        "*",
+        None,
+        f"the store was lost and recovered from a copy that is not whole: {why}",
+        f"Compare the groups and topics of the plan with those that you know. While {link.id.source} answers, drkit "
+        f"mirror --link '{link.id}' finds all of them again; then `drkit link resume '{link.id}'` clears this",
+        halted=False,
+        since=now(),
+    )
 
 
 def _doubt(link: Link, copy: LinkCopy, found: ProvenPartition, end: int | None) -> Conservative | None:

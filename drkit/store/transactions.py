@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from drkit.model.transactions import GroupTransaction, TransactionHistory
 from drkit.store.api import LinkStore
 
 _KIND = "transactions"
+_SUSPECTED = "transactional_groups"
 _HEAD = "head"
 _CHUNK = 32
 _CHUNKS = 128
@@ -45,6 +46,7 @@ class TransactionNotes:
         read: Mapping[TopicPartition, int],
         dropped: Mapping[TopicPartition, int],
         undecided: Mapping[TopicPartition, int],
+        elsewhere: Mapping[str, frozenset[str]],
     ) -> None:
         """Keep what is new or changed, and how far was read. Durable on return.
 
@@ -66,6 +68,7 @@ class TransactionNotes:
             "read": _offsets(read),
             "dropped": _offsets(dropped),
             "undecided": _offsets(undecided),
+            "elsewhere": {group: sorted(topics) for group, topics in sorted(elsewhere.items())},
         }
         self._store.put_notes(self._link, _KIND, notes)  # before the head: it says up to where they are complete
         self._store.put_notes(self._link, _KIND, {_HEAD: _text(head)})
@@ -91,7 +94,23 @@ def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | 
         tuple(sorted(commits, key=lambda each: each.number)),
         _read_offsets(kept["dropped"]),
         _read_offsets(kept["undecided"]),
+        {group: frozenset(topics) for group, topics in kept["elsewhere"].items()},
     )
+
+
+def suspect(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
+    """Keep that these groups may commit in transactions, before the watch of these has found them."""
+    store.put_notes(link, _SUSPECTED, dict.fromkeys(groups, "1"))
+
+
+def suspected_groups(store: LinkStore, link: LinkId) -> frozenset[str]:
+    """The groups that may commit in transactions, whether a watch knows them by now or not."""
+    return frozenset(store.notes(link, _SUSPECTED))
+
+
+def forget_suspected(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
+    """These groups commit outside transactions."""
+    store.forget_notes(link, _SUSPECTED, sorted(groups))
 
 
 def forget_transactions(store: LinkStore, link: LinkId) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,10 +71,12 @@ def runs(
             _audit(run, run_id)
         listed = store.runs()
         places = _anchors(run)
+        recovered = _recovered(run, store)
         if run_id is None:
             missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))
             run.writer.emit(
-                runs_document(listed, missing, places), lambda console: _print_list(console, listed, missing)
+                {**runs_document(listed, missing, places), "store_recovered": recovered},
+                lambda console: _print_list(console, listed, missing, recovered),
             )
             return
         entries = store.entries(run_id)
@@ -97,13 +99,13 @@ def runs(
         damaged = not whole and summary is not None and summary.kind in KINDS
         document = journal_document(run_id, summary, entries, verdict, places, record)
         run.writer.emit(
-            {**document, "way_out": _way_document(advice)},
+            {**document, "way_out": _way_document(advice), "store_recovered": recovered},
             lambda console: _print_run(console, run_id, summary, entries, verdict, record, advice, verbose=verbose),
         )
         if damaged and summary is not None and summary.state not in FINAL_STATES:
             run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by what link, fence and clusters say")
         if verdict.contradicted:
-            run.exit(ExitCode.FAILED)
+            _fail(run, recovered)
 
 
 def _anchors(run: Invocation) -> list[AnchorPlace]:
@@ -114,6 +116,29 @@ def _anchors(run: Invocation) -> list[AnchorPlace]:
     aliases = list(dict.fromkeys(alias for link in run.config.links for alias in (link.source, link.target)))
     with Clusters(run.config.clusters) as clusters:
         return read_anchors(clusters, aliases)
+
+
+def _recovered(run: Invocation, store: Store) -> dict[str, str]:
+    """By link, when this store was filled by `drkit store recover`: the journals of runs before that are in no copy."""
+    from drkit.state_topic.guard import BEGUN, RECOVERY, STATE
+
+    ids = [configured.link().id for configured in run.config.links]
+    found = {str(link): store.notes(link, RECOVERY).get(STATE, BEGUN) for link in ids}
+    return {link: at for link, at in found.items() if at != BEGUN}
+
+
+def _fail(run: Invocation, recovered: Mapping[str, str]) -> None:
+    if recovered:
+        run.writer.log.print(_about_recovery(recovered))
+    run.exit(ExitCode.FAILED)
+
+
+def _about_recovery(recovered: Mapping[str, str]) -> str:
+    said = "; ".join(f"{link} at {at}" for link, at in recovered.items())
+    return escape(
+        f"This store says that it was recovered ({said}). No copy holds journals, so those of earlier runs are missing "
+        "from it. Whether that is all, the operator who recovered it knows"
+    )
 
 
 def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
@@ -168,7 +193,11 @@ def _audit(run: Invocation, run_id: str | None) -> None:
             complete_evidence(estate, link)
 
 
-def _print_list(console: Console, listed: Sequence[RunSummary], missing: Sequence[str] = ()) -> None:
+def _print_list(
+    console: Console, listed: Sequence[RunSummary], missing: Sequence[str], recovered: Mapping[str, str]
+) -> None:
+    if missing and recovered:
+        console.print(_about_recovery(recovered), soft_wrap=True)
     for name in missing:
         console.print(
             f"[bold red]✗ run {name} was anchored, and the store has nothing of it:[/] drkit runs {name}",

@@ -5,6 +5,7 @@ Its copies in files are in `store_copies.py`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ MIRROR = "drkit mirror --link LINK"
 MOVE_AGAIN = "drkit failover --to TARGET --unplanned --accept-unfenced --link LINK --group GROUP"
 OPEN_TARGET = "drkit fence --lift --cluster TARGET --yes --link LINK"
 _SHOWN = 10
+_GRACE_SECONDS = 3.0
+_LOOK_SECONDS = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -82,6 +85,7 @@ def recover(
                 found = _from_logs(run, links, clusters)
             else:
                 copies = _copies(run, links, clusters)
+                _check_no_mirror(links, clusters)
                 store = _empty_store(run, links)
                 found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies]
             ways = [way_on(each, source_answers=_answers(clusters, each.link.id.source)) for each in found]
@@ -155,6 +159,43 @@ def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[
             + (f". The others alone: --link '{others[0]}'" if others else ""),
         )
     return found
+
+
+def _check_no_mirror(links: Sequence[Link], clusters: Clusters) -> None:
+    """Raise `Refused` where a mirror writes the copy: it has a store, so this configuration names another one.
+
+    Workers meet in a group on the target. One that is dead leaves it after its session; that of another link between
+    the same clusters has the same group. So the copies say it: a mirror writes to each every `HEARTBEAT_SECONDS`.
+    """
+    from drkit.mirror.workers.membership import group_of
+    from drkit.state_topic.recorder import HEARTBEAT_SECONDS
+    from drkit.state_topic.records import state_topic
+
+    ends: dict[LinkId, int] = {}
+    deadline = time.monotonic() + HEARTBEAT_SECONDS + _GRACE_SECONDS
+    while True:
+        for link in links:
+            admin, place = clusters.admin(link.id.target), TopicPartition(state_topic(link), 0)
+            end = admin.end_offsets([place], committed=False).get(place, 0)
+            if ends.setdefault(link.id, end) != end:
+                raise Refused(
+                    f"a mirror of {link.id} is at work: it writes the copy on {link.id.target} right now",
+                    meaning="Its store is not lost; this configuration names another one (store.url). With two stores "
+                    "the mirror would go on after a failover. Nothing was created",
+                    remedy="Name the mirror's store in store.url. Where that is really gone: stop the mirror (group "
+                    f"{group_of(link.id)} on {link.id.target} has its client), then run this again",
+                )
+        joined = [link for link in links if _members(clusters, link)]
+        if not joined or time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _members(clusters: Clusters, link: Link) -> int:
+    from drkit.mirror.workers.membership import group_of
+
+    name = group_of(link.id)
+    return clusters.groups(link.id.target).members([name])[name]
 
 
 def _empty_store(run: Invocation, links: Sequence[Link]) -> Store:

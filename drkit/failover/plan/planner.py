@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.fencing.cluster_fence import fence_means
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.preconditions import obstacles
+from drkit.failover.plan.preconditions import obstacles, older_store
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
-from drkit.failover.positions.consistent_cut import moment_of
+from drkit.failover.positions.consistent_cut import ConsistentCut, moment_of
 from drkit.failover.positions.consistent_cut_reader import at_consistent_cut
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
@@ -37,6 +38,8 @@ from drkit.model.fence import FenceMethod
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
+from drkit.state_topic.guard import OlderStore, older_than
+from drkit.state_topic.link_copy import read_copy
 
 _SHOWN = 5
 _STALE_SECONDS = 15.0
@@ -73,14 +76,10 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         Unreachable: the store doesn't answer.
     """
     link = find_link(estate, request)
-    offsets = None if request.mirrormaker is None else look_at_mirrormaker(estate, link, request.mirrormaker)
-    seen = () if offsets is None else captured(link, offsets)
-    world = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
-    cut = None
-    if request.consistent:
-        _check_possible(world)
-        world, cut = at_consistent_cut(estate, world, request.selection)
-        request = replace(request, at=moment_of(cut))
+    with ThreadPoolExecutor(1, "drkit-copy") as pool:
+        asked = pool.submit(_older_store, estate, link)
+        world, offsets, cut, request = _look(estate, link, request)
+        older = asked.result()
     plan = plan_for(
         world,
         request,
@@ -89,10 +88,36 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         directories=look_at_directories(estate, link.id),
         hooks=hooks_of(estate.config.hooks, Kind.FAILOVER, {}),
         offsets=offsets,
+        older=older if offsets is None else None,
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
     return replace(plan, places=look_at(estate, link.id.target, plan.positions))
+
+
+def _look(
+    estate: ClusterContext, link: Link, request: PlanRequest
+) -> tuple[Snapshot, MirrorMakerOffsets | None, ConsistentCut | None, PlanRequest]:
+    """What the plan is made from; of `--consistent` the request becomes one with its moment."""
+    offsets = None if request.mirrormaker is None else look_at_mirrormaker(estate, link, request.mirrormaker)
+    seen = () if offsets is None else captured(link, offsets)
+    world = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
+    cut = None
+    if request.consistent:
+        _check_possible(world)
+        world, cut = at_consistent_cut(estate, world, request.selection)
+        request = replace(request, at=moment_of(cut))
+    return world, offsets, cut, request
+
+
+def _older_store(estate: ClusterContext, link: Link) -> OlderStore | None:
+    """By how much the store is older than its copy on the target; None: it isn't, or that can't be told."""
+    alias = link.id.target
+    try:
+        copy = read_copy(link, estate.config.clusters[alias], estate.admin(alias))
+    except DrkitError:
+        return None
+    return None if copy is None else older_than(copy, estate.store, link)
 
 
 def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
@@ -144,8 +169,9 @@ def plan_for(
     directories: tuple[DirectoryView, ...] = (),
     hooks: Hooks | None = None,
     offsets: MirrorMakerOffsets | None = None,
+    older: OlderStore | None = None,
 ) -> FailoverPlan:
-    """The plan for one snapshot. Pure."""
+    """The plan for one snapshot. Pure. `older`: what the copy of the store on the target has newer than the store."""
     if offsets is None:
         _check_possible(world)
         positions = choose_positions(world, request.selection, request.at)
@@ -187,6 +213,7 @@ def plan_for(
             *warnings_of(directories),
         ),
         obstacles=(
+            *(() if older is None else (older_store(world, older),)),
             *obstacles(world, plan),
             *outrun(directories, plan.link, plan.link.target, epoch, again=already),
         ),
@@ -240,7 +267,9 @@ def _warnings(world: Snapshot, request: PlanRequest, plan: FailoverPlan) -> list
             "mirrored any more"
         )
     if plan.loss.reason:
-        warnings.append(f"the expected loss is not known: {plan.loss.reason}")
+        unknown = plan.loss.records is None or plan.loss.lower_bound
+        counts = "" if unknown else f" is {plan.loss.records:,} records at most"
+        warnings.append(f"the expected loss{' is not known' if unknown else counts}: {plan.loss.reason}")
     if world.left:
         warnings.append(
             f"no group is moved on {and_more(world.left)}: mirrored once, and no longer among {world.link.id}'s topics"

@@ -11,6 +11,7 @@ from drkit.failover.run.machine import Mode
 from drkit.model.fence import FenceMethod
 from drkit.model.link_state import TARGET_PURGED, Direction, Problem
 from drkit.model.wording import and_more, counted
+from drkit.state_topic.guard import OlderStore
 
 
 def obstacles(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
@@ -23,6 +24,22 @@ def obstacles(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield from _active(world, plan)
     yield from _rewound(world, plan)
     yield from _unfenced(world, plan)
+
+
+def older_store(world: Snapshot, older: OlderStore) -> Obstacle:
+    """A backup of the store was brought back: its mapping rows may be wrong beyond what it remembers."""
+    link = world.link.id
+    newer = []
+    if older.decision is not None:
+        newer.append(f"decision {older.decision} about the link")
+    if older.partitions:
+        newer.append(f"newer watermarks of {and_more([str(tp) for tp in older.partitions])}")
+    return Obstacle(
+        f"the store is older than its copy on {link.target}, which has {' and '.join(newer)}",
+        "A backup of the store was brought back, or store.url is another one: what it says of positions doesn't hold",
+        f"Move this store away, then drkit store recover --from {link.target} --link '{link}'; or start drkit mirror "
+        f"while {link.source} answers: it compares both logs, and the store is newer again",
+    )
 
 
 def _decided_already(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:

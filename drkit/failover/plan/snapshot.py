@@ -57,6 +57,8 @@ class PartitionView:
     `recreated`: the source's topic is another one than the mirror knew, so nothing recorded applies.
     `remark` says what of the target's log could not be explained, or was lost.
     `problems`: those of the partition, or of its topic. `doubts`: what the look at the clusters left open about it.
+    `source_high`: the source's high watermark. Beyond `source_end` where that is the last stable offset and a
+    transaction is open: nobody can read what lies between yet.
     """
 
     topic: str
@@ -74,6 +76,7 @@ class PartitionView:
     remark: str | None = None
     problems: tuple[Problem, ...] = ()
     doubts: Doubts = NO_DOUBTS
+    source_high: int | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -97,14 +100,15 @@ class PartitionView:
 
     @property
     def missing(self) -> PartitionLag:
-        """What of it isn't on the target."""
+        """What of it isn't on the target, what an open transaction holds back included."""
         first = self.rows[0] if self.rows else None
+        end = None if self.source_end is None else self.source_end + self.held
         return partition_lag(
             self.tp,
             self.watermark,
             self.problems,
             start=self.source_start,
-            end=self.source_end,
+            end=end,
             first=first,
             doubts=self.doubts,
         )
@@ -115,6 +119,13 @@ class PartitionView:
         if self.watermark is None or self.recreated or self.watermark.target_end != self.target_end:
             return None
         return self.missing.through
+
+    @property
+    def held(self) -> int:
+        """Source offsets behind the first record of an open transaction: it holds back all that follows it."""
+        if self.source_high is None or self.source_end is None:
+            return 0
+        return max(0, self.source_high - self.source_end)
 
     @property
     def lag(self) -> int | None:
@@ -133,7 +144,8 @@ class Snapshot:
     `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
     `stored`: the positions that the store holds. `left`: topics that were mirrored once and are no longer among the
     link's; nothing else here is about them. `unmovable`: groups of the source that commit no offsets.
-    `transactions`: what the mirror saw of groups that commit in transactions; None: there were none.
+    `transactions`: what the mirror saw of groups that commit in transactions; None: there were none. `suspected`:
+    groups that may commit in transactions; `transactions` says what the mirror knows of these, if it knows anything.
     """
 
     link: Link
@@ -157,6 +169,7 @@ class Snapshot:
     left: tuple[str, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] = ()
     transactions: TransactionHistory | None = None
+    suspected: frozenset[str] = frozenset()
 
     def news(self) -> list[GroupPosition]:
         """Positions that the source answered with and the store doesn't hold so; none where it didn't answer."""

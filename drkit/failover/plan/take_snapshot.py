@@ -34,8 +34,9 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.transactions import TransactionHistory
 from drkit.model.unmovable import UnmovableGroup
+from drkit.state_topic.guard import check_recovered
 from drkit.store.api import Store
-from drkit.store.transactions import transaction_history
+from drkit.store.transactions import suspected_groups, transaction_history
 from drkit.store.unmovable import unmovable_groups
 from drkit.store.workers import live_workers
 
@@ -48,6 +49,7 @@ class _Side:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     start: Mapping[TopicPartition, int] = field(default_factory=dict)
     end: Mapping[TopicPartition, int] = field(default_factory=dict)
+    high: Mapping[TopicPartition, int] = field(default_factory=dict)
     times: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     offsets: tuple[GroupPosition, ...] | None = None
     members: Mapping[str, int] = field(default_factory=dict)
@@ -113,8 +115,10 @@ def observe(
         target_groups: whether to ask the target what groups have committed there, and their members.
 
     Raises:
+        Refused: a recovery of the store was interrupted.
         Unreachable: the store doesn't answer.
     """
+    check_recovered(estate.store, link)
     selection = selection or Selection()
     memory = _remember(estate, link)
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -162,6 +166,7 @@ def observe(
         left=memory.left,
         unmovable=_unmovable(estate, link, source),
         transactions=_transactions(estate, link, target, partitions),
+        suspected=suspected_groups(estate.store, link.id),
     )
 
 
@@ -263,8 +268,10 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     start = admin.start_offsets(tps, partial=True)
+    # the high watermarks first: so what lies beyond an end that was read later is surely an open transaction's doing
+    high = admin.end_offsets(tps, committed=False, partial=True) if link.committed else {}
     end = admin.end_offsets(tps, committed=link.committed, partial=True)
-    side = _Side(view, topics, start, end)
+    side = _Side(view, topics, start, end, high)
     return _with_source_groups(estate, link, side) if groups else side
 
 
@@ -300,7 +307,7 @@ def _ask_target(estate: ClusterContext, link: Link, memory: _Memory, groups: Seq
     start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     by_stamp = None if at is None or at.by_commits else at.millis
     times = {} if by_stamp is None else admin.offsets_for_times(dict.fromkeys(end, by_stamp))
-    side = _Side(view, topics, start, end, times, (), {})
+    side = _Side(view, topics, start, end, times=times, offsets=(), members={})
     return _with_groups(estate, link, side, groups) if groups else side
 
 
@@ -399,6 +406,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
             at_offset=target.times.get(there),
             problems=tuple(p for p in problems.get(tp.topic, ()) if p.partition in {None, tp.partition}),
             doubts=look.seen.doubts(tp),
+            source_high=source.high.get(tp),
         )
         views[tp] = _with_rows(look, view, source.topics.get(tp.topic), state)
     return views

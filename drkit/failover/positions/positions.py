@@ -43,7 +43,7 @@ from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.positions.group_history import Key, PastPosition
 from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
-from drkit.failover.positions.transactional_positions import place_by_transactions
+from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
 from drkit.mapping import heed, translate
 from drkit.mapping.translate import unavailable
 from drkit.model.offsets import Certainty, GroupPosition, Translation
@@ -319,10 +319,14 @@ def _by_transactions(position: GroupPosition, world: Snapshot) -> PlannedPositio
     """A group that commits in transactions, after the last one whose output reached the target; None: it isn't one, or
     nothing is missing on the target, so that it goes on from where it stands."""
     drained = world.source.reachable and world.positions_live and world.lag == 0
-    if world.transactions is None or drained or not world.link.committed:
+    if drained or not world.link.committed:
         return None
-    through = {tp: view.through for tp, view in world.partitions.items()}
-    found = place_by_transactions(world.transactions, position, through)
+    found = None
+    if world.transactions is not None:
+        through = {tp: view.through for tp, view in world.partitions.items()}
+        found = place_by_transactions(world.transactions, position, through)
+    if found is None and position.group in world.suspected:
+        found = place_unwatched(position)
     if found is None:
         return None
     stands = replace(position, offset=found.offset, metadata=found.metadata)

@@ -15,7 +15,7 @@ committed; it was still behind when the watch of the transactions began) makes t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ from drkit.model.clock import iso
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition
 from drkit.model.transactions import GroupTransaction, TransactionHistory
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 
 Through = Mapping[TopicPartition, int | None]
 """By partition of the link, the source offset up to which (exclusive) all is on the target; None: not known."""
@@ -65,7 +65,8 @@ def place_by_transactions(
     concerned = [each for each in history.transactions if each.offsets is None or key in each.offsets]
     known = [each.offsets[key] for each in concerned if each.offsets is not None]
     if not known:
-        return None
+        written = history.elsewhere.get(captured.group)
+        return None if written is None else _as_captured(captured, _elsewhere(written))
     unknown = _unknown(history, captured, through)
     if unknown is not None:
         return _as_captured(captured, unknown)
@@ -103,9 +104,21 @@ def place_by_transactions(
     return TransactionalPlace(offset, metadata, 0, None, None)
 
 
+def place_unwatched(captured: GroupPosition) -> TransactionalPlace:
+    """The place of a group that may commit in transactions, which the mirror has not read yet."""
+    why = (
+        "may commit in transactions, which the mirror had not followed yet: how much of their output is on the target "
+    )
+    return TransactionalPlace(captured.offset, captured.metadata, None, None, why + "is not known")
+
+
 def _as_captured(captured: GroupPosition, unknown: str) -> TransactionalPlace:
     reason = f"commits in transactions, and {unknown} is not known"
     return TransactionalPlace(captured.offset, captured.metadata, None, None, reason)
+
+
+def _elsewhere(topics: Collection[str]) -> str:
+    return f"how much of what they wrote is on the target (to {and_more(sorted(topics))}, none of this link's topics)"
 
 
 _ALL, _PART, _NONE, _UNKNOWN = "all", "part", "none", "unknown"

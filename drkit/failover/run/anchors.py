@@ -12,6 +12,7 @@ signature will be one more key.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -51,10 +52,10 @@ def anchor_file() -> Path:
 def store_identity(url: str) -> str:
     """What tells a store from others in anchors: a digest of its address without user and password.
 
-    A store in a file is told by the machine, too.
+    A store in a file is told by the machine, too. Hosts may be named in any order: two operators often do.
     """
     parts = urlsplit(url)
-    where = parts.netloc.rpartition("@")[2]
+    where = ",".join(sorted(parts.netloc.rpartition("@")[2].split(",")))
     machine = platform.node() if parts.scheme == "sqlite" else ""
     return sha256(f"{parts.scheme}|{machine}|{where}|{parts.path}".encode()).hexdigest()[:16]
 
@@ -185,9 +186,13 @@ def append_anchor(anchor: Anchor, file: Path | None = None) -> None:
     """
     file = file or anchor_file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(handle, f"{_text(anchor)}\n".encode())  # one write: lines of several operators don't mix
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # by a full disk or a power cut
+        line = f"{chr(10) if torn else ''}{_text(anchor)}\n".encode()
+        if os.write(handle, line) != len(line):  # one write: lines of several operators don't mix
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(handle)
     finally:
         os.close(handle)

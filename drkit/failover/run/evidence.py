@@ -40,6 +40,8 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     A partition whose source doesn't answer now may have got records ever since it was last looked at: the time since
     then is what a loss can be old, whatever that look saw. The same holds for one that lags without a first sighting
     of its lag: it was caught up when it was last looked at.
+
+    What open transactions hold back counts in full: which of it they abort isn't known before they end.
     """
     by_topic: dict[str, list[PartitionView]] = defaultdict(list)
     for view in partitions:
@@ -49,6 +51,9 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     unknown = [view for view in every if view.lag is None]
     told = [view.missing for view in every if view.lag is not None]
     said = [missing.reason for missing in told if missing.reason is not None]
+    if held := sum(view.held for view in every):
+        behind = f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions"
+        said.append(f"{behind} on the source: what these abort is no loss")
     unjudged = tuple(missing.reason for missing in told if missing.at_least and missing.reason is not None)
     seen = [view.watermark.observed_at for view in every if view.watermark is not None and view.source_end is None]
     live = any(view.source_end is not None for view in every)

@@ -135,10 +135,18 @@ class Fence:
             return f"{and_more(left)} not brought over, as accepted; "
         lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
         why = "no mirror runs any more" if world.mirror is None else f"the mirror had {self.seconds:g} s"
+        held = sorted(str(tp) for tp, view in world.partitions.items() if view.held)
+        end_them = ""
+        if held:
+            why += f"; open transactions hold back {and_more(held)}"
+            end_them = (
+                "`kafka-transactions.sh … find-hanging` names a transaction that was left open, `abort` ends it. "
+            )
         raise Refused(
             f"{lag} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
             meaning="While the source answers, nothing need be lost; nothing was changed",
-            remedy=f"--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, goes without them",
+            remedy=f"{end_them}--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, goes "
+            "without them",
         )
 
 

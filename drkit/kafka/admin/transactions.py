@@ -12,7 +12,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, check, describe, error_class
 from drkit.kafka.admin.log_offsets import LATEST, find_leaders, list_offsets
-from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
 from drkit.model.topology import TopicPartition
 
@@ -54,15 +54,25 @@ class TransactionAdmin(WireClient):
 
         return self._wire.call("look at the transactional logs", step)
 
-    def producers(self, tps: Iterable[TopicPartition]) -> set[int]:
-        """The producer ids that wrote to these partitions and that their leaders remember.
+    def groups_beside_transactions(self, groups: Collection[str]) -> set[str]:
+        """Those of these groups whose part of the coordinators' log transactions have been committed to: only they can
+        have committed offsets in transactions."""
+        count = self.partitions().get(OFFSETS_TOPIC, 0)
+        if not count:
+            return set()
+        homes = {group: TopicPartition(OFFSETS_TOPIC, partition_of(group, count)) for group in groups}
+        written = self.producers(set(homes.values()))
+        return {group for group, home in homes.items() if written.get(home)}
+
+    def producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, set[int]]:
+        """The producer ids that wrote to each of these partitions and that its leader remembers.
 
         Partitions without a leader are left out.
         """
         wanted = list(tps)
 
-        async def step(wire: AdminConnection) -> set[int]:
-            found: set[int] = set()
+        async def step(wire: AdminConnection) -> dict[TopicPartition, set[int]]:
+            found: dict[TopicPartition, set[int]] = defaultdict(set)
             for leader, led in (await find_leaders(wire, wanted, set())).items():
                 by_topic: dict[str, list[int]] = defaultdict(list)
                 for tp in led:
@@ -77,10 +87,11 @@ class TransactionAdmin(WireClient):
                         error = error_class(partition.error_code)
                         if partition.error_code and not error.retriable:
                             check(partition.error_code, f"{topic.name}:{partition.partition_index}")
-                        found.update(state.producer_id for state in partition.active_producers)
+                        place = TopicPartition(topic.name, partition.partition_index)
+                        found[place].update(state.producer_id for state in partition.active_producers)
             return found
 
-        return self._wire.call("describe producers", step) if wanted else set()
+        return self._wire.call("describe producers", step) if wanted else {}
 
     def transactional_ids(self, producer_ids: Collection[int]) -> list[TransactionalId]:
         """Those that have these producer ids now.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -36,6 +36,7 @@ from drkit.model.timeline import GroupState
 from drkit.model.topology import Link
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.timeline import TimelineStore
+from drkit.store.transactions import suspect
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class GroupCapture:
         source: the source's groups.
         store: where positions are kept.
         clock: monotonic seconds.
+        suspected: which of some groups may commit in transactions; asked of each group before its first capture.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class GroupCapture:
         source: GroupAdmin,
         store: CaptureStore,
         clock: Callable[[], float] = time.monotonic,
+        suspected: Callable[[Collection[str]], set[str]] = lambda _: set(),
     ) -> None:
+        self._suspected = suspected
         self._link = link
         self._source = source
         self._store = store
@@ -161,6 +165,9 @@ class GroupCapture:
                     continue
                 due.append(GroupPosition(group, topic, partition, offset, metadata, at))
         due += [replace(p, captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
+        new = {position.group for position in due} - {group for group, _ in self._standing}
+        if new and (found := self._suspected(new)):
+            suspect(self._store, self._link.id, found)
         if due:
             self._store.put_group_positions(self._link.id, due)
             for position in due:

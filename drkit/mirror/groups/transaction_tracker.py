@@ -147,14 +147,21 @@ class _Series:
 @dataclass(slots=True)
 class _Producer:
     """A transactional id. `named`: the partitions of interest that it has ever named. `anchored`: stretches of its
-    state log in which no decision may lie. `loose`: transactions of which something is missing."""
+    state log in which no decision may lie. `loose`: transactions of which something is missing. `elsewhere`: the
+    topics that it has written to and that are none of the link's."""
 
     producer_id: int
     commits_offsets: bool = False
     named: set[TopicPartition] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
     decided: deque[_Transaction] = field(default_factory=lambda: deque(maxlen=_DECISIONS_KEPT))
     anchored: deque[Range] = field(default_factory=lambda: deque(maxlen=_ANCHORS_KEPT))
     loose: list[_Transaction] = field(default_factory=list)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it commits offsets, and all that it writes goes to topics that are none of the link's."""
+        return self.commits_offsets and bool(self.elsewhere) and all(tp.topic == OFFSETS_TOPIC for tp in self.named)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,6 +198,10 @@ class Tracker:
         self._asked: dict[TopicPartition, int] = {}
         self._deciding: list[_Transaction] = []
         self.dropped: dict[TopicPartition, int] = {}
+        self.elsewhere: dict[str, frozenset[str]] = {}
+        """By group that commits in transactions, the topics they write to, where none of these is one of the link's."""
+        self.plain: set[str] = set()
+        """Groups that were seen to commit outside transactions, and never in one."""
 
     # -- what is read ------------------------------------------------------------------------------
 
@@ -205,6 +216,7 @@ class Tracker:
             self._owners[entry.producer_id] = entry.transactional_id
         ours = frozenset(tp for tp in entry.partitions if tp.topic == OFFSETS_TOPIC or self._covers(tp.topic))
         producer.named |= ours
+        producer.elsewhere |= {tp.topic for tp in entry.partitions - ours}
         producer.commits_offsets |= any(tp.topic == OFFSETS_TOPIC for tp in ours)
         if entry.status not in DECISIONS:
             return
@@ -241,10 +253,16 @@ class Tracker:
         found = {(r.group, r.tp): (r.offset, r.metadata) for r in records if r.offset is not None}
         if producer_id is None:
             plain = {key: value for key, value in found.items() if key[0] in self._groups}
+            self.plain.update(group for group, _ in found.keys() - plain.keys())
             if plain:
                 self._list(_Commit(self._next(), plain=plain))
             return
         self._groups.update(group for group, _ in found)
+        self.plain -= self._groups
+        producer = self._producers.get(self._owners.get(producer_id, ""))
+        if producer is not None and producer.unseen:
+            written = frozenset(producer.elsewhere)
+            self.elsewhere |= {group: self.elsewhere.get(group, written) | written for group, _ in found}
 
         def change(segment: _Segment) -> None:
             segment.first = first if segment.first is None else segment.first
@@ -290,6 +308,10 @@ class Tracker:
             if producer.commits_offsets and missing:
                 found[name] = (producer.producer_id, frozenset(missing))
         return found
+
+    def unseen(self) -> set[TopicPartition]:
+        """The parts of the coordinators' log with groups whose transactions write to none of the link's topics."""
+        return {tp for producer in self._producers.values() if producer.unseen for tp in producer.named}
 
     def record(self, producer_id: int, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Keep what a producer writes into these partitions from now on, for an anchor that is being made.

@@ -13,7 +13,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
 from drkit.config.schema import ClusterConfig
@@ -28,7 +28,7 @@ from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
-from drkit.store.transactions import TransactionNotes
+from drkit.store.transactions import TransactionNotes, forget_suspected, suspected_groups
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,10 @@ class TransactionWatch:
                 self._discover()
             if self._following is not None:
                 self._anchor(self._following)
+                with self._following.lock:
+                    plain = set(self._following.tracker.plain)
+                if cleared := plain & suspected_groups(self._store, self._link.id):
+                    forget_suspected(self._store, self._link.id, cleared)
         except (Refused, AuthenticationError) as error:
             if self._refused != str(error):
                 self._refused = str(error)
@@ -94,6 +98,19 @@ class TransactionWatch:
                     TRANSACTIONS_TOPIC,
                 )
             self._discovered_at = at + 10 * _DISCOVER_SECONDS
+
+    def suspected(self, groups: Collection[str]) -> set[str]:
+        """Those of these groups that may commit in transactions, which the watch may not have found yet.
+
+        To be asked before a group is captured for the first time. May be called by another thread.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        try:
+            return self._admin.groups_beside_transactions(groups)
+        except (Refused, AuthenticationError):
+            return set()  # `look` says what to grant
 
     def close(self) -> None:
         """Keep what was seen, give up the connections."""
@@ -109,7 +126,7 @@ class TransactionWatch:
     def _discover(self) -> None:
         self._counts = self._admin.partitions()
         offsets = _places(OFFSETS_TOPIC, range(self._counts.get(OFFSETS_TOPIC, 0)))
-        producer_ids = self._admin.producers(offsets)
+        producer_ids = set().union(*self._admin.producers(offsets).values())
         if not producer_ids or TRANSACTIONS_TOPIC not in self._counts:
             return
         parts = {self._part(each.name) for each in self._admin.transactional_ids(producer_ids)}
@@ -128,7 +145,9 @@ class TransactionWatch:
     def _anchor(self, following: _Following) -> None:
         """See `Tracker.anchor`: the order of the looks matters."""
         with following.lock:
-            wanted = following.tracker.unanchored()
+            wanted, unseen = following.tracker.unanchored(), following.tracker.unseen()
+        if unseen := unseen - following.tail.positions().keys():
+            following.tail.follow(self._admin.ends(unseen))
         if not wanted:
             return
         topics = {tp.topic for _, tps in wanted.values() for tp in tps if tp.topic != OFFSETS_TOPIC}
@@ -247,14 +266,15 @@ class _Following:
             with self.lock:
                 news = self.tracker.news()
                 dropped, undecided = dict(self.tracker.dropped), self.tracker.undecided()
+                elsewhere = dict(self.tracker.elsewhere)
             begun = dict(self._begun)
             read = {tp: positions[tp] for tp in begun if tp in positions}
             at = time.monotonic()
             due = at - saved_at >= _SAVE_AGAIN_SECONDS
-            if begun and (news or due or saved != (begun, read, undecided)):
+            if (begun or elsewhere) and (news or due or saved != (begun, read, undecided, elsewhere)):
                 try:
-                    self._notes.save(news, begun, read, dropped, undecided)
-                    saved, saved_at = (begun, read, undecided), at
+                    self._notes.save(news, begun, read, dropped, undecided, elsewhere)
+                    saved, saved_at = (begun, read, undecided, elsewhere), at
                 except Unreachable as error:
                     self._gone = f"what was seen can't be kept: {error}"
                     return

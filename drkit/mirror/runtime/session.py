@@ -195,8 +195,8 @@ class Session:
         )
 
         # consumer groups
-        self._capture = GroupCapture(link, self._group_admin, store)
         self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
+        self._capture = GroupCapture(link, self._group_admin, store, suspected=self._transactions.suspected)
         self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.look, ending)
 
         self._threads = [

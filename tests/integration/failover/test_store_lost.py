@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
@@ -20,13 +22,15 @@ from drkit.lab import Lab
 from drkit.mirror.runtime import mirror_runtime
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, Refused, StoreMissing
-from drkit.model.link_state import STORE_RECOVERED, Direction
+from drkit.model.link_state import COPY_CUT, STORE_RECOVERED, Direction
+from drkit.model.topology import TopicPartition
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
 from drkit.store.sqlite.backend import SqliteStore
-from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
+from tests.support.estates import TIMEOUT, OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.rooms import reading_ports
 from tests.support.secured import killed_at
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -161,7 +165,15 @@ def aborted(own: OwnLink, topic: str, partition: int, records: int) -> None:
     for number in range(records):
         producer.produce(topic, f"aborted-{number}".encode(), partition=partition)
     producer.flush(30)
+    begun = source_end(own, topic, partition)
     producer.abort_transaction(30)
+    wait_until(lambda: source_end(own, topic, partition) == begun + 1, what="its marker, which comes after the answer")
+
+
+def source_end(own: OwnLink, topic: str, partition: int) -> int:
+    place = TopicPartition(topic, partition)
+    with own.estate() as estate:
+        return estate.admin("primary").end_offsets([place], committed=False)[place]
 
 
 class NotRecording:
@@ -255,6 +267,9 @@ def test_burned_after_a_failover_the_link_stays_sealed_and_groups_can_be_moved_a
     assert (link["direction"], link["run"]) == ("sealed", first["run"])
     assert link["next"]["commands"][0].startswith("drkit failover --to dr")
     assert "journal is lost" in link["next"]["costs"]
+    listed = run(own, "runs", schema="runs")
+    assert listed["missing"] == [first["run"]]
+    assert list(listed["store_recovered"]) == [str(own.link.id)], "nobody is told of tampering alone"
     reopened(own)
     with pytest.raises(Refused, match="is sealed"):
         mirror(own)
@@ -358,6 +373,9 @@ def test_a_recovery_that_was_killed_is_run_again_and_no_mirror_begins_before(mir
     with monkeypatch.context() as patched:
         patched.setattr(SqliteStore, "put_watermarks", _killed)
         run(own, "store", "recover", "--from", "dr", code=1)
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert "was interrupted" in refused["what"]
+    assert "drkit store recover --from dr" in refused["remedy"]
     reopened(own)
     with pytest.raises(Refused, match="has a copy of its state"):
         mirror(own)
@@ -370,3 +388,159 @@ def test_a_recovery_that_was_killed_is_run_again_and_no_mirror_begins_before(mir
 
 def _killed(*_: object) -> None:
     raise DrkitError("the machine went away")
+
+
+# -- a copy, or a store, that is not what it seems ----------------------------------------------------
+
+
+def state_records(own: OwnLink) -> list[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of each record of the link's state topic, as a plain consumer reads them."""
+    consumer = Consumer(
+        {**own.client("dr"), "group.id": own.name, "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([KafkaPartition(state_topic(own.link), 0, OFFSET_BEGINNING)])
+    found: list[tuple[int, bytes, bytes | None]] = []
+    try:
+        while True:
+            message = consumer.poll(TIMEOUT)
+            assert message is not None, "the state topic can't be read to its end"
+            if message.error() is not None:
+                return found
+            found.append((message.offset(), message.key(), message.value()))
+    finally:
+        consumer.close()
+
+
+def backed_up(own: OwnLink) -> dict[Path, bytes]:
+    """The store as it is now, for `brought_back`."""
+    own.store.close()
+    kept = {file: file.read_bytes() for file in store_files(own)}
+    reopened(own)
+    return kept
+
+
+def brought_back(own: OwnLink, kept: dict[Path, bytes]) -> None:
+    own.store.close()
+    for file in store_files(own):
+        file.unlink()
+    for file, content in kept.items():
+        file.write_bytes(content)
+    reopened(own)
+
+
+def test_a_decision_that_a_late_writer_brings_is_not_taken_for_the_last(mirrored):
+    own, _, _ = mirrored
+    run(own, "link", "pause", str(own.link.id), schema="link")
+    mine = [record for record in state_records(own) if json.loads(record[1])[0] == "control"]
+    late = mine[-1]
+    assert late[2] is not None
+    run(own, "link", "resume", str(own.link.id), schema="link")
+    moved = run(own, *FAIL_OVER, schema="failover")
+    producer = Producer(own.client("dr"))  # it was stopped with this in its hands, and woke up after the failover
+    producer.produce(state_topic(own.link), key=late[1], value=late[2], partition=0)
+    assert producer.flush(30) == 0
+    burn(own)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert (link["direction"], link["run"]) == ("sealed", moved["run"])
+
+
+def test_a_copy_that_somebody_has_cut_is_not_taken_for_a_whole_one(mirrored):
+    """DeleteRecords, or `cleanup.policy=delete` for a while: topics and groups vanish from it without a trace."""
+    own, topic, _ = mirrored
+    end = state_records(own)[-1][0] + 1
+    second = own.create("primary", "second", 1)
+    own.produce("primary", second, texts("y", 10, [0]))
+    mirror(own)
+    with own.estate() as estate:
+        admin, place = estate.admin("dr"), TopicPartition(state_topic(own.link), 0)
+        admin.set_topic_configs(place.topic, {"cleanup.policy": "delete"})
+
+        def removed() -> bool:
+            with suppress(Refused):  # the broker hasn't taken the policy over yet
+                admin.delete_records({place: end})
+            return admin.start_offsets([place])[place] == end
+
+        wait_until(removed, what="the records to be deleted")
+    burn(own)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    out = {(each["topic"], each["partition"]): each["reason"] for each in link["left_out"]}
+    assert "were deleted" in out["*", None]
+    assert (topic, None) in out, out
+    moved = run(own, *FAIL_OVER, "--dry-run", schema="failover")
+    assert any("not whole" in warning for warning in moved["warnings"]), moved["warnings"]
+    reopened(own)
+    assert COPY_CUT in {problem.kind for problem in own.store.problems(own.link.id)}
+
+
+def test_what_makes_no_sense_in_a_copy_is_left_out_and_said(mirrored):
+    own, topic, _ = mirrored
+    producer = Producer(own.client("dr"))
+    for key, value in ((["watermark", topic, 1], b"{}"), (["positions", "g", "t", 0], b"null"), (["link"], b"\xff")):
+        producer.produce(state_topic(own.link), key=json.dumps(key, separators=(",", ":")).encode(), value=value)
+    assert producer.flush(30) == 0
+    burn(own)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    out = {(each["topic"], each["partition"]): each["reason"] for each in link["left_out"]}
+    assert "3 records" in out["*", None]
+    assert "no watermark" in out[topic, 1]
+    assert link["partitions"] == 1
+
+
+def test_no_second_store_is_filled_beside_the_one_that_a_mirror_uses(mirrored, tmp_path):
+    """The operator's configuration names another store: after a failover the mirror would go on with its own."""
+    own, topic, _ = mirrored
+    other = tmp_path / "other"
+    other.mkdir()
+    elsewhere = OwnLink(own.name, other / "drkit.toml", own.config, own.store)
+    text = own.config_path.read_text()
+    elsewhere.config_path.write_text(text.replace(str(own.config_path.parent), str(other)))
+    with mirroring(own):
+        own.produce("primary", topic, texts("more", 5))
+        wait_until(
+            lambda: all(m.source_through >= 35 for m in own.store.watermarks(own.link.id).values()), what="it runs"
+        )
+        refused = run(elsewhere, "store", "recover", "--from", "dr", code=3)["error"]
+    assert "is at work" in refused["what"]
+    assert store_files(elsewhere) == []
+    run(elsewhere, "store", "recover", "--from", "dr")
+
+
+def test_a_backup_that_is_brought_back_after_a_failover_opens_nothing(mirrored):
+    own, topic, group = mirrored
+    kept = backed_up(own)
+    run(own, *FAIL_OVER, schema="failover")
+    own.produce("primary", topic, texts("tail", 5))
+    brought_back(own, kept)
+    with pytest.raises(Refused, match="is older than the copy of its state"):
+        mirror(own)
+    assert own.values("dr", topic)[0] == [f"x-0-{number}" for number in range(30)]
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert "is older than its copy on dr" in refused["what"]
+    (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
+    checks = {check["check"]: check for check in link["checks"]}
+    assert checks["copy of the store"]["outcome"] == "fail"
+    assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
+    burn(own, primary=False)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert link["direction"] == "sealed"
+
+
+def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own):
+    """A backup lacks the row behind an aborted transaction: by its rows a group would skip what it has not read."""
+    own.config_path.write_text(own.config_path.read_text().replace("groups = [", 'offsets = "translate"\ngroups = ['))
+    own = own_link_again(own)
+    topic = own.create("primary", "t", 1)
+    own.produce("primary", topic, texts("early", 30, [0]))
+    mirror(own)
+    kept = backed_up(own)
+    aborted(own, topic, 0, 7)
+    own.produce("primary", topic, texts("late", 20, [0]))
+    group = own.commit("primary", "g", topic, {0: 48})
+    mirror(own)
+    brought_back(own, kept)
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert "newer watermarks" in refused["what"]
+    mirror(own)  # it compares both logs
+    run(own, *FAIL_OVER, schema="failover")
+    assert own.unread("dr", group, topic) == {0: [f"late-0-{number}" for number in range(10, 20)]}
+    own.store.close()

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.machine import State
@@ -20,7 +21,7 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.store.transactions import transaction_history
 from tests.support import transactional_app
-from tests.support.estates import mirroring, texts, without_primary
+from tests.support.estates import TIMEOUT, mirroring, texts, without_primary
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -141,6 +142,51 @@ def test_what_was_processed_before_a_disaster_is_processed_once(lab, own, protoc
     else:
         assert twice == sum(again) == len(there) - placed, told(positions)
         assert all((p.translation is Certainty.EXACT) == (p.transactions_again == 0) for p in positions)
+
+
+def test_a_group_that_the_mirror_had_no_time_to_follow_is_not_exact(lab, own):
+    """Its first commits are captured, its output is on dr, and the primary dies before its transactions are found."""
+    topic, output = own.create("primary", "in"), own.create("primary", "out")
+    own.produce("primary", topic, texts("i", 300))
+    with mirroring(own):
+        wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror")
+        app = App(own, "primary", topic, [output])
+        wait_until(lambda: captured(own), 60, "the first capture")
+        with frozen(lab):
+            app.kill()
+            with own.estate(without_primary(own)) as estate:
+                plan = make_plan(estate, PlanRequest("dr"))
+    assert plan.positions
+    for position in plan.positions:
+        assert position.transactional, position
+        if position.transactions_again is None:
+            assert position.translation is Certainty.CONSERVATIVE
+            assert "transactions" in position.reason
+
+
+def test_output_that_goes_to_none_of_the_links_topics_makes_nothing_exact(lab, own):
+    """Another link may bring it over, or none does: how much of it is on dr can't be told by this link."""
+    topic, output = own.create("primary", "in"), f"elsewhere.{own.name}"
+    admin = AdminClient(own.client("primary"))
+    admin.create_topics([NewTopic(output, 1, 1)])[output].result(TIMEOUT)
+    own.produce("primary", topic, texts("i", 300))
+
+    def seen():
+        history = transaction_history(own.store, own.link.id)
+        return captured(own) and history is not None and history.elsewhere.get(own.topic("app"))
+
+    with mirroring(own):
+        app = App(own, "primary", topic, [output])
+        assert wait_until(seen, 60, "the group is known to commit in transactions") == {output}
+        with frozen(lab):
+            app.kill()
+            with own.estate(without_primary(own)) as estate:
+                plan = make_plan(estate, PlanRequest("dr"))
+    assert plan.positions
+    for position in plan.positions:
+        assert (position.transactional, position.transactions_again) == (True, None), position
+        assert position.translation is Certainty.CONSERVATIVE
+        assert f"to {output}, none of this link's topics" in position.reason
 
 
 def test_output_that_arrived_in_part_is_counted_as_transactions_that_are_processed_again(lab, own):

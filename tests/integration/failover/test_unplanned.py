@@ -2,7 +2,9 @@
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -10,15 +12,18 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from drkit.config import Objectives
+from drkit.failover.plan import planner as failover_planner
 from drkit.failover.plan.failover_plan import same_decision
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
+from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.positions.positions import Selection, Strategy
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.evidence import missed_objectives, unproven_objectives
 from drkit.failover.run.machine import Mode, StageOutcome, State
 from drkit.failover.run.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
+from drkit.failover.stages.fence_stages import Fence
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
 from drkit.model.link_state import Direction
@@ -179,6 +184,52 @@ def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_
         assert "the mirror has brought over what primary held" in result.stages[0].reason
     finally:
         slow.store.close()
+
+
+@contextmanager
+def open_transaction(own, topic):
+    """A transaction that has written one record and isn't ended while the block lasts: nobody reads what follows it."""
+    producer = Producer({**own.client("primary"), "transactional.id": f"{own.name}.open", "linger.ms": 0})
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.produce(topic, b"undecided", partition=0)
+    producer.flush(TIMEOUT)
+    try:
+        yield
+    finally:
+        producer.abort_transaction(TIMEOUT)
+
+
+def test_what_an_open_transaction_holds_back_is_no_zero_loss(own, monkeypatch):
+    """Acknowledged records stand behind it, and the last stable offset says that nothing is missing."""
+    topic = own.create("primary", "held", 1)
+    own.produce("primary", topic, texts("early", 10, [0]))
+    group = own.commit("primary", "g", topic, {0: 10})
+    with open_transaction(own, topic):
+        own.produce("primary", topic, texts("behind", 20, [0]))
+        mirror(own)
+        with own.estate() as estate:
+            assert {
+                each.what.split(" of ")[0] for each in make_plan(estate, PlanRequest("dr", catch_up=True)).obstacles
+            } >= {"21 records"}
+        monkeypatch.setattr(failover_planner, "Fence", partial(Fence, seconds=2.0))
+        with mirroring(own):
+            with own.estate() as estate:
+                wait_until(lambda: mirror_at_work(estate, own.link), what="the mirror")
+            _plan, kept = away(own, catch_up=True)
+            assert isinstance(kept.error, Refused)
+            assert "21 records of primary would be lost although it answers" in kept.error.what
+            assert f"open transactions hold back {topic}:0" in kept.error.what
+            assert "find-hanging" in kept.error.remedy
+            assert kept.machine.state is State.CANCELLED
+        plan, result = away(own)
+        assert any("21 records at most" in warning and "open transactions" in warning for warning in plan.warnings)
+    evidence = result.evidence
+    assert (evidence.rpo_records, evidence.rpo_lower_bound) == (21, False)
+    assert "21 offsets of them stand behind open transactions" in evidence.rpo_reason
+    assert missed_objectives(evidence, Objectives(rpo_records=0))
+    assert own.values("dr", topic) == texts("early", 10, [0])
+    assert own.committed("dr", group) == {(topic, 0): 10}
 
 
 def test_a_primary_that_hangs_costs_no_more_than_the_patience(own, lab):

@@ -157,6 +157,28 @@ def test_each_commit_has_the_output_of_its_transaction() -> None:
     assert {p: dict(o) for p, o in reader.commits().items() if p > 2} == {p: source.truth[p] for p in (3, 4, 5)}
 
 
+def test_a_group_whose_output_is_in_none_of_the_links_topics_is_named() -> None:
+    """Whatever the link's own topics hold, they don't tell how much of its output is on the target."""
+    source = Source()
+    reader = Reader(source)
+    reader.tracker = Tracker(lambda topic: topic == "in")
+    for position in (1, 2):
+        source.transaction({OUT[0]: 1}, position)
+    reader.read(STATE)
+    assert reader.tracker.unanchored() == {}
+    assert reader.tracker.unseen() == {OFFSETS}
+    reader.at[OFFSETS] = 0
+    reader.read(OFFSETS)
+    assert reader.tracker.elsewhere == {"billing": frozenset({"out"})}
+    history = TransactionHistory("w", AT, elsewhere=reader.tracker.elsewhere)
+    for group, known in (("billing", True), ("another", False)):
+        place = place_by_transactions(history, GroupPosition(group, *IN, 2, "m", AT), {IN: 10})
+        assert (place is not None) is known
+        if place is not None:
+            assert (place.offset, place.again) == (2, None)
+            assert "to out, none of this link's topics" in (place.reason or "")
+
+
 def test_an_aborted_transaction_commits_nothing_and_takes_no_place() -> None:
     source, reader = watched()
     source.transaction({OUT[0]: 2}, 3, commit=False)
