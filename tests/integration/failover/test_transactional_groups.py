@@ -168,7 +168,7 @@ def test_output_that_goes_to_none_of_the_links_topics_makes_nothing_exact(lab, o
     """Another link may bring it over, or none does: how much of it is on dr can't be told by this link."""
     topic, output = own.create("primary", "in"), f"elsewhere.{own.name}"
     admin = AdminClient(own.client("primary"))
-    admin.create_topics([NewTopic(output, 1, 1)])[output].result(TIMEOUT)
+    admin.create_topics([NewTopic(output, 2, 1)])[output].result(TIMEOUT)
     own.produce("primary", topic, texts("i", 300))
 
     def seen():
