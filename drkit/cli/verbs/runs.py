@@ -194,7 +194,10 @@ def _audit(run: Invocation, run_id: str | None) -> None:
 
 
 def _print_list(
-    console: Console, listed: Sequence[RunSummary], missing: Sequence[str], recovered: Mapping[str, str]
+    console: Console,
+    listed: Sequence[RunSummary],
+    missing: Sequence[str] = (),
+    recovered: Mapping[str, str] | None = None,
 ) -> None:
     if missing and recovered:
         console.print(_about_recovery(recovered), soft_wrap=True)
