@@ -14,10 +14,11 @@ from drkit.config.schema import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import Written
 from drkit.model.errors import Refused
+from drkit.model.link_state import Direction
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.link_copy import LinkCopy
-from drkit.state_topic.records import StateKind, read_key, section_of, state_topic
+from drkit.state_topic.link_copy import LinkCopy, copy_of
+from drkit.state_topic.records import StateKind, section_of, state_topic
 from drkit.store.api import Store
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ RECOVERY = "recovery"
 """Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
 STATE = "state"
 BEGUN = "begun"
+_FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
 
 
 def begun(store: Store, link: Link) -> bool:
@@ -65,23 +67,23 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
     )
 
 
-def check_not_older(link: Link, store: Store, keys: Iterable[bytes]) -> None:
-    """Raise `Refused` where a state topic knows a later decision about the link (`keys`, read before) than the store.
+def check_not_older(link: Link, store: Store, found: Mapping[bytes, Written]) -> None:
+    """Raise `Refused` where the link was failed over by a later decision (of `found`, read before) than the store has.
 
-    With an older store a link that was failed over is active again, and its mirror would write below the clients.
+    With an older store the link is active again, and its mirror would write below the clients.
     """
-    newest = max(
-        (int(key[1]) for raw in keys if (key := read_key(raw)) is not None and key[0] == StateKind.CONTROL), default=0
-    )
+    decisions = {key: each for key, each in found.items() if section_of(key)[0] == StateKind.CONTROL}
+    newest = copy_of(link, state_topic(link), decisions).control
     control = store.link_control(link.id)
     version = 0 if control is None else control.version
-    if newest <= version:
+    if newest is None or newest.version <= version or newest.direction not in _FAILED_OVER:
         return
+    by = f" by run {newest.run}" if newest.run else ""
     raise Refused(
-        f"the store is older than the copy of its state on {link.id.target}: of link {link.id} it has decision "
-        f"{version}, the copy has decision {newest}",
-        meaning="A backup of the store was brought back, or store.url is another one. The link may have been failed "
-        "over since: a mirror could write into what clients use by now",
+        f"the store is older than the copy of its state on {link.id.target}: there link {link.id} is "
+        f"{newest.direction.value}{by} (decision {newest.version}), the store has decision {version}",
+        meaning="A backup of the store was brought back, or store.url is another one. A mirror would write into what "
+        "clients use by now",
         remedy="Move this store away (SQLite: rename the file; Cassandra: name another keyspace), then drkit store "
         f"recover --from {link.id.target} --link '{link.id}'",
     )
@@ -132,4 +134,4 @@ def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: Clust
         log.warning("%s: whether %s has a copy of its state can't be seen: %s", link.id, link.id.target, error)
     keys = [key for key, each in found.items() if each.value is not None]
     check_not_forgotten(link, store, keys)
-    check_not_older(link, store, keys)
+    check_not_older(link, store, found)

@@ -271,7 +271,7 @@ class Recorder:
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
                 check_not_forgotten(self._link, self._store, self._known)
-                check_not_older(self._link, self._store, self._known)
+                check_not_older(self._link, self._store, found)
         else:
             connection.create(self._admin, self._topic)
             self._known = {}
@@ -335,11 +335,7 @@ class Recorder:
             section, _, name = kind.partition(" ")
             match section:
                 case StateKind.CONTROL:
-                    control = store.link_control(link)
-                    row = None if control is None else codec.link_control_row(control)
-                    found = {} if control is None else {(StateKind.CONTROL, control.version): row}
-                    self._differences((StateKind.CONTROL,), found, records)
-                    self._leave_later_decisions(0 if control is None else control.version, records)
+                    self._decision(records)
                 case StateKind.TOPIC:
                     states = store.topic_states(link)
                     rows = {(StateKind.TOPIC, topic): codec.topic_state_row(state) for topic, state in states.items()}
@@ -360,9 +356,17 @@ class Recorder:
                     self._read_positions(records)
         return records
 
+    def _decision(self, records: Records) -> None:
+        control = self._store.link_control(self._link.id)
+        row = None if control is None else codec.link_control_row(control)
+        found = {} if control is None else {(StateKind.CONTROL, control.version): row}
+        self._differences((StateKind.CONTROL,), found, records)
+        if not self._whole:
+            self._leave_later_decisions(0 if control is None else control.version, records)
+
     @staticmethod
     def _leave_later_decisions(version: int, records: Records) -> None:
-        """A store that was brought back from a backup removes nothing that is newer than itself."""
+        """A command with a store that was brought back from a backup removes nothing that is newer than that."""
         for raw in [raw for raw, value in records.items() if value is None]:
             key = read_key(raw)
             if key is not None and key[0] == StateKind.CONTROL and int(key[1]) > version:
