@@ -17,6 +17,7 @@ from drkit.failover.run.service import resume_run, run_failover
 from drkit.failover.stages.hooks import When
 from drkit.model.journal import verify_chain
 from drkit.model.link_state import Direction
+from drkit.state_topic.records import state_topic
 from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.killing import BOUNDARIES, boundaries, killed
 from tests.support.rooms import reading_ports
@@ -56,7 +57,9 @@ def prepared(lab, tmp_path_factory):
 
 @pytest.fixture
 def fresh(prepared, tmp_path):
-    """The prepared link over a copy of its store, with no group on dr."""
+    """The prepared link over a copy of its store, with no group on dr, nor what the test before decided: of the two a
+    store that is brought back is the older.
+    """
     folder, own, topic, groups = prepared
     for file in folder.iterdir():
         shutil.copy(file, tmp_path / file.name)
@@ -65,6 +68,7 @@ def fresh(prepared, tmp_path):
     mine = open_link(tmp_path / "drkit.toml", own.name)
     with mine.estate() as estate:
         estate.groups("dr").delete_groups(groups)
+        estate.admin("dr").delete_topics([state_topic(mine.link)])
     yield mine, topic, groups
     mine.store.close()
 
