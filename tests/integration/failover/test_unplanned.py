@@ -512,7 +512,7 @@ def make_positions(own):
 
 def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
     """What the group had read since is read again, whatever its records are stamped; a later group isn't guessed at."""
-    topic = own.create("primary", "t", partitions=2)
+    topic = own.create("primary", "t", partitions=2, retention_ms="-1")  # the records are old
     own.produce("primary", topic, texts("old", 50, range(2)), stamp=1_000_000)
     name = own.commit("primary", "g", topic, {0: 10, 1: 20})
     with mirroring(own):

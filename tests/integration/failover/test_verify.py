@@ -52,7 +52,7 @@ def test_another_record_at_a_place_fails_the_verification_until_the_group_was_mo
 
 
 def test_a_peek_steps_over_markers_and_says_what_is_outside_the_log(own):
-    topic = own.create("primary", "t", partitions=2)
+    topic = own.create("primary", "t", partitions=2, retention_ms="-1")  # the records are old
     own.produce("primary", topic, texts("x", 5), stamp=5000)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with own.estate() as estate:
