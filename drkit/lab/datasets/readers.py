@@ -84,6 +84,7 @@ class GroupReader:
         self._assigned: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}  # log ends as last asked
         self._ends_seen: dict[TopicPartition, int] = {}  # the ends that fetching came to: nothing is left below
+        self._ends_come: dict[TopicPartition, int] = {}  # those that came with the last messages
         self._limits: dict[TopicPartition, int] = {}  # process below this offset only
         self._paused: set[TopicPartition] = set()
         self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, but not to be processed yet
@@ -235,8 +236,7 @@ class GroupReader:
         tp = TopicPartition(message.topic(), message.partition())
         self._ends_seen[tp] = message.offset()
         if self.behaviour is Behaviour.LIVE:
-            with self._lock:
-                self._positions[tp] = message.offset()
+            self._ends_come[tp] = message.offset()
 
     def _process(self, records: Messages, consumer: Consumer) -> None:
         if records:
@@ -247,6 +247,11 @@ class GroupReader:
                     self._positions[TopicPartition(message.topic(), message.partition())] = message.offset() + 1
             if self._on_messages is not None:
                 self._on_messages(records)
+        if self._ends_come:  # behind the records that came with them: a marker may stand between
+            with self._lock:
+                for tp, end in self._ends_come.items():
+                    self._positions[tp] = max(end, self._positions.get(tp, 0))
+            self._ends_come.clear()
         held = self._held.keys() - self._paused
         if held:
             consumer.pause([ClientPartition(*tp) for tp in held])

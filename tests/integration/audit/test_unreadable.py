@@ -18,6 +18,7 @@ from tests.support import raw
 from tests.support.batches import batch_bytes, retouched
 from tests.support.damage import STAMP, Record, dense, forwarded, records, seeded
 from tests.support.log_surgery import flip
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -189,6 +190,8 @@ def test_a_replay_writes_stamps_as_they_are_and_nothing_where_it_can_t_read_what
 
     assert replay(*what).written == 3
 
+    # a transaction's commit is answered before its marker is written: the records are to be read a moment later
+    wait_until(lambda: len(bench.read("dr", into, 0)) == 3, what="the marker of the replay's transaction")
     there = [each.record for each in bench.read("dr", into, 0)]
     assert [(each.stamp, each.key, each.value, list(each.headers)[:-1]) for each in there] == rows
     assert replay(*what).written == 0
