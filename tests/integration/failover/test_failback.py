@@ -453,7 +453,7 @@ def test_a_topic_that_somebody_recreated_is_not_deleted(own, away):
 def without(own, topic):
     """The configuration with a topic taken out of the link."""
     link = own.config.links[0]
-    return own.config.model_copy(update={"links": [link.model_copy(update={"exclude_topics": (topic,)})]})
+    return own.config.model_copy(update={"links": (link.model_copy(update={"exclude_topics": (topic,)}),)})
 
 
 def test_a_topic_that_left_the_link_is_neither_deleted_nor_forgotten(own, away, tmp_path):

@@ -112,7 +112,7 @@ def test_a_topic_that_left_the_link_holds_nothing_up(own):
     mirror(own)
     own.produce("primary", gone, texts("not-mirrored-any-more", 5))
     link = own.config.links[0].model_copy(update={"exclude_topics": (gone,)})
-    with own.estate(own.config.model_copy(update={"links": [link]})) as estate:
+    with own.estate(own.config.model_copy(update={"links": (link,)})) as estate:
         plan = make_plan(estate, PLANNED)
         assert f"no group is moved on {gone}: mirrored once" in plan.warnings[0]
         result = run_failover(estate, plan, accept_unfenced=True)
