@@ -147,7 +147,7 @@ def kill_workers() -> list[int]:
 
     def is_daemon(process: psutil.Process) -> bool:
         try:
-            return "pyspark.daemon" in process.cmdline()
+            return "drkit.audit.spark.python_daemon" in process.cmdline()
         except psutil.Error:  # gone meanwhile, or about to be
             return False
 
