@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
 from drkit.demo.witness import PartitionContent, committed, partitions_of, read_topics
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.lab.datasets.catalogue import open_dataset
 from drkit.lab.datasets.events import Stamps
@@ -47,6 +49,8 @@ _DELIVERY_SECONDS = 5.0
 _LOAD_ENDS_SECONDS = 60.0
 _CATCH_UP_SECONDS = 60.0
 _MIRROR_ENDS_SECONDS = 60.0
+_SESSIONS_EXPIRE_WITHIN = 60.0
+_LOOK_AGAIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +246,20 @@ class Story:
         )
         self._check_clean("the audit finds nothing else", result)
 
+    def _await_dead_members(self) -> None:
+        """The primary that came back keeps the members it had when it died until their sessions expire: until then a
+        failback is refused, for all it knows they read.
+        """
+        names = list(GROUPS)
+        give_up = time.monotonic() + _SESSIONS_EXPIRE_WITHIN
+        with GroupAdmin("primary", self._config.clusters["primary"]) as groups:
+            while any(groups.members(names).values()):
+                if time.monotonic() > give_up:
+                    return  # the failback says who it is
+                time.sleep(_LOOK_AGAIN)
+
     def _fail_back(self) -> None:
+        self._await_dead_members()
         cluster_id = self._the_lab.cluster_id("primary")
         with self._picture.act("Failback: salvage, scrub, re-seed, audit, move") as act:
             result = self.findings.failback = self._run(

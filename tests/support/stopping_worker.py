@@ -22,16 +22,17 @@ from drkit.store import open_store
 def main(path: str, method: str, told: Path) -> None:
     """Run the mirror of the configuration's first link until its link is sealed."""
     real = getattr(ClusterAdmin, method)
+    config = load_config(Path(path))
+    store = open_store(config.store.plain_url)
 
     def stopping(*given: Any, **named: Any) -> Any:
         if told.exists():
             told.unlink()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            with store._db.reading():  # no other thread of it stops within a write, which would lock everybody out
+                os.kill(os.getpid(), signal.SIGSTOP)
         return real(*given, **named)
 
     setattr(ClusterAdmin, method, stopping)
-    config = load_config(Path(path))
-    store = open_store(config.store.plain_url)
     try:
         MirrorRuntime(config, config.links[0].link(), store, topic_seconds=0.3).run()
     finally:

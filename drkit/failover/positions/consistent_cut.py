@@ -28,6 +28,7 @@ from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import counted
 
 _SHOWN = 5
 _CHANGELOG, _REPARTITION = "-changelog", "-repartition"
@@ -185,7 +186,9 @@ def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     missing = tails.missing.get(view.tp)
     if missing is not None and missing.reason is None and missing.earliest is not None:
         first = from_millis(missing.earliest)
-        held = f"{view.lag:,} missing offsets" if view.lag else "what an open transaction holds back"
+        rest = view.lag - view.held
+        parts = [counted(rest, "missing offset")] if rest or not view.held else []
+        held = " and ".join([*parts, *(["what an open transaction holds back"] if view.held else [])])
         return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
     if view.lag == 0:
         live = view.source_end is not None
