@@ -187,8 +187,8 @@ def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     if missing is not None and missing.reason is None and missing.earliest is not None:
         first = from_millis(missing.earliest)
         rest = view.lag - view.held
-        parts = [counted(rest, "missing offset")] if rest or not view.held else []
-        held = " and ".join([*parts, *(["what an open transaction holds back"] if view.held else [])])
+        parts = [counted(rest, "missing offset")] if rest else []
+        held = " and ".join([*parts, *(["what an open transaction holds back"] if view.held or not rest else [])])
         return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
     if view.lag == 0:
         live = view.source_end is not None
