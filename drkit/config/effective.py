@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import SecretStr
 
 from drkit.config.base import Strict
-from drkit.config.environment import CONFIG_VARIABLE, variable_of
+from drkit.config.environment import CONFIG_VARIABLE, value_at, variable_of
 from drkit.config.load import ConfigSources, config_of
 from drkit.config.schema import SECRET_PROPERTIES
 from drkit.config.secrets import SecretFromEnv, SecretFromFile
@@ -64,7 +64,7 @@ def effective_settings(sources: ConfigSources) -> list[Setting]:
     lines = key_lines(sources.text)
     settings = []
     for path, value in _leaves(config, ()):
-        given = _given(sources.merged, path)
+        given = value_at(path, sources.merged)
         shown, hidden = _shown(path, value, given)
         variable = variable_of(path, sources.environment)
         line = None if variable else _line(path, lines, sources.data)
@@ -165,19 +165,6 @@ def _address(url: str) -> tuple[str, bool]:
     except ValueError:
         return HIDDEN, True
     return (url, False) if shown == url else (f"{shown} {HIDDEN}", True)
-
-
-def _given(merged: Mapping[str, Any], path: KeyPath) -> Any:
-    """The value as file and environment give it; None: they don't."""
-    inner: Any = merged
-    for part in path:
-        if isinstance(inner, Mapping) and part in inner:
-            inner = inner[part]
-        elif isinstance(inner, list) and part.isdecimal() and int(part) < len(inner):
-            inner = inner[int(part)]
-        else:
-            return None
-    return inner
 
 
 def _line(path: KeyPath, lines: Mapping[KeyPath, int], data: Mapping[str, Any]) -> int | None:

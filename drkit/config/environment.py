@@ -68,9 +68,9 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | None:
-    """The variable that gave a key of the configuration; None: the file did."""
-    inner: Any = environment
+def value_at(key: tuple[str, ...], values: Mapping[str, Any]) -> Any:
+    """What stands at a key of nested tables and lists; None: nothing does."""
+    inner: Any = values
     for part in key:
         if isinstance(inner, Mapping) and part in inner:
             inner = inner[part]
@@ -78,6 +78,13 @@ def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | N
             inner = inner[int(part)]
         else:
             return None
+    return inner
+
+
+def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | None:
+    """The variable that gave a key of the configuration; None: the file did."""
+    if value_at(key, environment) is None:
+        return None
     wanted = PREFIX + "__".join(key).upper()
     by_name = {name.upper(): name for name in os.environ}
     while wanted not in by_name and "__" in wanted:  # given as JSON, further up
