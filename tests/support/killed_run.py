@@ -39,6 +39,7 @@ class KillingStore:
         self._place = place
         self._when = when
         self._stage = ""
+        self._struck = False
 
     def append_entry(self, entry: JournalEntry) -> bool:
         self._stage = entry.stage
@@ -60,13 +61,19 @@ class KillingStore:
         def killing(*given: Any, **named: Any) -> Any:
             here = self._stage == self._wanted
             if here and self._when == "before":
-                os.kill(os.getpid(), self._signal)
+                self._strike()
             result = real(*given, **named)
-            if here:
-                os.kill(os.getpid(), self._signal)
+            if here and self._when == "after":
+                self._strike()
             return result
 
         return killing
+
+    def _strike(self) -> None:
+        """Once: a process that was frozen here and woken goes on, also past the same place."""
+        if not self._struck:
+            self._struck = True
+            os.kill(os.getpid(), self._signal)
 
 
 def main(
