@@ -18,6 +18,7 @@ from drkit.model.errors import ConfigError
 
 PREFIX = "DRKIT_"
 CONFIG_VARIABLE = "DRKIT_CONFIG"
+_ABSENT = object()
 
 _OWN = frozenset({CONFIG_VARIABLE, "DRKIT_CACHE_DIR", "DRKIT_COMPILED", "DRKIT_JAR_REPOSITORY", "DRKIT_JAVA_HOME"})
 _TOLD = frozenset(
@@ -68,8 +69,8 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def value_at(key: tuple[str, ...], values: Mapping[str, Any]) -> Any:
-    """What stands at a key of nested tables and lists; None: nothing does."""
+def value_at(key: tuple[str, ...], values: Mapping[str, Any], absent: object = None) -> Any:
+    """What stands at a key of nested tables and lists; `absent` where nothing does."""
     inner: Any = values
     for part in key:
         if isinstance(inner, Mapping) and part in inner:
@@ -77,13 +78,13 @@ def value_at(key: tuple[str, ...], values: Mapping[str, Any]) -> Any:
         elif isinstance(inner, list) and part.isdecimal() and int(part) < len(inner):
             inner = inner[int(part)]
         else:
-            return None
+            return absent
     return inner
 
 
 def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | None:
     """The variable that gave a key of the configuration; None: the file did."""
-    if value_at(key, environment) is None:
+    if value_at(key, environment, _ABSENT) is _ABSENT:  # a null is given, too
         return None
     wanted = PREFIX + "__".join(key).upper()
     by_name = {name.upper(): name for name in os.environ}
