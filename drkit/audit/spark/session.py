@@ -44,7 +44,7 @@ _HIDDEN = "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore"
 """Names of properties and options whose values Spark is to show nowhere."""
 _HIDDEN_OPTIONS = "spark.sql.redaction.options.regex"
 _LOG_LINES = 40
-# py4j logs the trace of what it raises anyway, and of its own end; what it sends to the root logger, `quietly` keeps off
+# py4j logs the trace of what it raises anyway, and of its own end; what goes to the root logger, `quietly` keeps off
 logging.getLogger("py4j").setLevel(logging.CRITICAL)
 _DAEMON = "drkit.audit.spark.python_daemon"
 
